@@ -1,0 +1,53 @@
+# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  PYTHON=python3.12  ARGS="for the command"
+# Works with GNU make 3.81. Every target that needs it installs what is missing first.
+
+PYTHON ?=
+BACKEND ?=
+RPC ?=
+ARGS ?=
+
+# The first Python that is new enough: the one asked for, or the environment's own, or any.
+FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 python3.13 python3.12 python3.11); do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
+	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
+INSTALL = $(FIND_PYTHON); "$$python" scripts/install.py $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
+
+.PHONY: help install serve test lint format proof bench demo-model constraints clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-12s %s\n", $$1, $$2}'
+
+install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build
+	@$(INSTALL)
+
+serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
+	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(ARGS)
+
+test: ## run all tests; ARGS="-k loader"
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest $(ARGS)
+
+lint: ## ruff and pyright
+	@$(INSTALL) --quiet --extra dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/pyright
+
+format: ## format and fix what ruff can fix
+	@$(INSTALL) --quiet --extra dev
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+proof: ## the long acceptance run
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.proof $(ARGS)
+
+bench: ## run the benchmarks
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest benchmarks -o addopts= --benchmark-only $(ARGS)
+
+demo-model: ## train the embedded demo model anew, in .venv-train
+	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python scripts/train_demo_model.py $(ARGS)
+
+constraints: ## pin the newest versions that pyproject.toml allows
+	@$(INSTALL) --write-constraints
+
+clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
+	rm -rf .venv .venv-train .pytest_cache .ruff_cache .hypothesis .benchmarks

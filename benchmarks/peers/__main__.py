@@ -1,0 +1,162 @@
+"""`python -m benchmarks.peers [--cases ...] [--peers ...] [--rounds N] [--model FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import models
+from benchmarks.peers import report
+from benchmarks.peers.cases import CASES, Case
+from benchmarks.peers.processes import PeerError
+from benchmarks.peers.prompts import Prompts
+from benchmarks.peers.report import Results
+from benchmarks.peers.servers import PEERS, Peer, Setup
+from worker import machine
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SHAPE, QUANT = "llama-1b", "Q4_K_M"
+SLOTS = 8
+# Each slot's share must hold the long prompt and what follows it.
+CELLS = SLOTS * 2048
+
+
+def main() -> None:
+    """Measure and print."""
+    given = _arguments()
+    model = given.model or _default_model()
+    with tempfile.TemporaryDirectory(prefix="peers-") as logs:
+        setup = Setup(
+            model=model,
+            threads=given.threads,
+            cells=CELLS,
+            slots=SLOTS,
+            peers_python=given.peers_python,
+            llama_server=given.llama_server,
+            logs=Path(logs),
+        )
+        versions = _versions(setup, given.peers)
+        peers = [PEERS[name] for name in versions]
+        cases = [CASES[name] for name in given.cases]
+        configuration: dict[str, object] = {
+            "model": model.name,
+            "model_bytes": model.stat().st_size,
+            "threads": setup.threads,
+            "cells": CELLS,
+            "slots": SLOTS,
+            "rounds": given.rounds,
+            "cpu": _cpu_model(),
+            "cpus": machine.usable_cpus(),
+            "load_before": os.getloadavg()[0],
+            "python": platform.python_version(),
+            "versions": versions,
+        }
+        if os.getloadavg()[0] > 0.5:
+            _say(f"the machine is not idle (load {os.getloadavg()[0]:.1f}); figures will suffer")
+        results: Results = {case.name: {p.name: [] for p in peers} for case in cases}
+        failures: list[str] = []
+        with contextlib.suppress(KeyboardInterrupt):
+            for number in range(given.rounds):
+                for case in cases:
+                    # Who comes first changes, so that a machine that warms up favours nobody.
+                    for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
+                        failures += _measure(case, peer, setup, number, results)
+    console = Console(width=140)
+    for name, samples in results.items():
+        console.print(report.case_table(CASES[name], samples))
+    console.print(report.goal_table(results))
+    print(report.as_json(configuration | {"failures": failures}, results))
+
+
+def _measure(case: Case, peer: Peer, setup: Setup, number: int, results: Results) -> list[str]:
+    """One sample into the results, or why there is none."""
+    if (case.needs_http and not peer.is_http) or (case.needs_parallel and peer.is_serial):
+        return []
+    try:
+        with contextlib.ExitStack() as stack:
+            running = [stack.enter_context(peer.start(setup)) for _ in range(case.processes)]
+            sample = case.measure(running, Prompts(case.name, number))
+    except PeerError as error:
+        failure = f"round {number + 1}, {case.name}: {peer.name} {error}"
+        _say(failure)
+        return [failure]
+    results[case.name][peer.name].append(sample)
+    _say(f"round {number + 1}, {case.name}: {peer.name} {sample['value']:.3g} {case.unit}")
+    return []
+
+
+def _versions(setup: Setup, names: Sequence[str]) -> dict[str, str]:
+    """The peers that are there, with their versions."""
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            found[name] = PEERS[name].version(setup)
+        except PeerError as error:
+            _say(f"left out: {name} {error}")
+    return found
+
+
+def _default_model() -> Path:
+    """The benchmark's model, written once into a folder that git ignores."""
+    path = ROOT / ".benchmarks" / f"{SHAPE}-{QUANT}.gguf"
+    if not path.exists():
+        _say(f"writing {path.name}")
+        path.parent.mkdir(exist_ok=True)
+        unfinished = models.write_model(
+            path.with_suffix(".unfinished"), models.SHAPES[SHAPE], QUANT
+        )
+        unfinished.replace(path)
+    return path
+
+
+def _arguments() -> argparse.Namespace:
+    binary = os.environ.get("LLAMA_SERVER")
+    parser = argparse.ArgumentParser(prog="benchmarks.peers", description="Us beside our peers.")
+    parser.add_argument("--cases", type=_names(CASES), default=list(CASES), metavar="A,B")
+    parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), metavar="A,B")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", type=Path, help=f"default: {SHAPE} {QUANT}, random weights")
+    parser.add_argument("--threads", type=int, default=machine.usable_cpus())
+    parser.add_argument(
+        "--peers-python", type=Path, default=ROOT / ".venv-peers" / "bin" / "python"
+    )
+    parser.add_argument(
+        "--llama-server", type=Path, default=Path(binary) if binary else None,
+        help="the native binary (default: what LLAMA_SERVER names)",
+    )  # fmt: skip
+    return parser.parse_args()
+
+
+def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return read
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

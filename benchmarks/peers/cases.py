@@ -1,0 +1,174 @@
+"""What is measured: each case takes running peers and returns one sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from benchmarks.peers.answers import (
+    Answer,
+    Endpoint,
+    Job,
+    Work,
+    joint_rate,
+    longest_gap,
+    median,
+    total_rate,
+)
+from benchmarks.peers.client import Client, Stream
+from benchmarks.peers.processes import PeerError, busy_neighbour
+from benchmarks.peers.prompts import Prompts
+
+SHORT = 12  # words, and with this vocabulary tokens
+PREFIX = 400
+LONG = 1400
+LIMIT_S = 60.0
+# A peer that has collapsed shows it in half a minute.
+BUSY_LIMIT_S = 30.0
+PREFIX_LIMIT_S = 120.0
+
+# One measurement: `value` is what the case is about, the rest explains it.
+Sample = dict[str, float]
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One row of the comparison.
+
+    measure    (running peers of one kind, prompts) -> sample
+    processes  how many of the peer run at once
+    is_less_better  the value is a time
+    needs_http, needs_parallel  peers without it are left out
+    """
+
+    name: str
+    title: str
+    unit: str
+    measure: Callable[[Sequence[Endpoint], Prompts], Sample]
+    processes: int = 1
+    is_less_better: bool = False
+    needs_http: bool = False
+    needs_parallel: bool = False
+
+
+def one_stream(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """Tokens per second between the first token and the last, the median of three requests."""
+    jobs = [Job(prompts.text(SHORT), 64) for _ in range(3)]
+    answers = _answers(peers[0], Work(jobs, 1, LIMIT_S))
+    rates = [a.decode_rate for a in answers if a.tokens]
+    return {"value": median(rates or [0.0]), "ttft_s": _median_ttft(answers)}
+
+
+def eight_streams(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """Sixteen short requests by eight clients; prompts count in the time, not in the tokens."""
+    jobs = [Job(prompts.text(SHORT), 48) for _ in range(16)]
+    return _throughput(_answers(peers[0], Work(jobs, 8, LIMIT_S)))
+
+
+def shared_prefix(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """The same with a prefix in common that the peer has not seen before."""
+    prefix = prompts.text(PREFIX)
+    jobs = [Job(f"{prefix} {prompts.text(SHORT)}", 48) for _ in range(16)]
+    return _throughput(_answers(peers[0], Work(jobs, 8, PREFIX_LIMIT_S)))
+
+
+def long_prompt(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """How long four streams stand still while a long prompt is read, and what it waits itself."""
+    client = peers[0]
+    assert isinstance(client, Client)
+    alone = _whole(client.run(Stream(Job(prompts.text(LONG), 4), LIMIT_S)))
+    with ThreadPoolExecutor(4) as pool:
+        streams = [Stream(Job(prompts.text(SHORT), 512), 2 * LIMIT_S) for _ in range(4)]
+        running = [pool.submit(client.run, stream) for stream in streams]
+        try:
+            _wait_until_all_run(streams)
+            arrival = client.run(Stream(Job(prompts.text(LONG), 4), LIMIT_S))
+        finally:
+            for stream in streams:
+                stream.stop()
+    answers = [_whole(future.result()) for future in running]
+    stop = arrival.sent + arrival.ttft
+    return {
+        "value": longest_gap(answers, arrival.sent, stop),
+        "ttft_s": arrival.ttft,
+        "alone_s": alone.ttft,
+        "ttft_to_alone": arrival.ttft / alone.ttft,
+        "streams_tok_s": sum(arrival.sent < t < stop for a in answers for t in a.times)
+        / (stop - arrival.sent),
+        "prompt_tokens": float(arrival.prompt_tokens),
+    }
+
+
+def busy_machine(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """The share of its idle speed that one stream keeps beside another busy process."""
+    jobs = [Job(prompts.text(SHORT), 48) for _ in range(2)]
+    idle = _answers(peers[0], Work(jobs[:1], 1, LIMIT_S))[0].decode_rate
+    with busy_neighbour():
+        busy = _answers(peers[0], Work(jobs[1:], 1, BUSY_LIMIT_S))[0].decode_rate
+    return {"value": busy / max(idle, 1e-9), "idle_tok_s": idle, "busy_tok_s": busy}
+
+
+def two_processes(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """Two of the peer, one stream each: tokens per second together while both run."""
+    works = [Work([Job(prompts.text(SHORT), 64)], 1, LIMIT_S) for _ in peers]
+    with ThreadPoolExecutor(len(peers)) as pool:
+        answers = [found[0] for found in pool.map(_answers, peers, works)]
+    return {"value": joint_rate(answers)} | {
+        f"rate_{number}": answer.decode_rate for number, answer in enumerate(answers, 1)
+    }
+
+
+CASES: dict[str, Case] = {
+    case.name: case
+    for case in (
+        Case("single", "1 stream", "tok/s", one_stream),
+        Case("eight", "8 streams, 16 short requests", "tok/s", eight_streams),
+        Case(
+            "prefix", "8 clients, 16 requests, 400 tokens in common", "tok/s", shared_prefix
+        ),
+        Case(
+            "stall", "longest gap of 4 streams while a 1,400-token prompt arrives", "s",
+            long_prompt, is_less_better=True, needs_http=True, needs_parallel=True,
+        ),
+        Case("busy", "speed kept beside a busy process", "of idle", busy_machine),
+        Case("pair", "two processes, one stream each, together", "tok/s", two_processes, 2),
+    )
+}  # fmt: skip
+
+
+def _answers(peer: Endpoint, work: Work) -> list[Answer]:
+    """Send and check."""
+    return [_whole(answer) for answer in peer.answer_all(work)]
+
+
+def _whole(answer: Answer) -> Answer:
+    """An answer that was cut off is a measurement, one with an error is none."""
+    if answer.error:
+        raise PeerError(f"failed a request: {answer.error}")
+    return answer
+
+
+def _throughput(answers: Sequence[Answer]) -> Sample:
+    return {
+        "value": total_rate(answers),
+        "ttft_s": _median_ttft(answers),
+        "whole": float(sum(a.is_whole for a in answers)),
+        "prompt_tokens": float(sum(a.prompt_tokens for a in answers)),
+        "cached_tokens": float(sum(a.cached_tokens for a in answers)),
+    }
+
+
+def _median_ttft(answers: Sequence[Answer]) -> float:
+    """Of those that got a token; the longest wait where nobody did."""
+    waits = [a.ttft for a in answers if a.times]
+    return median(waits) if waits else max(a.ttft for a in answers)
+
+
+def _wait_until_all_run(streams: Sequence[Stream]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while any(stream.num_reads < 4 for stream in streams):
+        if time.monotonic() > deadline:
+            raise PeerError("did not get four streams under way")
+        time.sleep(0.01)

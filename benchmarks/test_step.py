@@ -1,0 +1,74 @@
+"""Python's share of a step: everything outside decode and sampling.
+
+    pytest benchmarks/test_step.py --benchmark-only
+
+The backend computes nothing, so what remains is scheduling, filling the batch, committing and
+text. Divide by the number of sequences for the cost of one sequence and step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worker.engine.batch import Batch
+from worker.engine.engine import Engine
+from worker.engine.request import Request
+
+
+class NullBackend:
+    """Accepts every batch and always samples the same token."""
+
+    def __init__(self, slots: int, cells: int) -> None:
+        self.num_cells = cells
+        self.num_slots = slots
+        self.cuts_tails = True
+        self.one_prompt_a_step = False
+        self.max_length = cells
+        self.max_outputs = slots + 64
+        self.vocab_size = 32_000
+        self.batch = Batch(512)
+        self.end_tokens = frozenset({2})
+        self.pieces = [b" word"] * self.vocab_size
+
+    def decode(self) -> None: ...
+
+    def make_sampler(self, request: Request) -> Any: ...
+
+    def sample(self, row: int, sampler: Any) -> int:
+        return 5
+
+    def logits(self, row: int) -> np.ndarray:
+        return np.zeros(self.vocab_size, np.float32)
+
+    def free_sampler(self, sampler: Any) -> None: ...
+
+    def drop(self, slot: int, start: int = 0) -> bool:
+        return True
+
+    def holds(self, slot: int, begin: int, stop: int) -> bool:
+        return True
+
+    def share(self, source: int, target: int, begin: int, stop: int) -> None: ...
+
+
+@pytest.mark.parametrize("context", [128, 8_192], ids=lambda n: f"at {n} tokens")
+@pytest.mark.parametrize("sequences", [1, 8, 32], ids=lambda n: f"{n} sequences")
+def test_step(benchmark: Any, sequences: int, context: int) -> None:
+    """One step of `sequences` streams that each hold `context` tokens already."""
+    clock = itertools.count()
+    engine = Engine(NullBackend(sequences, sequences * 20_000), lambda: float(next(clock)))
+    for i in range(sequences):
+        prompt = (i + 3,) * context
+        engine.add(Request(id=str(i), prompt=prompt, max_tokens=10_000, stop=("zz",)))
+    while engine.num_steps < 8 or len(engine.step()) < sequences:
+        engine.step()  # until every prompt is read
+    benchmark.group = f"a step at {context} tokens"
+    benchmark.extra_info["sequences"] = sequences
+    deltas = benchmark.pedantic(engine.step, rounds=300, warmup_rounds=20)
+    assert len(deltas) == sequences
+    per_sequence = benchmark.stats["median"] / sequences * 1e6
+    benchmark.extra_info["microseconds per sequence"] = round(per_sequence, 2)

@@ -1,0 +1,115 @@
+"""The model card, as GGUF metadata and as CARD.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from demo_model.model import Shape
+from demo_model.training import Run
+
+NAME = "Demo Tales 5M"
+DESCRIPTION = (
+    "A very small language model that tells simple stories, answers simple questions and does "
+    "small sums. Made for trying out and testing, not for knowledge."
+)
+LICENSE = "CC0-1.0"
+DATA = (
+    "English text from the grammars of scripts/demo_model: small stories, questions about them, "
+    "fact tables, arithmetic, chats. No text by others. One pass; held-out documents are chosen by "
+    "the hash of their text, and one pair of numbers in sixteen is never added up in training."
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The held-out results: nats per token and scored tokens, by document and by window."""
+
+    loss: float
+    perplexity: float
+    tokens: int
+    window_perplexity: float
+    bytes: int
+
+
+def metadata(
+    shape: Shape, parameters: int, run: Run, held: Measured, seed: int, steps: int
+) -> dict[str, str | int | float]:
+    """Return the values under ``worker.card.``."""
+    return {
+        "shape": f"{shape.text()}, {parameters} parameters",
+        "data": DATA,
+        "training": (
+            f"{steps} steps of 4096 tokens on a CPU, rows of 256, then 1024, then 2048 tokens; "
+            "Muon and AdamW, one half cosine, bfloat16 arithmetic"
+        ),
+        "script": f"scripts/train_demo_model.py --steps {steps} --seed {seed}",
+        "seed": seed,
+        "tokens_seen": run.tokens_seen,
+        "parameters": parameters,
+        "train_loss": run.train_loss,
+        "heldout_loss": held.loss,
+        "heldout_perplexity": held.perplexity,
+        "heldout_tokens": held.tokens,
+        "heldout_window_perplexity": held.window_perplexity,
+        "heldout_method": (
+            "heldout.txt, F16 weights, per token: each document alone, from BOS to EOS; for "
+            "heldout_window_perplexity the whole file as one text in windows of 512 tokens that "
+            "begin with BOS, every token behind BOS scored"
+        ),
+    }
+
+
+def markdown(
+    card: dict[str, str | int | float], run: Run, held: Measured, samples: list[tuple[str, str]]
+) -> str:
+    """Return the text of CARD.md."""
+    shown = "\n".join(
+        f"**Prompt**\n\n```\n{prompt.rstrip()}\n```\n\n**Continuation**\n\n```\n{text.strip()}\n```\n"
+        for prompt, text in samples
+    )
+    return f"""# {NAME}
+
+{DESCRIPTION}
+
+This file is written by `{card["script"]}`, which also writes the model and the held-out text. The
+same facts stand in the model file's metadata under `worker.card.`.
+
+| | |
+|---|---|
+| Shape | {card["shape"]} |
+| Tokenizer | byte-level BPE, one token per digit, BOS and EOS, chat markers |
+| Training | {card["training"]} |
+| Tokens seen | {run.tokens_seen} |
+| Training time | {run.minutes:.0f} minutes of wall time, two CPU threads |
+| Training loss | {run.train_loss:.4f} nats per token (mean of the last 100 steps) |
+| Held-out loss | {held.loss:.4f} nats per token |
+| Held-out perplexity | {held.perplexity:.4f} per token (F16 weights, {held.tokens} tokens) |
+| The same in windows of 512 | {held.window_perplexity:.4f} |
+| Licence | {LICENSE} |
+
+## Data
+
+{card["data"]}
+
+## Held-out text
+
+`heldout.txt` ({held.bytes} bytes) holds plain documents parted by one empty line; no document has
+an empty line inside, and none occurs in the training text. There are no chats in it, since a plain
+text cannot hold special tokens. Perplexity is measured in two ways. By document: every document
+alone, BOS in front, EOS behind, every token but BOS scored. In windows: the whole file as one text,
+cut into windows of 512 tokens (BOS and 511 tokens of the text), every token but BOS scored, a
+shorter rest left out. The model has seen texts joined by empty lines in training, so both are fair.
+
+## What it can and cannot do
+
+It tells short stories in a small vocabulary, answers questions about a story that stands in the
+prompt, knows the script's own tables (animals, days, opposites, some capitals), and adds, subtracts
+and compares small numbers, not without mistakes. It knows nothing else: a question outside these
+subjects gets an answer in the right form and with the wrong content. It only knows English. Do not
+use it for anything that matters.
+
+## Samples
+
+Greedy continuations by the trained weights, as measured by the script.
+
+{shown}"""

@@ -1,0 +1,125 @@
+"""`worker plan` as a user and as a program sees it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import ggufs
+from worker import machine
+from worker.cli.main import main
+from worker.model.memory import MemoryPlan, human_bytes
+
+GiB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 1 GiB left and nothing set in the environment."""
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(total=2 * GiB, available=GiB))
+    for name in [name for name in os.environ if name.startswith("LLAMA_ARG_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A small Llama trained on 512 tokens."""
+    return str(ggufs.write_llama(tmp_path / "tiny.gguf"))
+
+
+def plan_of(capsys: pytest.CaptureFixture[str], *words: str) -> MemoryPlan:
+    """The plan that `worker plan --json` prints."""
+    code = main(["plan", *words, "--json"])
+    output = capsys.readouterr().out
+    assert code in (0, 4)
+    assert output.count("\n") == 1
+    return msgspec.json.decode(output, type=MemoryPlan)
+
+
+def test_json_is_the_plan(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` prints one line that reads back as the plan for the options given."""
+    plan = plan_of(capsys, model, "-c", "1000", "-np", "3")
+    assert (plan.num_cells, plan.num_slots) == (1024, 3)
+    assert plan.fits
+    assert plan.available_bytes == GiB
+
+
+def test_table_shows_the_parts_and_the_total(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without `--json` a table names each part that takes memory, the total and what there is."""
+    plan = plan_of(capsys, model, "-c", "2048")
+    assert main(["plan", model, "-c", "2048"]) == 0
+    table = capsys.readouterr().out
+    for name, size in (
+        ("weights", plan.weights_bytes),
+        ("KV cells", plan.kv_bytes),
+        ("compute", plan.compute_bytes),
+        ("total", plan.total_bytes),
+        ("available", plan.available_bytes),
+    ):
+        line = next(line for line in table.splitlines() if line.strip().startswith(name))
+        assert human_bytes(size) in line
+    assert "recurrent" not in table
+
+
+def test_what_does_not_fit_exits_with_4(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan is printed all the same, then one sentence with a context that would fit."""
+    assert main(["plan", model, "-c", "50000000"]) == 4
+    captured = capsys.readouterr()
+    assert "does not fit" in captured.out
+    longest = plan_of(capsys, model, "-c", "50000000").max_cells
+    assert captured.err.startswith("error: DOES_NOT_FIT: ")
+    assert f"--ctx-size {longest} " in captured.err
+    assert captured.err.count("\n") == 1
+    assert main(["plan", model, "-c", str(longest)]) == 0
+
+
+def test_cache_types_shrink_the_cells(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight-bit keys and values take 34/64 of the sixteen-bit ones."""
+    half = plan_of(capsys, model, "-c", "1024")
+    eight = plan_of(capsys, model, "-c", "1024", "-ctk", "q8_0", "--cache-type-v", "q8_0")
+    assert eight.kv_bytes * 64 == half.kv_bytes * 34
+
+
+def test_mapping_the_file_costs_the_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `--mmap` reordered weights are held twice."""
+    path = str(ggufs.write_llama(tmp_path / "q.gguf", encoding="Q4_0"))
+    read, mapped = plan_of(capsys, path), plan_of(capsys, path, "--mmap")
+    assert 1.5 * read.weights_bytes < mapped.weights_bytes < 2 * read.weights_bytes
+
+
+def test_the_environment_counts(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables stand for options, for FILE too, and the command line wins over them."""
+    monkeypatch.setenv("LLAMA_ARG_MODEL", model)
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "768")
+    assert plan_of(capsys).num_cells == 768
+    assert plan_of(capsys, "-c", "512").num_cells == 512
+    assert plan_of(capsys, model).num_cells == 768
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "start"),
+    [
+        (["plan", "no-such-file.gguf"], 1, "error: "),
+        (["plan", "--cache-type-k", "q3_0"], 2, "error: USAGE: "),
+        (["plan", "-c", "many"], 2, "error: USAGE: "),
+    ],
+    ids=["no file", "unknown type", "not a number"],
+)
+def test_mistakes(
+    words: list[str], code: int, start: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake is one line on stderr, its exit code, and nothing on stdout."""
+    assert main(words) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(start)
+    assert captured.err.count("\n") == 1

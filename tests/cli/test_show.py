@@ -1,0 +1,140 @@
+"""`worker show` as a user and as a program sees it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import ggufs
+from tests.ggufs import f32, text, u32
+from worker.cli import model as cli_model
+from worker.cli.main import main
+from worker.model.config import ModelConfig, load_config
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing set in the environment that stands for an option."""
+    for name in [name for name in os.environ if name.startswith("LLAMA_ARG_")]:
+        monkeypatch.delenv(name)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What `worker show` prints."""
+    assert main(["show", *words]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def row(output: str, name: str) -> str:
+    """The line that begins with `name`."""
+    return next(line for line in output.splitlines() if line.startswith(name + "  "))
+
+
+def test_json_is_the_typed_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` prints one line that reads back as the very config that the loader makes."""
+    path = ggufs.write_llama(tmp_path / "tiny.gguf", experts=4, vocab="bpe")
+    output = shown(capsys, str(path), "--json")
+    assert output.count("\n") == 1
+    assert msgspec.json.decode(output, type=ModelConfig) == load_config(path)
+
+
+def test_prose_answers_what_a_reader_asks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shape, attention, tokens with their text, encodings and files are there."""
+    path = ggufs.write_llama(tmp_path / "tiny.gguf", vocab="bpe", encoding="Q4_0", layers=3)
+    output = shown(capsys, str(path))
+    assert row(output, "architecture").split() == ["architecture", "llama"]
+    assert row(output, "layers").split() == ["layers", "3"]
+    assert row(output, "key/value heads").split()[-1] == "2"
+    assert "319 <|im_end|>" in row(output, "ends generation")
+    assert "317 <|endoftext|>" in row(output, "ends generation")
+    assert "tensors" in row(output, "Q4_0")
+    assert "4.50 bits" in row(output, "Q4_0")
+    assert "tiny.gguf" in output
+
+
+def test_recommended_sampling_is_shown_where_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the makers recommend is printed, zeros included; without it there is no section."""
+    gguf = ggufs.llama_gguf()
+    path = gguf.write(tmp_path / "silent.gguf")
+    assert "Recommended sampling" not in shown(capsys, str(path))
+    gguf.keys["general.sampling.temp"] = f32(0.0)
+    gguf.keys["general.sampling.top_k"] = ggufs.Key(ggufs.I32, 20)
+    output = shown(capsys, str(gguf.write(tmp_path / "telling.gguf")))
+    assert row(output, "temperature").split() == ["temperature", "0"]
+    assert row(output, "top k").split() == ["top", "k", "20"]
+
+
+def test_long_templates_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A chat template shows its first lines and how many more there are; none says so."""
+    lines = [f"line {number}" for number in range(20)]
+    path = ggufs.write_llama(tmp_path / "long.gguf", chat_template="\n".join(lines))
+    output = shown(capsys, str(path))
+    assert "line 5" in output
+    assert "line 6" not in output
+    assert "(14 more lines)" in output
+    path = ggufs.write_llama(tmp_path / "none.gguf", chat_template=None)
+    assert row(shown(capsys, str(path)), "default").split() == ["default", "none"]
+
+
+def test_without_a_file_the_demo_model_and_its_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No FILE shows the embedded model, its model card too."""
+    gguf = ggufs.llama_gguf(name="demo")
+    gguf.keys["worker.card.data"] = text("made-up stories")
+    gguf.keys["worker.card.steps"] = u32(4000)
+    monkeypatch.setattr(cli_model, "MODEL_PATH", gguf.write(tmp_path / "demo.gguf"))
+    output = shown(capsys)
+    assert output.startswith("demo")
+    assert row(output, "data").split(maxsplit=1)[1].strip() == "made-up stories"
+    assert row(output, "steps").split() == ["steps", "4000"]
+
+
+def test_a_vocabulary_alone_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file without tensors, which no command could run, can still be looked at."""
+    gguf = ggufs.llama_gguf()
+    gguf.tensors = []
+    output = shown(capsys, str(gguf.write(tmp_path / "vocabulary.gguf")))
+    assert row(output, "kind").split() == ["kind", "vocabulary"]
+    assert row(output, "tokens").split() == ["tokens", "320"]
+    assert "Weights" not in output
+
+
+def test_text_of_a_file_cannot_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Escape sequences are spelled out, and square brackets are not markup."""
+    path = ggufs.write_llama(tmp_path / "evil.gguf", name="a\x1b[2Jb [bold]c[/bold]")
+    output = shown(capsys, str(path))
+    assert "\x1b" not in output
+    assert "a\\x1b[2Jb [bold]c[/bold]" in output
+
+
+def test_split_models_list_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file of a split model is named."""
+    path = ggufs.write_llama(tmp_path / "parts.gguf", splits=2)
+    output = shown(capsys, str(path)).replace("\n", "")
+    assert "parts-00001-of-00002.gguf" in output
+    assert "parts-00002-of-00002.gguf" in output
+
+
+def test_what_is_no_model_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A damaged file exits with 1, one line on stderr and nothing on stdout."""
+    path = ggufs.write_llama(tmp_path / "cut.gguf")
+    path.write_bytes(path.read_bytes()[:1000])
+    assert main(["show", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1

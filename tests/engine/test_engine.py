@@ -1,0 +1,217 @@
+"""The engine's promises, on a backend whose next token is a fixed function of the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes import END, FakeBackend, continuation
+from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.engine import Engine
+from worker.engine.request import Request
+from worker.engine.sequence import Delta
+from worker.errors import RequestError
+
+
+def request(name: str, prompt: list[int], max_tokens: int = 8, **more: object) -> Request:
+    return Request(id=name, prompt=tuple(prompt), max_tokens=max_tokens, **more)  # type: ignore[arg-type]
+
+
+def engine_over(backend: FakeBackend) -> Engine:
+    return Engine(backend, lambda: backend.now)
+
+
+def run(engine: Engine, steps: int = 2_000) -> dict[str, list[Delta]]:
+    """Step until idle, checking the books after each step."""
+    deltas: dict[str, list[Delta]] = {}
+    for _ in range(steps):
+        if engine.is_idle:
+            return deltas
+        for delta in engine.step():
+            deltas.setdefault(delta.id, []).append(delta)
+        engine.scheduler.check_integrity()
+    raise AssertionError(f"not idle after {steps} steps")
+
+
+def tokens_of(deltas: list[Delta]) -> list[int]:
+    return [delta.token for delta in deltas if delta.token is not None]
+
+
+def test_one_request_gets_its_continuation() -> None:
+    """A lone request gets the tokens of its prompt's continuation, then one last delta."""
+    backend = FakeBackend()
+    engine = engine_over(backend)
+    engine.add(request("a", [3, 1, 4]))
+    deltas = run(engine)["a"]
+    assert tokens_of(deltas) == continuation([3, 1, 4], 8, backend.vocab_size)
+    assert [delta.is_last for delta in deltas] == [False] * (len(deltas) - 1) + [True]
+
+
+def test_neighbours_change_nothing() -> None:
+    """Each of many requests gets the tokens that it gets alone."""
+    backend = FakeBackend(num_slots=3)
+    engine = engine_over(backend)
+    prompts = {f"r{i}": [1 + (i * 7 + j) % 40 for j in range(1 + i % 9)] for i in range(12)}
+    for name, prompt in prompts.items():
+        engine.add(request(name, prompt))
+    deltas = run(engine)
+    for name, prompt in prompts.items():
+        assert tokens_of(deltas[name]) == continuation(prompt, 8, backend.vocab_size)
+
+
+def test_streams_share_a_step() -> None:
+    """Sequences that wait for a token are computed in one batch, with a prompt's chunk beside."""
+    backend = FakeBackend(num_cells=256, num_slots=4, capacity=8)
+    engine = engine_over(backend)
+    for name in "ab":
+        engine.add(request(name, [5, 6], max_tokens=30))
+    engine.step()
+    engine.add(request("c", [7] * 20))
+    engine.step()
+    assert backend.batch.size == 8
+    assert sorted(set(backend.batch.slots[:8].tolist())) == [0, 1, 2]
+
+
+def test_prompt_longer_than_a_batch() -> None:
+    """A prompt longer than the batch is computed in chunks and continues as if at once."""
+    backend = FakeBackend(capacity=4)
+    engine = engine_over(backend)
+    prompt = [1 + i % 40 for i in range(30)]
+    engine.add(request("a", prompt))
+    assert tokens_of(run(engine)["a"]) == continuation(prompt, 8, backend.vocab_size)
+    assert max(backend.batch_sizes) == 4
+
+
+def test_max_tokens_ends_with_length() -> None:
+    """A request ends with reason `length` at exactly max_tokens."""
+    backend = FakeBackend(vocab_size=10_000)
+    engine = engine_over(backend)
+    engine.add(request("a", [3], max_tokens=5))
+    deltas = run(engine)["a"]
+    assert len(tokens_of(deltas)) == 5
+    assert deltas[-1].finish_reason == "length"
+
+
+def test_end_token_ends_with_stop() -> None:
+    """A sampled end-of-generation token ends the request at once and shows no text."""
+    backend = FakeBackend(vocab_size=4)
+    engine = engine_over(backend)
+    engine.add(request("a", [3], max_tokens=60))
+    deltas = run(engine)["a"]
+    assert tokens_of(deltas)[-1] == END
+    assert END not in tokens_of(deltas)[:-1]
+    assert deltas[-1].finish_reason == "stop"
+    assert deltas[-1].text == ""
+
+
+def test_context_limit_ends_with_length() -> None:
+    """A sequence that fills the context ends with reason `length`."""
+    backend = FakeBackend(num_cells=32, vocab_size=10_000)
+    engine = engine_over(backend)
+    engine.add(request("a", [3] * 20, max_tokens=500))
+    deltas = run(engine)["a"]
+    assert len(tokens_of(deltas)) == 12
+    assert deltas[-1].finish_reason == "length"
+
+
+def test_full_cache_puts_back_the_youngest() -> None:
+    """Requests that do not fit together all finish with the tokens that they get alone."""
+    backend = FakeBackend(num_cells=64, num_slots=4, vocab_size=10_000)
+    engine = engine_over(backend)
+    prompts = {name: [ord(name)] * 5 for name in "abcd"}
+    for name, prompt in prompts.items():
+        engine.add(request(name, prompt, max_tokens=40))
+    deltas = run(engine)
+    for name, prompt in prompts.items():
+        assert tokens_of(deltas[name]) == continuation(prompt, 40, backend.vocab_size)
+        assert deltas[name][-1].finish_reason == "length"
+
+
+def test_out_of_cells_is_retried() -> None:
+    """When the cache is fuller than the books say, the youngest waits and nobody fails."""
+    backend = FakeBackend()
+    engine = engine_over(backend)
+    backend.failures = [None, OutOfCells, OutOfCells]
+    for name in "abc":
+        engine.add(request(name, [ord(name) % 50, 2]))
+    deltas = run(engine)
+    for name in "abc":
+        assert tokens_of(deltas[name]) == continuation([ord(name) % 50, 2], 8, backend.vocab_size)
+
+
+def test_only_the_guilty_fails() -> None:
+    """A sequence that makes every batch fail gets the error; its neighbours get their tokens."""
+    backend = FakeBackend(poison=49)
+    engine = engine_over(backend)
+    engine.add(request("good", [1, 2, 3]))
+    engine.add(request("bad", [4, 49, 5]))
+    engine.add(request("late", [6, 7]))
+    deltas = run(engine)
+    assert isinstance(deltas["bad"][-1].error, BatchError)
+    for name, prompt in (("good", [1, 2, 3]), ("late", [6, 7])):
+        expected = continuation(prompt, 8, backend.vocab_size)
+        assert 49 not in expected
+        assert tokens_of(deltas[name]) == expected
+
+
+def test_failing_in_a_later_chunk_ends() -> None:
+    """A sequence that makes its third chunk fail gets the error, once it was tried alone."""
+    backend = FakeBackend(num_cells=200, capacity=8, poison=49)
+    engine = engine_over(backend)
+    engine.add(request("bad", [1] * 20 + [49] + [1] * 10))
+    engine.add(request("good", [6, 7]))
+    deltas = run(engine)
+    assert isinstance(deltas["bad"][-1].error, BatchError)
+    assert tokens_of(deltas["good"]) == continuation([6, 7], 8, backend.vocab_size)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5])
+def test_abort_frees_everything(after: int) -> None:
+    """An aborted request frees slot, cells and sampler, whether it waits, reads or writes."""
+    backend = FakeBackend(num_slots=1, capacity=4, vocab_size=10_000)
+    engine = engine_over(backend)
+    engine.add(request("running", [1] * 6, max_tokens=20))
+    engine.add(request("waiting", [2] * 6, max_tokens=20))
+    for _ in range(after):
+        engine.step()
+    engine.abort("waiting")
+    engine.abort("running")
+    engine.abort("running")
+    assert engine.is_idle
+    engine.scheduler.check_integrity()
+    assert backend.live_samplers == 0
+    assert engine.scheduler.cells.num_live == 0
+    assert engine.step() == []
+
+
+def test_stop_string_cuts_the_text() -> None:
+    """The text ends before a stop string, even one that spans tokens, and generation ends."""
+    backend = FakeBackend(vocab_size=10_000)
+    tokens = continuation([9], 12, backend.vocab_size)
+    text = b"".join(backend.pieces[token] for token in tokens).decode()
+    engine = engine_over(backend)
+    engine.add(request("a", [9], max_tokens=12, stop=(text[4:7],)))
+    deltas = run(engine)["a"]
+    assert "".join(delta.text for delta in deltas) == text[: text.index(text[4:7])]
+    assert deltas[-1].finish_reason == "stop"
+    assert len(tokens_of(deltas)) == text.index(text[4:7]) + 3
+
+
+def test_max_tokens_zero_scores_the_prompt() -> None:
+    """With max_tokens 0 only the prompt is scored: one entry for each token but the first."""
+    backend = FakeBackend(capacity=4, max_outputs=3)
+    engine = engine_over(backend)
+    prompt = [1, 2, 3, 4, 5, 6, 7, 8]
+    engine.add(request("a", prompt, max_tokens=0, prompt_logprobs=1))
+    (delta,) = run(engine)["a"]
+    assert delta.token is None
+    assert delta.prompt_logprobs is not None
+    assert [score.token for score in delta.prompt_logprobs] == prompt[1:]
+
+
+def test_too_long_is_refused() -> None:
+    """A prompt that can never fit is refused by `check`, naming the field."""
+    engine = engine_over(FakeBackend(num_cells=16))
+    with pytest.raises(RequestError) as caught:
+        engine.check(request("a", [1] * 16))
+    assert caught.value.param == "prompt"
+    engine.check(request("a", [1] * 15))

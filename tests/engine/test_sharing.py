@@ -1,0 +1,131 @@
+"""Prefixes: computed once, shared while they are needed, kept until their cells are."""
+
+from __future__ import annotations
+
+from tests.engine.test_engine import engine_over, request, run, tokens_of
+from tests.fakes import FakeBackend, continuation
+from worker.engine.engine import Engine
+
+PREFIX = [1 + i % 40 for i in range(20)]
+
+
+def test_a_cached_prefix_is_not_computed_again() -> None:
+    """A prompt that begins like an ended sequence computes only what differs."""
+    backend = FakeBackend(num_cells=200)
+    engine = engine_over(backend)
+    engine.add(request("a", [*PREFIX, 41]))
+    run(engine)
+    before = backend.rows_computed
+    engine.add(request("b", [*PREFIX, 42, 43], max_tokens=1))
+    deltas = run(engine)["b"]
+    assert backend.rows_computed - before == 2
+    assert deltas[-1].cached_tokens == len(PREFIX)
+    assert tokens_of(deltas) == continuation([*PREFIX, 42, 43], 1, backend.vocab_size)
+
+
+def test_the_same_prompt_again_computes_one_row() -> None:
+    """An identical prompt computes its last token only: that gives the logits."""
+    backend = FakeBackend(num_cells=200)
+    engine = engine_over(backend)
+    engine.add(request("a", PREFIX, max_tokens=1))
+    run(engine)
+    engine.add(request("b", PREFIX, max_tokens=1))
+    run(engine)
+    assert backend.rows_computed == len(PREFIX) + 1
+
+
+def test_together_means_once() -> None:
+    """Requests that arrive together with the same prefix compute it once."""
+    backend = FakeBackend(num_cells=400, num_slots=8, capacity=8)
+    engine = engine_over(backend)
+    for i in range(6):
+        engine.add(request(f"r{i}", [*PREFIX, 30 + i], max_tokens=1))
+    deltas = run(engine)
+    assert backend.rows_computed == len(PREFIX) + 6
+    for i in range(6):
+        expected = continuation([*PREFIX, 30 + i], 1, backend.vocab_size)
+        assert tokens_of(deltas[f"r{i}"]) == expected
+
+
+def test_copies_share_their_prompt() -> None:
+    """n continuations of one prompt hold its cells once."""
+    backend = FakeBackend(num_cells=64, num_slots=4, vocab_size=10_000)
+    engine = engine_over(backend)
+    prompt = [1 + i % 40 for i in range(40)]
+    for i in range(4):
+        engine.add(request(f"r{i}", prompt, max_tokens=5))
+    deltas = run(engine)
+    assert all(len(tokens_of(deltas[f"r{i}"])) == 5 for i in range(4))
+    assert backend.rows_computed == 39 + 4 * 5
+
+
+def test_a_leader_that_leaves_strands_nobody() -> None:
+    """Who followed a cancelled sequence goes on alone from what was computed."""
+    backend = FakeBackend(num_cells=200, capacity=4)
+    engine = engine_over(backend)
+    engine.add(request("a", [*PREFIX, 41]))
+    engine.add(request("b", [*PREFIX, 42]))
+    engine.step()
+    engine.step()
+    engine.abort("a")
+    assert tokens_of(run(engine)["b"]) == continuation([*PREFIX, 42], 8, backend.vocab_size)
+    assert backend.rows_computed <= len(PREFIX) + 1 + 8
+
+
+def test_least_recently_used_goes_first() -> None:
+    """Cells are taken from the ended sequence that was of use longest ago."""
+    backend = FakeBackend(num_cells=60, num_slots=8, vocab_size=10_000)
+    engine = engine_over(backend)
+    prompts = {name: [ord(name) + i for i in range(15)] for name in "abc"}
+    for name, prompt in prompts.items():
+        engine.add(request(name, prompt, max_tokens=1))
+        run(engine)
+    engine.add(request("a2", prompts["a"], max_tokens=1))
+    run(engine)  # a is the newest now, b the oldest
+    engine.add(request("d", [500 + i for i in range(25)], max_tokens=1))
+    run(engine)
+    held = {slot.tokens[0] for slot in engine.scheduler.cells.cached}
+    assert ord("b") not in held
+    assert {ord("a"), ord("c")} <= held
+
+
+def test_whole_states_only_where_tails_cannot_be_cut() -> None:
+    """With recurrent state a prompt reuses a sequence that it extends, and nothing less."""
+    backend = FakeBackend(num_cells=200, cuts_tails=False, vocab_size=10_000)
+    engine = engine_over(backend)
+    engine.add(request("a", PREFIX, max_tokens=3))
+    first = tokens_of(run(engine)["a"])
+    before = backend.rows_computed
+    longer = [*PREFIX, *first, 7]
+    engine.add(request("b", longer, max_tokens=1))
+    assert tokens_of(run(engine)["b"]) == continuation(longer, 1, backend.vocab_size)
+    assert backend.rows_computed - before == 2  # the last sampled token and the new one
+    before = backend.rows_computed
+    engine.add(request("c", [*PREFIX, 9], max_tokens=1))
+    assert tokens_of(run(engine)["c"]) == continuation([*PREFIX, 9], 1, backend.vocab_size)
+    assert backend.rows_computed - before == len(PREFIX) + 1
+
+
+def test_scoring_computes_every_row() -> None:
+    """A prompt whose tokens are scored shares nothing: all its logits are wanted."""
+    backend = FakeBackend(num_cells=200)
+    engine = engine_over(backend)
+    engine.add(request("a", PREFIX))
+    run(engine)
+    before = backend.rows_computed
+    engine.add(request("b", PREFIX, max_tokens=0, prompt_logprobs=0))
+    (delta,) = run(engine)["b"]
+    assert backend.rows_computed - before == len(PREFIX)
+    assert delta.prompt_logprobs is not None
+    assert len(delta.prompt_logprobs) == len(PREFIX) - 1
+
+
+def test_max_running_leaves_slots_for_the_cache() -> None:
+    """No more sequences run at once than asked for, however many slots there are."""
+    backend = FakeBackend(num_cells=400, num_slots=8)
+    engine = Engine(backend, lambda: backend.now, max_running=2)
+    for i in range(6):
+        engine.add(request(f"r{i}", [i + 1, 2, 3]))
+    while not engine.is_idle:
+        engine.step()
+        assert engine.num_running <= 2

@@ -1,0 +1,431 @@
+"""Every kind of cache, through the engine: nobody's tokens depend on neighbours or on reuse.
+
+What a request gets alone, with nothing in the cache, is the truth: `Truth` computes it without
+the engine, the whole prompt and then token by token.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.architectures import VOCABULARY, WINDOW, WRITERS
+from worker import log
+from worker.engine.engine import Engine
+from worker.engine.request import Request, SamplingParams
+from worker.engine.sequence import Delta, Sequence
+from worker.llama.backend import LlamaBackend
+from worker.llama.context import ContextOptions
+from worker.llama.library import native
+from worker.llama.weights import LoadOptions
+from worker.model.config import load_config
+
+RECURRENT = {"mamba", "rwkv7"}
+HYBRID = {"lfm2", "lfm2-window", "granitehybrid"}
+WINDOWED = {"gemma3", "gemma3-array", "lfm2-window"}
+WHOLE_ONLY = RECURRENT | HYBRID
+
+Tokens = tuple[int, ...]
+
+
+def prompt_of(seed: int, length: int) -> Tokens:
+    """Tokens that are nobody's beginning but their own."""
+    draw = random.Random(seed)
+    return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
+
+
+PREFIX = prompt_of(0, 48)
+COUNT = 12
+
+
+def load(path: Path, **options: int) -> LlamaBackend:
+    """A backend whose logits hardly depend on who else is in the batch: by 1e-4 at most.
+
+    With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
+    """
+    return LlamaBackend(
+        path,
+        LoadOptions(n_gpu_layers=0),
+        ContextOptions(
+            **{"num_cells": 1024, "num_slots": 4, **options},
+            cache_type_k="f32",
+            cache_type_v="f32",
+            flash_attn="off",
+        ),
+    )
+
+
+class Truth:
+    """What follows a prompt when nobody else is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.backend = load(path)
+        self._known: dict[tuple[Tokens, int], Tokens] = {}
+
+    def __call__(self, prompt: Tokens, count: int = COUNT) -> Tokens:
+        if (prompt, count) not in self._known:
+            self._known[prompt, count] = self._compute(prompt, count)
+        return self._known[prompt, count]
+
+    def _compute(self, prompt: Tokens, count: int) -> Tokens:
+        backend, batch = self.backend, self.backend.batch
+        backend.context.clear()
+        tokens, done = list(prompt), 0
+        while len(tokens) - len(prompt) < count:
+            while done < len(tokens):
+                batch.clear()
+                batch.add(np.array(tokens[done : done + batch.capacity], np.int32), done, 0)
+                batch.outputs[batch.size - 1] = 1
+                backend.decode()
+                done += batch.size
+            logits = backend.logits(batch.size - 1)
+            logits[list(backend.end_tokens)] = -np.inf
+            tokens.append(int(logits.argmax()))
+        return tuple(tokens[len(prompt) :])
+
+
+class Session:
+    """An engine over a fresh backend whose books are compared with llama.cpp's after each step."""
+
+    def __init__(self, path: Path, truth: Truth, *, drafting: bool = False, **options: int) -> None:
+        self.backend = load(path, **options)
+        self.truth = truth
+        ticks = itertools.count()
+        self.engine = Engine(self.backend, lambda: float(next(ticks)), drafting=drafting)
+        self.requests: dict[str, Request] = {}
+        self.tokens: dict[str, list[int]] = {}
+        self.last: dict[str, Delta] = {}
+        self.num_put_back = 0
+        self.num_evicted = 0
+        cells, scheduler = self.engine.scheduler.cells, self.engine.scheduler
+        evict, put_back = cells.evict, scheduler.put_back
+
+        def counted_evict() -> int:
+            self.num_evicted += 1
+            return evict()
+
+        def counted_put_back(sequence: Sequence) -> None:
+            self.num_put_back += 1
+            put_back(sequence)
+
+        cells.evict, scheduler.put_back = counted_evict, counted_put_back
+
+    def add(self, name: str, prompt: Tokens, count: int = COUNT) -> None:
+        """Queue a greedy request."""
+        sampling = SamplingParams(temperature=0, ignore_eos=True)
+        request = Request(id=name, prompt=prompt, max_tokens=count, sampling=sampling)
+        self.requests[name] = request
+        self.tokens[name] = []
+        self.engine.check(request)
+        self.engine.add(request)
+
+    def abort(self, name: str) -> None:
+        """Forget a request; what it got so far must still be the truth."""
+        self.engine.abort(name)
+        self.check_tokens(name)
+        del self.requests[name]
+
+    def step(self, count: int = 1) -> None:
+        """Step and compare the books with the cache."""
+        for _ in range(count):
+            for delta in self.engine.step():
+                assert delta.error is None
+                if delta.token is not None:
+                    self.tokens[delta.id].append(delta.token)
+                if delta.is_last:
+                    self.last[delta.id] = delta
+            self.engine.scheduler.check_integrity()
+            self.check_cache()
+
+    def run(self, *names: str) -> None:
+        """Step until idle; the requests `names` (default: all) must have ended with the truth."""
+        for _ in range(2_000):
+            if self.engine.is_idle:
+                break
+            self.step()
+        assert self.engine.is_idle
+        for name in names or self.requests:
+            assert self.last[name].finish_reason == "length"
+            self.check_tokens(name)
+
+    def check_tokens(self, name: str) -> None:
+        """A request's tokens are those that it gets alone, all of them if it has ended."""
+        request, got = self.requests[name], tuple(self.tokens[name])
+        expected = self.truth(request.prompt, request.max_tokens)
+        assert got == (expected if name in self.last else expected[: len(got)]), name
+
+    def check_cache(self) -> None:
+        """llama.cpp holds of each slot what our books say."""
+        for slot in self.engine.scheduler.cells.slots:
+            first, last = self.backend.context.span(slot.index)
+            assert last == slot.length - 1, f"slot {slot.index}: {last} != {slot.length} - 1"
+            if slot.length and self.backend.cuts_tails:
+                # Behind a sliding window positions may be gone, inside it none may.
+                window = native.llama_model_n_swa(self.backend.weights.handle) or slot.length
+                assert first <= max(0, slot.length - window + 1)
+
+    def cached(self, name: str) -> int:
+        """How many tokens of an ended request's prompt were reused."""
+        return self.last[name].cached_tokens
+
+    def reply(self, name: str) -> Tokens:
+        """A request's prompt and all that it got: how the next turn of a conversation begins."""
+        return self.requests[name].prompt + tuple(self.tokens[name])
+
+
+Open = Callable[..., Session]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
+    """llama.cpp's own lines cost more than the models here."""
+    log.configure("console")
+
+
+@pytest.fixture(scope="module", params=sorted(WRITERS))
+def name(request: pytest.FixtureRequest) -> str:
+    """Each architecture in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def path(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The architecture's file."""
+    return WRITERS[name](tmp_path_factory.mktemp("architectures") / f"{name}.gguf")
+
+
+@pytest.fixture(scope="module")
+def truth(path: Path) -> Generator[Truth]:
+    """What each request gets alone."""
+    truth = Truth(path)
+    yield truth
+    truth.backend.close()
+
+
+@pytest.fixture
+def start(path: Path, truth: Truth) -> Generator[Open]:
+    """Opens sessions, closes them in the end."""
+    sessions: list[Session] = []
+
+    def opened(*, drafting: bool = False, **options: int) -> Session:
+        sessions.append(Session(path, truth, drafting=drafting, **options))
+        return sessions[-1]
+
+    yield opened
+    for session in sessions:
+        session.backend.close()
+
+
+def test_it_is_what_its_name_says(name: str, path: Path, truth: Truth) -> None:
+    """Our checks accept the file, and llama.cpp sees the kind of cache that it stands for."""
+    config = load_config(path)
+    handle = truth.backend.weights.handle
+    assert config.kind == "decoder"
+    assert bool(native.llama_model_is_recurrent(handle)) == (name in RECURRENT)
+    assert bool(native.llama_model_is_hybrid(handle)) == (name in HYBRID)
+    assert config.sliding_window == native.llama_model_n_swa(handle)
+    assert bool(config.sliding_window) == (name in WINDOWED)
+    assert truth.backend.cuts_tails == (name not in WHOLE_ONLY)
+
+
+def test_every_token_in_reach_matters(name: str, truth: Truth) -> None:
+    """Another token at the edge of a window changes what follows, so a wrong cache would show."""
+    prompt = prompt_of(1, 40)
+    for place in (len(prompt) - WINDOW, len(prompt) - 3):
+        other = (*prompt[:place], 3 + (prompt[place] + 50) % 300, *prompt[place + 1 :])
+        assert truth(other, 24) != truth(prompt, 24)
+    assert len(set(truth(prompt, 24))) > 8
+
+
+def test_alone(start: Open) -> None:
+    """A lone request in a fresh backend gets the truth."""
+    for seed, length in ((2, 1), (3, 20), (4, 70)):
+        session = start()
+        session.add("a", prompt_of(seed, length))
+        session.run()
+
+
+def test_together(start: Open) -> None:
+    """Requests of different lengths in one batch each get what they get alone."""
+    session = start(num_slots=4)
+    for i in range(7):
+        session.add(f"r{i}", prompt_of(10 + i, 3 + 11 * i))
+        session.step(i % 3)
+    session.run()
+
+
+def test_in_chunks(start: Open) -> None:
+    """Prompts that are read in many steps, and steps computed in several parts, change nothing."""
+    session = start(num_slots=3, cached_slots=2, batch_size=16, ubatch_size=5)
+    for i in range(6):
+        session.add(f"r{i}", prompt_of(10 + i, 3 + 11 * i))
+        session.add(f"s{i}", PREFIX + prompt_of(30 + i, 9))
+        session.step(2 * i)
+    session.run()
+
+
+def test_a_conversation_goes_on_where_it_was(start: Open) -> None:
+    """A prompt that extends a finished sequence computes only what is new."""
+    session = start()
+    prompt = prompt_of(3, 20)
+    for turn in range(4):
+        session.add(f"t{turn}", prompt)
+        session.run(f"t{turn}")
+        # The last sampled token was never computed.
+        known = len(session.reply(f"t{turn - 1}")) - 1 if turn else 0
+        assert session.cached(f"t{turn}") == known
+        prompt = session.reply(f"t{turn}") + prompt_of(40 + turn, 7)
+
+
+def test_a_finished_prefix(name: str, start: Open) -> None:
+    """A prompt that begins like a finished one shares that beginning, where states can be cut."""
+    session = start()
+    first = PREFIX + prompt_of(50, 3)
+    session.add("a", first)
+    session.run()
+    cases = {"begins alike": (PREFIX + prompt_of(51, 9), len(PREFIX)),
+             "same": (first, len(first) - 1),
+             "shorter": (PREFIX[:30], 29)}  # fmt: skip
+    for case, (prompt, common) in cases.items():
+        session.add(case, prompt)
+        session.run()
+        assert session.cached(case) == (0 if name in WHOLE_ONLY else common), case
+
+
+def test_a_running_prefix(name: str, start: Open) -> None:
+    """Prompts that begin alike share while they run, whoever is ahead."""
+    session = start(num_slots=6, batch_size=16)
+    session.add("a", PREFIX + prompt_of(60, 30), 30)
+    session.step(2)
+    for i in range(3):
+        session.add(f"b{i}", PREFIX + prompt_of(61 + i, 5 + i), 30)
+    session.step(12)
+    session.add("c", PREFIX[:25] + prompt_of(66, 4))
+    session.run()
+    shared = {"b0": 48, "b1": 48, "b2": 48, "c": 25}
+    for each, common in shared.items():
+        assert session.cached(each) == (0 if name in WHOLE_ONLY else common), each
+
+
+def test_a_prefix_behind_the_window(name: str, start: Open) -> None:
+    """A prefix is shared only while its last window is there; later tokens may have replaced it."""
+    session = start(num_cells=256, num_slots=3, cached_slots=3)
+    session.add("first", prompt_of(70, 20))
+    session.run()
+    session.add("long", PREFIX + prompt_of(71, 60))
+    session.run()
+    context, cells = session.backend.context, session.engine.scheduler.cells
+    lost = 0
+    for i in range(6):  # the others take the place of what nobody needs
+        session.add(f"other{i}", prompt_of(72 + i, 25))
+        session.run()
+        lost += any(slot.length and context.span(slot.index)[0] > 0 for slot in cells.cached)
+        session.add(f"again{i}", PREFIX + prompt_of(90 + i, 5))
+        session.run()
+    if name not in WHOLE_ONLY:
+        assert bool(lost) == (name in WINDOWED)
+
+
+def test_aborts(name: str, start: Open) -> None:
+    """Who leaves, in the middle of the prompt or of the answer, changes nothing for the others."""
+    session = start(num_slots=4, batch_size=16)
+    for i in range(4):
+        session.add(f"r{i}", PREFIX + prompt_of(100 + i, 10 + i), 20)
+    session.step(2)
+    session.abort("r0")
+    session.step(14)
+    session.abort("r2")
+    session.add("again", PREFIX + prompt_of(100, 10))
+    session.run()
+    session.add("more", PREFIX + prompt_of(102, 12))
+    session.run()
+
+
+def test_what_was_computed_before_an_abort_counts(start: Open) -> None:
+    """The state of a sequence that left in the middle of its prompt is continued, not repeated."""
+    session = start(batch_size=16)
+    prompt = prompt_of(110, 70)
+    session.add("a", prompt)
+    session.step(2)
+    session.abort("a")
+    (slot,) = session.engine.scheduler.cells.cached
+    computed = slot.length
+    assert 0 < computed < len(prompt)
+    session.add("b", prompt)
+    session.run()
+    assert session.cached("b") == computed
+
+
+def test_a_small_cache(start: Open) -> None:
+    """Eviction and preemption change nothing either."""
+    session = start(num_cells=256, num_slots=4, batch_size=64)
+    for i in range(8):
+        session.add(f"r{i}", PREFIX[: 6 * i] + prompt_of(120 + i, 60 - 5 * i), 50)
+        session.step(3)
+    session.run()
+    assert session.num_put_back
+    assert session.num_evicted
+
+
+def test_drafts(name: str, start: Open) -> None:
+    """Guesses that turn out wrong leave nothing behind; no guess where a tail cannot be cut."""
+    session = start(num_cells=2048, cached_slots=2, drafting=True)
+    tail = (7, 9)
+    # Whatever comes first after `tail`, the prompt has it there too.
+    every = tuple(token for last in range(3, VOCABULARY) for token in (*tail, last))
+    session.add("a", every + prompt_of(130, 10) + tail, 6)
+    session.add("b", prompt_of(131, 30), 20)
+    session.run()
+    session.add("more", session.reply("a") + prompt_of(132, 5), 6)
+    session.run()
+    drafted = sum(delta.drafted_tokens for delta in session.last.values())
+    assert bool(drafted) == (name not in WHOLE_ONLY)
+
+
+def soak(session: Session, seed: int, requests: int) -> None:
+    """Random prompts, conversations, common beginnings and aborts."""
+    draw = random.Random(seed)
+    for i in range(requests):
+        ended = [name for name in session.requests if name in session.last]
+        choice = draw.random()
+        if ended and choice < 0.3:
+            prompt = session.reply(draw.choice(ended))
+        elif session.requests and choice < 0.6:
+            prompt = session.requests[draw.choice(list(session.requests))].prompt
+            prompt = prompt[: draw.randint(1, len(prompt))]
+        else:
+            prompt = ()
+        prompt = (
+            *prompt[:120],
+            *(draw.randrange(3, VOCABULARY) for _ in range(draw.randint(1, 40))),
+        )
+        session.add(f"r{i}", prompt, draw.randint(1, 30))
+        session.step(draw.randint(0, 12))
+        alive = [name for name in session.requests if name not in session.last]
+        if alive and draw.random() < 0.2:
+            session.abort(draw.choice(alive))
+    session.run()
+
+
+def test_all_at_random(start: Open) -> None:
+    """Random prompts, conversations, common beginnings and aborts in a small cache."""
+    session = start(num_cells=256, num_slots=2, cached_slots=4, batch_size=16, ubatch_size=8)
+    soak(session, 3, 25)
+
+
+def test_unequal_prompts_behind_a_window(tmp_path: Path) -> None:
+    """Prompts of different lengths in one step do not cost each other cells inside the window."""
+    path = WRITERS["lfm2-window"](tmp_path / "model.gguf")
+    truth = Truth(path)
+    session = Session(path, truth, num_cells=256, num_slots=12, batch_size=128, ubatch_size=128)
+    draw = random.Random(7)
+    with truth.backend, session.backend:
+        for i in range(30):
+            session.add(f"r{i}", prompt_of(700 + i, draw.randint(2, 90)), draw.randint(2, 20))
+            session.step(draw.choice([0, 0, 0, 3, 8]))
+        session.run()

@@ -1,0 +1,118 @@
+"""Real worker processes for the tests: started on a free port, always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+START_TIMEOUT_S = 60.0
+
+
+class WorkerProcess:
+    """`python -m worker` with its stderr read line by line (JSON log lines, then prose)."""
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "worker", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        self.lines: list[str] = []
+        self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            self._new.put(line)
+        self._new.put(None)
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The first log entry with this event. Fails when the process ends or time is up."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                line = self._new.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {event!r} in time: {self.lines}") from None
+            if line is None:
+                raise AssertionError(f"ended without {event!r}: {self.lines}")
+            with contextlib.suppress(json.JSONDecodeError):
+                entry = json.loads(line)
+                if entry.get("event") == event:
+                    return entry
+
+    def wait(self, seconds: float = 30) -> int:
+        """The exit code, once it has ended by itself; stderr is complete afterwards."""
+        code = self.process.wait(seconds)
+        self._reader.join(5)
+        return code
+
+    def end(self) -> None:
+        """Kill what is left."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        self._reader.join(5)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Server(WorkerProcess):
+    """A worker that serves; `url` is known when the socket is bound."""
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        super().__init__("serve", "--port", "0", "--log-format", "json", *arguments, env=env)
+        try:
+            self.url = str(self.wait_for("listening")["url"])
+        except BaseException:
+            self.end()
+            raise
+
+    def wait_until_ready(self) -> Server:
+        """Block until the model is loaded."""
+        self.wait_for("ready")
+        return self
+
+    def post(self, body: object, path: str = "/v1/completions") -> httpx.Response:
+        """POST JSON and return the answer, whatever its status."""
+        return httpx.post(self.url + path, json=body, timeout=60)
+
+    def health(self) -> dict[str, Any]:
+        """GET /health."""
+        return httpx.get(self.url + "/health", timeout=10).json()
+
+    def wait_until(self, seconds: float = 20, **expected: object) -> dict[str, Any]:
+        """Poll /health until it says what is expected; the answer."""
+        deadline = time.monotonic() + seconds
+        while True:
+            health = self.health()
+            if all(health[key] == value for key, value in expected.items()):
+                return health
+            assert time.monotonic() < deadline, f"{health} never became {expected}"
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def serving(*arguments: str | Path) -> Generator[Server]:
+    """A ready server that is gone afterwards."""
+    server = Server(*map(str, arguments))
+    try:
+        yield server.wait_until_ready()
+    finally:
+        server.end()

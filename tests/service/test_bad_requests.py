@@ -1,0 +1,197 @@
+"""What is wrong with a request is a 400 that names the field, and the next one is served."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Generator
+
+import httpx
+import pytest
+
+from tests.processes import Server
+
+BIG = 10**400
+
+
+@pytest.fixture(autouse=True)
+def _next_is_served(server: Server) -> Generator[None]:
+    """After each test a good request gets the answer that it got before."""
+    good = {"prompt": "Hello", "max_tokens": 4, "temperature": 0}
+    before = server.post(good).json()["choices"]
+    yield
+    assert server.post(good).json()["choices"] == before
+    server.wait_until(slots_processing=0, queue_depth=0)
+
+
+BAD_FIELDS: list[tuple[str, object]] = [
+    ("prompt", None),
+    ("prompt", []),
+    ("prompt", {}),
+    ("prompt", 5),
+    ("prompt", [-1]),
+    ("prompt", [10**6]),
+    ("prompt", [2**63]),
+    ("prompt", [[1, "a"]]),
+    ("prompt", ["a", 1]),
+    ("prompt", [[]]),
+    ("prompt", [1.5]),
+    ("prompt", "a" * 1_000_000),
+    ("prompt", [1] * 5_000),
+    ("max_tokens", "5"),
+    ("max_tokens", -2),
+    ("max_tokens", 0),
+    ("max_tokens", 1.5),
+    ("max_tokens", []),
+    ("temperature", "5"),
+    ("temperature", -1),
+    ("temperature", 1000),
+    ("temperature", BIG),
+    ("top_p", 2),
+    ("top_p", -0.1),
+    ("top_k", -2),
+    ("top_k", BIG),
+    ("min_p", 1.5),
+    ("repeat_penalty", 0),
+    ("repetition_penalty", -1),
+    ("frequency_penalty", 3),
+    ("presence_penalty", "x"),
+    ("seed", -2),
+    ("seed", 2**63),
+    ("seed", BIG),
+    ("n", 0),
+    ("n", 1000),
+    ("n", BIG),
+    ("best_of", 0),
+    ("best_of", 5_000),
+    ("logprobs", -1),
+    ("logprobs", 1000),
+    ("logprobs", "many"),
+    ("stop", 5),
+    ("stop", ["a"] * 100),
+    ("stop", ["a" * 10_000]),
+    ("stop", [5]),
+    ("logit_bias", {"x": 1}),
+    ("logit_bias", {"999999": 1}),
+    ("logit_bias", {"-1": 1}),
+    ("logit_bias", {"5": "a"}),
+    ("logit_bias", {"9" * 400: 1}),
+    ("min_tokens", -1),
+    ("ignore_eos", "yes"),
+    ("stream", 1),
+    ("stream_options", []),
+    ("suffix", "x"),
+    ("grammar", "root ::= ("),
+    ("grammar", 'root ::= root "a"'),
+    ("grammar", "root ::= " + "(" * 5_000),
+    ("grammar", "x" * 100_000),
+    ("grammar", 'root ::= "a"\0'),
+    ("json_schema", {"$ref": "https://localhost/x"}),
+    ("json_schema", {"$ref": "#/nowhere"}),
+    ("json_schema", {"type": "array", "items": {}, "maxItems": 10**9}),
+    ("json_schema", {"type": "string", "pattern": "(("}),
+    ("response_format", {"type": "xml"}),
+    ("response_format", {"type": "json_schema"}),
+    ("dry_sequence_breakers", ["x" * 100]),
+    ("mirostat", 7),
+    ("typical_p", 2),
+    ("xtc_probability", -1),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), BAD_FIELDS, ids=lambda v: str(v)[:40])
+def test_bad_field(server: Server, field: str, value: object) -> None:
+    """A wrong value is a 400 whose error names the field."""
+    answer = server.post({"prompt": "Hello", "max_tokens": 4, field: value})
+    assert answer.status_code == 400, answer.text[:500]
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == field
+    assert error["message"]
+
+
+BAD_BODIES = {
+    "empty": b"",
+    "array": b"[1]",
+    "text": b'"a"',
+    "truncated": b'{"prompt": "a"',
+    "trailing": b'{"prompt": "a"} x',
+    "nan": b'{"prompt": "a", "temperature": NaN}',
+    "huge float": b'{"prompt": "a", "temperature": 1e999}',
+    "bom": b'\xef\xbb\xbf{"prompt": "a"}',
+    "utf-16": '{"prompt": "a"}'.encode("utf-16"),
+    "invalid utf-8": b'{"prompt": "\xff"}',
+    "overlong": b'{"prompt": "\xc0\xaf"}',
+    "comment": b'{"prompt": "a" /* c */}',
+    "deep": b"[" * 100_000,
+    "deep field": b'{"prompt": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "surrogate": b'{"prompt": "\\ud800"}',
+    "deep schema": b'{"prompt": "a", "json_schema": '
+    + b'{"items":' * 500
+    + b"{}"
+    + b"}" * 500
+    + b"}",
+}
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+def test_bad_body(server: Server, name: str) -> None:
+    """A body that is not the JSON we read is a 400 in OpenAI's shape."""
+    answer = httpx.post(server.url + "/v1/completions", content=BAD_BODIES[name], timeout=30)
+    assert answer.status_code == 400, answer.text[:300]
+    assert answer.json()["error"]["message"]
+
+
+def test_large_body(server: Server) -> None:
+    """A body above the limit is a 413."""
+    body = b'{"prompt": "' + b"a" * (33 * 2**20) + b'"}'
+    try:
+        answer = httpx.post(server.url + "/v1/completions", content=body, timeout=30)
+    except httpx.WriteError:
+        return  # the worker answered and closed while we still wrote
+    assert answer.status_code == 413
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nope", 404), ("GET", "/v1/completions", 405), ("GET", "/v1/models/other", 404)],
+)
+def test_wrong_place(server: Server, method: str, path: str, status: int) -> None:
+    """A wrong path or method gets its status in OpenAI's shape."""
+    answer = httpx.request(method, server.url + path)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\r\n\r\n",
+        b"GARBAGE\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"
+        b"Content-Length: 6\r\n\r\nabcdef",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    ],
+    ids=["blank", "garbage", "negative", "two lengths", "long header", "dots"],
+)
+def test_bad_http(server: Server, raw: bytes) -> None:
+    """What is not HTTP is answered with a 4xx or by closing, never by the process's end."""
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as peer:
+        try:
+            peer.sendall(raw)
+            peer.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: peer.recv(65536), b""))
+        except OSError:  # the worker closed while we still wrote
+            return
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+
+
+def test_error_body_is_json(server: Server) -> None:
+    """An error to a streamed request before its first token is plain JSON with its status."""
+    answer = server.post({"prompt": "a", "stream": True, "grammar": "root ::= ("})
+    assert answer.status_code == 400
+    assert json.loads(answer.text)["error"]["param"] == "grammar"

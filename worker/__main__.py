@@ -1,0 +1,5 @@
+"""python -m worker."""
+
+from worker.cli.main import run
+
+run()

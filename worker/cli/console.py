@@ -1,0 +1,81 @@
+"""The terminal: data to stdout, prose and progress to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from worker.model.memory import human_bytes
+
+__all__ = ["data_console", "human_bytes", "load_progress", "pairs", "titled", "write_json"]
+
+# Without a terminal rich assumes 80 columns and folds what a program or a file gets.
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+def data_console() -> Console:
+    """Standard output, for what was asked for."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+
+
+def write_json(value: Any) -> None:
+    """One line of JSON on stdout."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+def titled(title: str, table: Table) -> Group:
+    """A table below its title; a title of the table's own is folded to the table's width."""
+    heading = plain(title)
+    heading.stylize("bold")
+    return Group(heading, table)
+
+
+def pairs(title: str, rows: dict[str, str]) -> Group:
+    """A titled table of names and values; values are text, never markup."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(plain(name), plain(value))
+    return titled(title, table)
+
+
+def plain(text: str) -> Text:
+    """Text of a model file: no markup, and no control characters that would steer a terminal."""
+    shown = (
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+    return Text("".join(shown))
+
+
+@contextlib.contextmanager
+def load_progress(name: str) -> Generator[Callable[[float], bool]]:
+    """A bar on stderr while `name` loads, where stderr is a terminal.
+
+    Yields what takes the share done, 0 to 1, and always says to go on.
+    """
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("loading {task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(name, total=1.0)
+
+        def report(share: float) -> bool:
+            progress.update(task, completed=share)
+            return True
+
+        yield report

@@ -1,0 +1,103 @@
+"""worker generate: continue a text in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from worker import log, machine
+from worker.cli.model import model_path
+from worker.cli.options import add_options, settings_from
+from worker.errors import UsageError
+
+_SAMPLING: tuple[tuple[str, type, str], ...] = (
+    ("temperature", float, "0 is greedy"),
+    ("top_k", int, "keep the k likeliest tokens"),
+    ("top_p", float, "keep the likeliest with this much probability"),
+    ("min_p", float, "keep what has this share of the likeliest's probability"),
+    ("repeat_penalty", float, "above 1 repeats less"),
+    ("seed", int, "the same seed gives the same text"),
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "generate",
+        help="continue a text in the terminal",
+        description="Load a model, continue the prompt, print the text as it comes.",
+        epilog='Example: worker generate "Once upon a time" --max-tokens 100 --temperature 0',
+        allow_abbrev=False,
+    )
+    parser.add_argument("prompt", help="the text to continue; - reads it from standard input")
+    parser.add_argument(
+        "--max-tokens", "-n", type=int, default=200, metavar="N", help="tokens at most (200)"
+    )
+    for name, kind, text in _SAMPLING:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="X", help=text)
+    add_options(
+        parser,
+        "model", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend", "device",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "verbose",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Stream the continuation to stdout, figures to stderr."""
+    settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    if arguments.max_tokens < 1:
+        raise UsageError("--max-tokens must be at least 1.")
+    log.configure("console", verbose=settings.verbose, quiet=True)
+    from worker.cli.console import load_progress
+    from worker.engine.engine import Engine
+    from worker.engine.request import Request
+    from worker.lifecycle.worker import open_backend
+    from worker.model.config import load_config
+    from worker.model.memory import plan_memory
+    from worker.service.sampling import defaults_of
+
+    path = model_path(settings)
+    config = load_config(path)
+    plan = plan_memory(config, settings, machine.memory())
+    with load_progress(path.name) as report:
+        backend = open_backend(path, settings, plan, report)
+    with backend:
+        given = {name: getattr(arguments, name) for name, _, _ in _SAMPLING}
+        given = {name: value for name, value in given.items() if value is not None}
+        engine = Engine(backend, time.monotonic)
+        request = Request(
+            id="cli",
+            prompt=tuple(backend.vocab.tokenize(prompt, add_special=True, parse_special=True)),
+            max_tokens=arguments.max_tokens,
+            sampling=msgspec.structs.replace(defaults_of(config), **given),
+        )
+        engine.check(request)
+        engine.add(request)
+        _stream(engine, len(request.prompt))
+    return 0
+
+
+def _stream(engine: Any, prompt_tokens: int) -> None:
+    """Print text as it comes, then what it took."""
+    tokens, started, first, last = 0, time.monotonic(), 0.0, 0.0
+    while not engine.is_idle:
+        for delta in engine.step():
+            last = time.monotonic()
+            first = first or last
+            tokens += delta.token is not None
+            sys.stdout.write(delta.text)
+            sys.stdout.flush()
+            if delta.error is not None:
+                raise delta.error
+    sys.stdout.write("\n")
+    speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
+    sys.stderr.write(
+        f"{prompt_tokens} prompt tokens in {first - started:.2f} s, {tokens} tokens at {speed}, "
+        f"{machine.resident_bytes() / 1e6:.0f} MB resident\n"
+    )

@@ -1,0 +1,56 @@
+"""argparse arguments made from the table of options in `settings.py`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from worker.settings import OPTIONS, Option, Settings, env_names, make
+
+
+def add_options(parser: argparse.ArgumentParser, *fields: str) -> None:
+    """Add the named options (all of them when none is named), each with its help."""
+    for option in OPTIONS:
+        if not fields or option.field in fields:
+            _add(parser, option)
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    extra: dict[str, Any] = {}
+    if option.metavar == "on|off":
+        extra = {"nargs": "?", "const": True}
+    parser.add_argument(
+        *option.flags,
+        dest=option.field,
+        type=_reader(option.read),
+        metavar=option.metavar,
+        help=option.help.replace("%", "%%"),
+        **extra,
+    )
+
+
+def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """argparse hides the text of a ValueError; this keeps it."""
+
+    def convert(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """argv over environment over defaults."""
+    return make(vars(arguments))
+
+
+def environment_help() -> str:
+    """One paragraph on the variables that stand for options."""
+    extra = [name for option in OPTIONS for name in env_names(option)[1:]]
+    return (
+        "Each option can also be set as LLAMA_ARG_<NAME> in the environment, for example "
+        f"LLAMA_ARG_CTX_SIZE=4096 (also: {', '.join(extra)}). The command line wins."
+    )

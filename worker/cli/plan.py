@@ -1,0 +1,83 @@
+"""worker plan: what a model needs of this machine's memory."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from worker import machine
+from worker.cli.model import model_path
+from worker.cli.options import add_options, settings_from
+from worker.model.config import ModelConfig, load_config
+from worker.model.memory import MemoryPlan, check_fit, estimate, human_bytes
+from worker.settings import Settings
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "plan",
+        help="say how much memory a model needs, and what context fits",
+        description="Weights, KV cells, compute buffers and the total against what this machine "
+        "has. Nothing is loaded. Exits with 4 when it does not fit.",
+        epilog="Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="GGUF file (default: the embedded demo model)"
+    )
+    add_options(
+        parser,
+        "ctx_size", "parallel", "batch_size", "ubatch_size",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan; DoesNotFitError afterwards where it does not fit."""
+    from worker.cli.console import data_console, write_json
+
+    arguments.model = arguments.file
+    settings = settings_from(arguments)
+    config = load_config(model_path(settings))
+    plan = estimate(config, settings, machine.memory())
+    if arguments.json:
+        write_json(plan)
+    else:
+        data_console().print(_table(config, settings, plan))
+    check_fit(plan, config)
+    return 0
+
+
+def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
+    from rich.table import Table
+
+    from worker.cli.console import titled
+
+    kind = settings.cache_type_k
+    if settings.cache_type_v != kind:
+        kind = f"{kind}/{settings.cache_type_v}"
+    rows = (
+        ("weights", plan.weights_bytes, f"{config.quant}, {'mapped' if settings.mmap else 'read'}"),
+        ("KV cells", plan.kv_bytes,
+         f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
+        ("recurrent state", plan.recurrent_bytes, f"{plan.num_slots} sequences"),
+        ("compute", plan.compute_bytes, f"{settings.ubatch_size} rows at once"),
+        ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"),
+        ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
+    )  # fmt: skip
+    title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
+    title += f"{plan.num_slots} sequences at once"
+    table = Table(box=None, show_footer=True)
+    verdict = "fits" if plan.fits else "does not fit"
+    longest = f"longest context {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
+    table.add_column("", footer="total\navailable")
+    footer = f"{human_bytes(plan.total_bytes)}\n{human_bytes(plan.available_bytes)}"
+    table.add_column("memory", justify="right", footer=footer)
+    table.add_column("for", footer=f"{verdict}\n{longest}")
+    for name, size, why in rows:
+        if size:
+            table.add_row(name, human_bytes(size), why)
+    return titled(title, table)

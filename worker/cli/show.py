@@ -1,0 +1,201 @@
+"""worker show: what a model file says about itself."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from worker.cli.model import model_path
+from worker.cli.options import settings_from
+from worker.model.config import ModelConfig, load_config
+from worker.model.header import Header
+from worker.model.memory import human_bytes
+from worker.model.splits import open_header
+from worker.model.strings import StringArray
+from worker.model.tokenizer import TokenizerConfig
+
+_TEMPLATE_LINES = 6
+_ROLES = ("bos", "eos", "eot", "eom", "unk", "sep", "pad", "cls", "mask",
+          "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")  # fmt: skip
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "show",
+        help="show what a model file says about itself",
+        description="The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
+        "recommended sampling. The weights are not read.",
+        epilog="Example: worker show tinyllama.Q4_K_M.gguf --json",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="GGUF file (default: the embedded demo model)"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the config; ModelFileError where the file is no usable model."""
+    from worker.cli.console import data_console, pairs, write_json
+
+    arguments.model = arguments.file
+    path = model_path(settings_from(arguments))
+    config = load_config(path, purpose="inspect")
+    if arguments.json:
+        write_json(config)
+        return 0
+    console = data_console()
+    for title, rows in sections(config, open_header(path)):
+        if rows:
+            console.print(pairs(title, rows))
+            console.print()
+    return 0
+
+
+def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
+    """Titles and their rows, in the order of a reader's questions."""
+    yield config.name or config.architecture, _model(config)
+    yield "Model card", {name: str(value) for name, value in config.card.items()}
+    if config.layers:
+        yield "Shape", _shape(config)
+        yield "Attention", _attention(config)
+    if config.tokenizer:
+        yield "Tokenizer", _tokenizer(config.tokenizer, header)
+    if config.mix:
+        yield "Weights", _weights(config)
+    yield "Recommended sampling", _given(config.sampling)
+    if config.tokenizer:
+        yield "Chat template", _templates(config.tokenizer)
+    yield "Files", {file.path: human_bytes(file.size) for file in config.files}
+
+
+def _model(config: ModelConfig) -> dict[str, str]:
+    rows = {"architecture": config.architecture, "kind": config.kind}
+    texts = {"description": config.description, "license": config.license}
+    rows |= {name: text for name, text in texts.items() if text}
+    if config.n_params:
+        rows["parameters"] = _short(config.n_params)
+        rows["quantisation"] = f"{config.quant}, {config.bits_per_weight:.2f} bits per weight"
+        rows["size"] = human_bytes(config.size_bytes)
+    if config.context:
+        rows["trained context"] = f"{config.context:,} tokens"
+    return rows
+
+
+def _shape(config: ModelConfig) -> dict[str, str]:
+    rows = {
+        "layers": str(config.layers),
+        "embedding": f"{config.embedding:,}",
+        "feed-forward": _layers(config.feed_forward),
+        "vocabulary": f"{config.vocab_size:,}",
+    }
+    if experts := config.experts:
+        rows["experts"] = f"{experts.count}, {experts.max_used} used per token"
+        if experts.shared:
+            rows["experts"] += f", {experts.shared} shared"
+        if any(experts.feed_forward):
+            rows["expert feed-forward"] = _layers(experts.feed_forward)
+    if config.recurrent:
+        rows["recurrent"] = ", ".join(f"{k} {v}" for k, v in _given(config.recurrent, 0).items())
+    return rows
+
+
+def _attention(config: ModelConfig) -> dict[str, str]:
+    if not config.max_heads:
+        return {}
+    rows = {
+        "heads": _layers(config.heads),
+        "key/value heads": _layers(config.kv_heads),
+        "key, value length": f"{config.key_length}, {config.value_length}",
+        "rotary": f"{config.rope.dimensions} dimensions, base {config.rope.freq_base:g}",
+    }
+    if config.rope.scaling != "none":
+        rows["rotary"] += (
+            f", {config.rope.scaling} scaling by {config.rope.factor:g} "
+            f"from {config.rope.original_context:,} tokens"
+        )
+    if config.kv_lora_rank:
+        rows["latent"] = f"rank {config.kv_lora_rank}"
+    if config.sliding_window:
+        rows["sliding window"] = f"{config.sliding_window:,} tokens"
+    if not config.causal:
+        rows["causal"] = "no"
+    return rows
+
+
+def _tokenizer(tokenizer: TokenizerConfig, header: Header) -> dict[str, str]:
+    tokens = header.keys.get("tokenizer.ggml.tokens")
+
+    def named(index: int) -> str:
+        text = tokens[index] if isinstance(tokens, StringArray) and index < len(tokens) else None
+        return f"{index} {text}" if text is not None else str(index)
+
+    kind = f"{tokenizer.model} ({tokenizer.pre})" if tokenizer.pre else tokenizer.model
+    rows = {"kind": kind, "tokens": f"{tokenizer.vocab_size:,}"}
+    for role in _ROLES:
+        index = getattr(tokenizer, f"{role}_id")
+        if index is not None:
+            rows[role.replace("_", " ")] = named(index)
+    rows["ends generation"] = ", ".join(map(named, tokenizer.eog_ids)) or "nothing"
+    added = [role for role in ("bos", "eos", "sep") if getattr(tokenizer, f"add_{role}")]
+    rows["added to a text"] = ", ".join(added) or "nothing"
+    return rows
+
+
+def _weights(config: ModelConfig) -> dict[str, str]:
+    rows: dict[str, str] = {}
+    for name, share in config.mix.items():
+        bits = share.nbytes * 8 / share.elements if share.elements else 0.0
+        rows[name] = (
+            f"{share.elements / config.n_params:6.1%} of weights, {share.tensors:4} tensors, "
+            f"{human_bytes(share.nbytes):>10}, {bits:.2f} bits"
+        )
+    rows["without embeddings"] = f"{config.bits_per_weight_without_embeddings:.2f} bits per weight"
+    return rows
+
+
+def _templates(tokenizer: TokenizerConfig) -> dict[str, str]:
+    if tokenizer.chat_template is None and not tokenizer.chat_templates:
+        return {"default": "none"}
+    rows = {"default": _head(tokenizer.chat_template or "none")}
+    return rows | {name: _head(text) for name, text in tokenizer.chat_templates.items()}
+
+
+def _head(text: str) -> str:
+    lines = text.splitlines()
+    more = len(lines) - _TEMPLATE_LINES
+    return "\n".join(lines[:_TEMPLATE_LINES]) + (f"\n({more} more lines)" if more > 0 else "")
+
+
+def _given(struct: Any, silent: int | None = None) -> dict[str, str]:
+    """The fields of a struct but those whose value is `silent`."""
+    values = {name: getattr(struct, name) for name in struct.__struct_fields__}
+    return {
+        name.replace("_", " "): f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in values.items()
+        if value != silent
+    }
+
+
+def _layers(values: tuple[int, ...]) -> str:
+    """One number where all layers agree, else runs: `0 x 3, 8 x 1`."""
+    if len(set(values)) <= 1:
+        return f"{values[0]:,}" if values else "0"
+    runs: list[tuple[int, int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1] = (value, runs[-1][1] + 1)
+        else:
+            runs.append((value, 1))
+    return ", ".join(f"{value:,} x {count}" for value, count in runs)
+
+
+def _short(count: int) -> str:
+    """1235814400 -> '1.24 B (1,235,814,400)'."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:.3g} {unit} ({count:,})"
+    return f"{count:,}"

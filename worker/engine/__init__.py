@@ -1,0 +1,1 @@
+"""Deciding what runs next: pure Python, no clock, no thread, no asyncio (but `thread.py`)."""

@@ -1,0 +1,83 @@
+"""What the engine needs from below; `llama/backend.py` implements it, tests fake it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from worker.engine.batch import Batch
+from worker.engine.request import Request
+from worker.errors import DecodeError
+
+
+class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
+    """No room in the KV cache for this batch; nothing was computed and nothing changed."""
+
+
+class BatchError(DecodeError):
+    """The batch failed for good; cells of the sequences in it are in an unknown state."""
+
+
+class Backend(Protocol):
+    """One model with one KV cache. All calls come from one thread; `decode` blocks, others do not.
+
+    num_cells      KV cells, shared by all slots
+    num_slots      sequences that can be resident, running or cached
+    cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
+                   keeps one state instead of cells (recurrent and hybrid models)
+    one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
+    max_length     longest sequence
+    max_outputs    rows whose logits one batch may ask for
+    vocab_size     width of a row of logits
+    batch          the rows of the next decode, filled by the engine
+    end_tokens     ids that end a generation
+    pieces         token id -> bytes as shown to a client; control tokens are empty
+    """
+
+    num_cells: int
+    num_slots: int
+    cuts_tails: bool
+    one_prompt_a_step: bool
+    max_length: int
+    max_outputs: int
+    vocab_size: int
+    batch: Batch
+    end_tokens: frozenset[int]
+    pieces: list[bytes]
+
+    def decode(self) -> None:
+        """Compute the batch. Raises OutOfCells (nothing changed) or BatchError."""
+        ...
+
+    def make_sampler(self, request: Request) -> Any:
+        """A sampler for one sequence, with its own random state. Raises RequestError."""
+        ...
+
+    def sample(self, row: int, sampler: Any) -> int:
+        """Choose from the logits of batch row `row` and tell the sampler; a token id.
+
+        Raises RequestError when the request's own rules leave nothing to choose.
+        """
+        ...
+
+    def logits(self, row: int) -> np.ndarray:
+        """A copy of the raw logits of batch row `row`, float32 [vocab_size]."""
+        ...
+
+    def free_sampler(self, sampler: Any) -> None:
+        """Release a sampler; it must not be used again."""
+        ...
+
+    def drop(self, slot: int, start: int = 0) -> bool:
+        """Free the slot's cells from position `start`; False where a tail cannot be dropped."""
+        ...
+
+    def holds(self, slot: int, begin: int, stop: int) -> bool:
+        """Whether `share` of these positions gives `target`, which has those before `begin`, all
+        that a token at `stop` looks at; what lies behind a sliding window may be gone."""
+        ...
+
+    def share(self, source: int, target: int, begin: int, stop: int) -> None:
+        """Give `target` the cells of `source` at positions begin to stop, without copying."""
+        ...

@@ -1,0 +1,46 @@
+"""Stop strings, found across token borders."""
+
+from __future__ import annotations
+
+
+class StopMatcher:
+    """Ends a text before the first stop string that appears in it.
+
+    Text that may be the beginning of a stop string is held back until it is decided:
+
+        stops ("END",)   feed("abc E") -> "abc ", feed("N") -> "", feed("X") -> "ENX"
+    """
+
+    __slots__ = ("_held", "_stops")
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held: str = ""
+
+    def feed(self, text: str) -> tuple[str, bool]:
+        """(text that is safe to show, whether a stop string was found)."""
+        if not self._stops:
+            return text, False
+        text = self._held + text
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)], True
+        safe = min(self._start_of_prefix(text, stop) for stop in self._stops)
+        self._held = text[safe:]
+        return text[:safe], False
+
+    def flush(self) -> str:
+        """What is still held back, when the sequence ended for another reason."""
+        held, self._held = self._held, ""
+        return held
+
+    @staticmethod
+    def _start_of_prefix(text: str, stop: str) -> int:
+        """Where the longest end of `text` begins that is a beginning of `stop`."""
+        at = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+        while at >= 0:
+            if stop.startswith(text[at:]):
+                return at
+            at = text.find(stop[0], at + 1)
+        return len(text)

@@ -1,0 +1,217 @@
+"""The one thread that steps the engine, and its bridge to asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from worker import log
+from worker.engine.engine import Engine
+from worker.engine.request import Request
+from worker.engine.sequence import Delta
+from worker.errors import QueueFullError, RequestError, UnavailableError, WorkerError
+
+
+class Stream:
+    """The deltas of one or more requests, read on the event loop.
+
+    Reading late never makes the engine wait. Leave it with `close()` (or use it in a `with`), as
+    often as you like: it aborts what is still running.
+    """
+
+    def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
+        self._running: set[str] = set(ids)
+        self._abort = abort
+        self._deltas: list[Delta] = []
+        self._ready = asyncio.Event()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a delta can still come that is not the last of its request."""
+        return bool(self._running or self._deltas)
+
+    def put(self, delta: Delta) -> None:
+        """Append; only the bridge calls this, on the event loop."""
+        self._deltas.append(delta)
+        if delta.is_last:
+            self._running.discard(delta.id)
+        self._ready.set()
+
+    async def take(self) -> list[Delta]:
+        """All deltas since the last call, at least one. Raises the error that a request ended in.
+
+        Only while `is_running`; otherwise it would wait for ever.
+        """
+        await self._ready.wait()
+        self._ready.clear()
+        deltas, self._deltas = self._deltas, []
+        failed = next((i for i, delta in enumerate(deltas) if delta.error is not None), None)
+        if failed is None:
+            return deltas
+        if failed:  # what came before the error is still worth having
+            for delta in deltas[failed:]:
+                self.put(delta)
+            return deltas[:failed]
+        error = deltas[0].error
+        assert error is not None
+        raise error
+
+    def close(self) -> None:
+        """Stop generating for this stream, if anything still does."""
+        for request_id in self._running:
+            self._abort(request_id)
+        self._running = set()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class EngineThread:
+    """Owns the engine. `submit`, `abort` and the counters are for the event loop's thread.
+
+    tick        time.monotonic() of the last sign of life of the engine's thread
+    """
+
+    def __init__(
+        self, engine: Engine, queue_size: int, on_failure: Callable[[WorkerError], None]
+    ) -> None:
+        self.engine = engine
+        self.max_streams = engine.max_running + queue_size
+        self.tick = time.monotonic()
+        self._on_failure = on_failure
+        self._inbox: queue.SimpleQueue[Request | str | None] = queue.SimpleQueue()
+        self._streams: dict[str, Stream] = {}
+        self._loop = asyncio.get_running_loop()
+        self._closed: WorkerError | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin stepping."""
+        self._thread.start()
+
+    @property
+    def num_streams(self) -> int:
+        """Requests that were accepted and have not ended."""
+        return len(self._streams)
+
+    def submit(self, requests: Sequence[Request]) -> Stream:
+        """Accept all of `requests` or none.
+
+        Raises RequestError, QueueFullError or UnavailableError at once.
+        """
+        if self._closed is not None:
+            raise self._closed
+        for request in requests:
+            self.engine.check(request)
+        if len(requests) > self.max_streams:
+            raise RequestError(
+                f"{len(requests)} sequences were asked for, {self.max_streams} can run and wait."
+            )
+        if len(self._streams) + len(requests) > self.max_streams:
+            raise QueueFullError(
+                f"{len(self._streams)} requests run or wait already.", hint="Try again shortly."
+            )
+        stream = Stream([request.id for request in requests], self.abort)
+        for request in requests:
+            self._streams[request.id] = stream
+            self._inbox.put(request)
+        return stream
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request within a step; safe to call again and for ids that have ended."""
+        if self._streams.pop(request_id, None) is not None:
+            self._inbox.put(request_id)
+
+    def close(self, error: WorkerError) -> None:
+        """Accept nothing more; what runs goes on."""
+        self._closed = self._closed or error
+
+    async def drain(self, seconds: float) -> int:
+        """Wait until all streams have ended, at most `seconds`; then end the rest with an error.
+
+        Returns how many had to be ended.
+        """
+        self.close(UnavailableError("The worker is shutting down.", code="draining"))
+        deadline = time.monotonic() + seconds
+        while self._streams and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        left = dict(self._streams)
+        for request_id, stream in left.items():
+            self.abort(request_id)
+            stream.put(
+                Delta(request_id, error=UnavailableError("The worker stopped.", code="draining"))
+            )
+        return len(left)
+
+    def stop(self, seconds: float) -> bool:
+        """End the thread after its current step; False when it did not end in time."""
+        self._inbox.put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while self._read_inbox():
+                deltas = self.engine.step()
+                self.tick = time.monotonic()
+                self._send(deltas)
+        except BaseException as error:  # noqa: BLE001  (the thread's last words must be heard)
+            log.get("engine").exception("the engine failed")
+            failure = (
+                error
+                if isinstance(error, WorkerError)
+                else WorkerError(f"The engine failed: {error!r}.", code="ENGINE_FAILED")
+            )
+            self._call(self._fail, failure)
+
+    def _read_inbox(self) -> bool:
+        """Take in all messages; wait for one when idle. False when it is time to leave."""
+        while True:
+            self.tick = time.monotonic()
+            try:
+                message = self._inbox.get(block=self.engine.is_idle, timeout=1.0)
+            except queue.Empty:
+                if self.engine.is_idle:
+                    continue
+                return True
+            if message is None:
+                return False
+            if isinstance(message, str):
+                self.engine.abort(message)
+                continue
+            try:
+                self.engine.add(message)
+            except RequestError as error:
+                self._send([Delta(message.id, error=error)])
+
+    def _send(self, deltas: list[Delta]) -> None:
+        if deltas:
+            self._call(self._deliver, deltas)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        # The loop may be gone while the last step ends; nobody is left to tell then.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _fail(self, error: WorkerError) -> None:
+        """On the event loop: end every stream and tell the owner."""
+        self.close(error)
+        self._deliver([Delta(request_id, error=error) for request_id in self._streams])
+        self._on_failure(error)
+
+    def _deliver(self, deltas: list[Delta]) -> None:
+        """On the event loop: hand each delta to its stream."""
+        for delta in deltas:
+            stream = self._streams.get(delta.id)
+            if stream is None:
+                continue  # left meanwhile
+            if delta.is_last:
+                del self._streams[delta.id]
+            stream.put(delta)

@@ -1,0 +1,1 @@
+"""One owner for the worker's life: load, ready, drain, stop."""

@@ -1,0 +1,1 @@
+"""llama.cpp behind one wall: the only package that imports its bindings."""

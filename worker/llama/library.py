@@ -1,0 +1,209 @@
+"""The shared library: its environment, its log, what it was built with, the devices it sees."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from worker import log
+from worker.errors import BackendError
+
+# libgomp reads its variables when it is loaded, so they are set before the bindings are imported.
+# By default its waiting threads spin for so long that one other busy process on the machine makes
+# decoding collapse (60 -> 0.6 tokens/s measured on two cores); 300 turns keep most of the speed.
+os.environ.setdefault("GOMP_SPINCOUNT", "300")
+
+import llama_cpp.llama_cpp as native
+
+DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
+_LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One compute device as ggml names it. Memory in bytes; 0 where the backend cannot tell."""
+
+    name: str
+    description: str
+    backend: str
+    kind: str
+    memory_free: int
+    memory_total: int
+
+    @property
+    def offloads(self) -> bool:
+        """Whether layers can be put there instead of into the host's memory."""
+        return self.kind in ("gpu", "igpu")
+
+
+class Build(msgspec.Struct, frozen=True):
+    """What the installed library is."""
+
+    bindings: str
+    backends: tuple[str, ...]
+    gpu_offload: bool
+    rpc: bool
+    system_info: str
+
+
+class _Log:
+    """llama.cpp's one global log: each line goes to structlog and to whoever captures."""
+
+    def __init__(self) -> None:
+        self._captures: list[list[tuple[str, str]]] = []
+        self._line = ""
+        self._level = "info"
+        self._lock = threading.Lock()
+        self._log = log.get("llama.cpp")
+        # ctypes keeps no reference to the callback: it must live as long as the library.
+        self.callback = native.llama_log_callback(self._receive)
+
+    def _receive(self, level: int, text: bytes, _user: object) -> None:
+        with self._lock:
+            if level in _LEVELS:  # 5 continues the line before
+                self._level = _LEVELS[level]
+            self._line += text.decode("utf-8", "replace")
+            if not self._line.endswith("\n"):
+                return
+            lines, self._line = self._line.splitlines(), ""
+            for line in lines:
+                for capture in self._captures:
+                    capture.append((self._level, line))
+        for line in lines:
+            if self._level in ("warning", "error"):
+                self._log.warning(line.strip())
+            elif line.strip(". "):  # a load's progress is dots
+                self._log.debug(line.strip())
+
+    @contextlib.contextmanager
+    def capture(self) -> Generator[list[tuple[str, str]]]:
+        """Every (level, line) that llama.cpp writes meanwhile."""
+        lines: list[tuple[str, str]] = []
+        with self._lock:
+            self._captures.append(lines)
+        try:
+            yield lines
+        finally:
+            with self._lock:
+                self._captures.remove(lines)
+
+
+_log = _Log()
+native.llama_log_set(_log.callback, ctypes.c_void_p(0))
+capture_log = _log.capture
+
+
+def reason(lines: list[tuple[str, str]]) -> str:
+    """The cause inside captured lines: the error that names one, without its function prefix."""
+    errors = [line for level, line in lines if level == "error"]
+    if not errors:
+        return "llama.cpp gave no reason"
+    # The first error is the cause; what follows tells which callers gave up.
+    return errors[0].split(": ", 1)[-1].strip().rstrip(".")
+
+
+@functools.cache
+def _ggml() -> ctypes.CDLL:
+    """ggml's registry of backends, which the bindings do not wrap."""
+    folder = Path(native.__file__).parent / "lib"
+    names = ("libggml.so", "libggml.dylib")
+    path = next((folder / name for name in names if (folder / name).exists()), None)
+    if path is None:
+        raise BackendError(
+            f"llama.cpp's shared libraries are missing from {folder}.",
+            hint="Run `make install` again.",
+        )
+    lib = ctypes.CDLL(str(path))
+    base = ctypes.CDLL(str(path.with_name(path.name.replace("libggml", "libggml-base"))))
+    for owner, name, result, arguments in _SIGNATURES:
+        function = getattr(lib if owner == "ggml" else base, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(lib, name, function)
+    return lib
+
+
+_P, _S, _C = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+_SIGNATURES: tuple[tuple[str, str, Any, list[Any]], ...] = (
+    ("ggml", "ggml_backend_reg_count", _S, []),
+    ("ggml", "ggml_backend_reg_get", _P, [_S]),
+    ("base", "ggml_backend_reg_name", _C, [_P]),
+    ("ggml", "ggml_backend_dev_count", _S, []),
+    ("ggml", "ggml_backend_dev_get", _P, [_S]),
+    ("base", "ggml_backend_dev_name", _C, [_P]),
+    ("base", "ggml_backend_dev_description", _C, [_P]),
+    ("base", "ggml_backend_dev_memory", None, [_P, ctypes.POINTER(_S), ctypes.POINTER(_S)]),
+    ("base", "ggml_backend_dev_type", ctypes.c_int, [_P]),
+    ("base", "ggml_backend_dev_backend_reg", _P, [_P]),
+    ("base", "ggml_get_name", _C, [_P]),
+    ("base", "ggml_nelements", ctypes.c_int64, [_P]),
+    ("base", "ggml_nrows", ctypes.c_int64, [_P]),
+    ("base", "ggml_nbytes", _S, [_P]),
+    ("base", "ggml_backend_tensor_get", None, [_P, _P, _S, _S]),
+)
+
+
+def ggml() -> ctypes.CDLL:
+    """The library with ggml's own functions, their signatures set."""
+    return _ggml()
+
+
+def start() -> None:
+    """Initialise llama.cpp's backends; safe to call again."""
+    native.llama_backend_init()
+
+
+def build() -> Build:
+    """What this library was built with, read from the library itself."""
+    lib = ggml()
+    start()
+    regs = [lib.ggml_backend_reg_get(i) for i in range(lib.ggml_backend_reg_count())]
+    return Build(
+        bindings=_bindings_version(),
+        backends=tuple(lib.ggml_backend_reg_name(reg).decode() for reg in regs),
+        gpu_offload=bool(native.llama_supports_gpu_offload()),
+        rpc=bool(native.llama_supports_rpc()),
+        system_info=native.llama_print_system_info().decode().strip().rstrip("|").strip(),
+    )
+
+
+def _bindings_version() -> str:
+    import llama_cpp
+
+    return str(llama_cpp.__version__)
+
+
+def device_handles() -> dict[str, int]:
+    """Device name -> ggml's handle, for `llama_model_params.devices`."""
+    lib = ggml()
+    handles = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
+    return {lib.ggml_backend_dev_name(handle).decode(): handle for handle in handles}
+
+
+def devices() -> tuple[Device, ...]:
+    """The devices that this library sees on this machine, in its own order."""
+    lib = ggml()
+    start()
+    found: list[Device] = []
+    for name, handle in device_handles().items():
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        lib.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+        kind = int(lib.ggml_backend_dev_type(handle))
+        reg = lib.ggml_backend_dev_backend_reg(handle)
+        found.append(
+            Device(
+                name=name,
+                description=lib.ggml_backend_dev_description(handle).decode(errors="replace"),
+                backend=lib.ggml_backend_reg_name(reg).decode(),
+                kind=DEVICE_KINDS[kind] if 0 <= kind < len(DEVICE_KINDS) else "unknown",
+                memory_free=free.value,
+                memory_total=total.value,
+            )
+        )
+    return tuple(found)

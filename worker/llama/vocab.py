@@ -1,0 +1,114 @@
+"""The vocabulary: text to token ids, token ids to bytes, the ids that end a generation."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property
+from typing import Any
+
+from worker.errors import BackendError, ModelLoadError, RequestError
+from worker.llama.library import native
+
+_CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
+_UNKNOWN = 1 << 0  # LLAMA_TOKEN_ATTR_UNKNOWN
+_NULL_TOKEN = -1
+
+
+class Vocab:
+    """A loaded model's vocabulary. Stateless and safe to use from several threads.
+
+    size         token ids are 0 to size - 1
+    end_tokens   every id that ends a generation (EOS, EOT, and what else the metadata marks)
+    suppressed   ids that the model's metadata forbids to sample
+    max_history  tokens that a sampler may look back on, at most
+    """
+
+    def __init__(self, model: Any, max_history: int) -> None:
+        handle = native.llama_model_get_vocab(model)
+        if not handle:
+            raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
+        self.handle = handle
+        self.size = native.llama_vocab_n_tokens(handle)
+        self.max_history = max_history
+        self.adds_bos = bool(native.llama_vocab_get_add_bos(handle))
+        self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
+        self.bos = _token(native.llama_vocab_bos(handle))
+        self.eos = _token(native.llama_vocab_eos(handle))
+        self.eot = _token(native.llama_vocab_eot(handle))
+        self.infill = tuple(
+            _token(find(handle))
+            for find in (
+                native.llama_vocab_fim_pre,
+                native.llama_vocab_fim_suf,
+                native.llama_vocab_fim_mid,
+            )
+        )
+        self.end_tokens = frozenset(
+            token for token in range(self.size) if native.llama_vocab_is_eog(handle, token)
+        )
+        self.suppressed = self._suppressed()
+
+    def _suppressed(self) -> tuple[int, ...]:
+        count = ctypes.c_int32(0)
+        array = native.llama_vocab_get_suppress_tokens(self.handle, ctypes.pointer(count))
+        ids = [int(array[i]) for i in range(count.value)] if array else []
+        return tuple(token for token in ids if 0 <= token < self.size)
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Text to ids. Raises RequestError for text that is not valid Unicode.
+
+        add_special:   add BOS/EOS where the model's metadata says so
+        parse_special: read control tokens spelt out in the text as those tokens
+        """
+        try:
+            raw = text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise RequestError("prompt holds a lone surrogate.", param="prompt") from None
+        # One token holds at least one byte (or is a prefix space, BOS or EOS).
+        capacity = len(raw) + 8
+        ids = (native.llama_token * capacity)()
+        count = native.llama_tokenize(
+            self.handle, raw, len(raw), ids, capacity, add_special, parse_special
+        )
+        if count < -capacity:
+            raise BackendError("The tokenizer overflowed.")
+        if count < 0:
+            capacity = -count
+            ids = (native.llama_token * capacity)()
+            count = native.llama_tokenize(
+                self.handle, raw, len(raw), ids, capacity, add_special, parse_special
+            )
+        if count < 0:
+            raise BackendError("The tokenizer gave no stable answer.")
+        return ids[:count]
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """Token id -> bytes as shown to a client; control tokens are empty.
+
+        Built once: detokenising by table is O(1) a token, natively it costs 588 µs at 8k tokens.
+        """
+        return [self._piece(token, special=False) for token in range(self.size)]
+
+    def name(self, token: int) -> str:
+        """A token as a person would write it, control tokens included."""
+        return self._piece(token, special=True).decode("utf-8", "backslashreplace")
+
+    def is_control(self, token: int) -> bool:
+        """Whether the token is never shown as text."""
+        return bool(native.llama_vocab_get_attr(self.handle, token) & (_CONTROL | _UNKNOWN))
+
+    def _piece(self, token: int, *, special: bool) -> bytes:
+        buffer = _buffer
+        count = native.llama_token_to_piece(self.handle, token, buffer, len(buffer), 0, special)
+        if count < 0:
+            buffer = ctypes.create_string_buffer(-count)
+            count = native.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)
+        return buffer.raw[:count] if count > 0 else b""
+
+
+_buffer = ctypes.create_string_buffer(256)
+
+
+def _token(value: Any) -> int | None:
+    return None if value == _NULL_TOKEN else int(value)

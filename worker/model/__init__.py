@@ -1,0 +1,1 @@
+"""What a GGUF file says about its model; no weights, no native code."""

@@ -1,0 +1,65 @@
+"""Architectures that the pinned llama.cpp knows, and what is true for some of them.
+
+A rule that holds for every architecture needs no name here. Where a family is not listed its
+files go on to llama.cpp, which has the last word.
+"""
+
+from __future__ import annotations
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# All that it has a loader for; `gptj` has a name there and no loader.
+KNOWN = _names("""
+    afmoe apertus arcee arctic arwkv7 baichuan bailingmoe bailingmoe2 bailingmoe3 bert bitnet
+    bloom chameleon chatglm clip codeshell cogvlm cohere2 cohere2moe command-r dbrx deci deepseek
+    deepseek2 deepseek2-ocr deepseek32 deepseek4 dflash dots1 dots3note dream eagle3 ernie4_5
+    ernie4_5-moe eurobert exaone exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2
+    gemma3 gemma3n gemma4 gemma4-assistant glm-dsa glm4 glm4moe glm5-next gpt-oss gpt2
+    gptneox granite granite_swa granitehybrid granitemoe graniteswitch grok grovemoe hrm_text
+    hunyuan-dense hunyuan-moe hunyuan_vl hy_v3 hy_v4 internlm2 jais jais2 jamba jina-bert-v2
+    jina-bert-v3 kimi-k3 kimi-linear laguna lfm2 lfm2moe llada llada-moe llama llama-embed llama4
+    maincoder mamba mamba2 maple mellum mimo2 minicpm minicpm3 minimax-01 minimax-m2 minimax-m3
+    mistral3 mistral4 modern-bert mpt muse-glimmer nanbeige nemotron nemotron_h nemotron_h_moe
+    neo-bert nomic-bert nomic-bert-moe olmo olmo2 olmoe openelm orion paddleocr pangu-embedded
+    phi2 phi3 phimoe plamo plamo2 plamo3 plm pockettts qwen qwen2 qwen2moe qwen2vl qwen3 qwen35
+    qwen35moe qwen3moe qwen3next qwen3tts qwen3vl qwen3vlmoe qwen4exp refact rnd1 rwkv6 rwkv6qwen2
+    rwkv7 seed_oss smallthinker smollm3 spark2_5 stablelm starcoder starcoder2 step35 t5 t5encoder
+    talkie wavtokenizer-dec xverse
+""")
+
+# Every layer has attention with the same number of heads, and key/value heads that divide them.
+RMS_NORM = _names("""
+    arcee baichuan bitnet dream ernie4_5 exaone exaone4 gemma gemma2 gemma3 glm4 gpt-oss granite
+    granitemoe hunyuan-moe internlm2 llada llada-moe llama minicpm mistral3 nanbeige
+    olmo2 olmoe phi3 phimoe qwen qwen2 qwen2moe qwen3 qwen3moe qwen3vl refact seed_oss smollm3
+    xverse
+""")
+LAYER_NORM = _names("""
+    bloom codeshell cohere2 command-r dbrx falcon gpt2 gptneox mpt nemotron olmo orion phi2
+    stablelm starcoder starcoder2
+""")
+UNIFORM = RMS_NORM | LAYER_NORM
+
+# The rotated part must be the whole head.
+FULL_ROPE = frozenset({"deci", "falcon", "llama", "llama-embed"})
+
+# Compute vectors or sound from a text and never continue it.
+ENCODERS = _names("""
+    bert eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert
+    nomic-bert nomic-bert-moe t5encoder wavtokenizer-dec
+""")
+ENCODER_DECODERS = frozenset({"t5"})
+# Propose tokens to another model.
+DRAFTERS = frozenset({"dflash", "eagle3", "gemma4-assistant"})
+
+# Every model of these has experts; without them native code aborts.
+EXPERTS_ONLY = _names("""
+    arctic bailingmoe bailingmoe2 dbrx dots1 ernie4_5-moe exaone-moe glm4moe gpt-oss grovemoe
+    hunyuan-moe lfm2moe llada-moe minimax-m2 nemotron_h_moe olmoe phimoe qwen2moe qwen35moe
+    qwen3moe qwen3vlmoe smallthinker
+""")
+# Rotate by sections, which have to be given.
+SECTION_ROPE = frozenset({"paddleocr", "qwen2vl", "qwen3vl", "qwen3vlmoe"})

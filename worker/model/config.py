@@ -1,0 +1,217 @@
+"""Header -> ModelConfig, the typed config of a model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from worker.model.architectures import ENCODER_DECODERS, ENCODERS
+from worker.model.checks import check
+from worker.model.fields import Fields
+from worker.model.header import Header, ModelFile
+from worker.model.hyperparameters import (
+    ExpertConfig,
+    RecurrentConfig,
+    RopeConfig,
+    SamplingDefaults,
+    expert_config,
+    first_number,
+    recurrent_config,
+    rope_config,
+    sampling_defaults,
+)
+from worker.model.policy import Policy, Purpose
+from worker.model.quant import Share, bits_per_weight, label_of, mix_of
+from worker.model.splits import open_header
+from worker.model.tokenizer import TokenizerConfig, tokenizer_config
+
+Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
+_CARD = "worker.card."
+_EMBEDDINGS = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is, read from its file or files.
+
+    Tuples of `layers` elements: `heads`, `kv_heads`, `feed_forward`; a 0 in them is a layer
+    without (hybrid and recurrent models). `key_length` and `value_length` are elements of one
+    head's key and value. `n_params` counts the elements of all tensors, `size_bytes` their
+    bytes. For a vocabulary without a model all sizes but `vocab_size` may be 0.
+    """
+
+    architecture: str
+    kind: Kind
+    name: str | None
+    description: str | None
+    license: str | None
+    size_label: str | None
+    card: dict[str, str | float | int]
+    files: tuple[ModelFile, ...]
+
+    layers: int
+    embedding: int
+    context: int
+    vocab_size: int
+    heads: tuple[int, ...]
+    kv_heads: tuple[int, ...]
+    feed_forward: tuple[int, ...]
+    key_length: int
+    value_length: int
+    key_length_swa: int
+    value_length_swa: int
+    kv_lora_rank: int
+    q_lora_rank: int
+    key_length_mla: int
+    value_length_mla: int
+    sliding_window: int
+    sliding_pattern: tuple[int, ...]
+    shared_kv_layers: int
+    nextn_layers: int
+    causal: bool
+    norm_epsilon: float | None
+    rope: RopeConfig
+    experts: ExpertConfig | None
+    recurrent: RecurrentConfig | None
+
+    n_params: int
+    n_embedding_params: int
+    size_bytes: int
+    bits_per_weight: float
+    bits_per_weight_without_embeddings: float
+    file_type: int | None
+    mix: dict[str, Share]
+    quant: str
+
+    tokenizer: TokenizerConfig | None
+    sampling: SamplingDefaults
+
+    @property
+    def path(self) -> str:
+        """The first or only file."""
+        return self.files[0].path
+
+    @property
+    def max_heads(self) -> int:
+        """Attention heads of the widest layer."""
+        return max(self.heads, default=0)
+
+    @property
+    def max_kv_heads(self) -> int:
+        """Key/value heads of the widest layer."""
+        return max(self.kv_heads, default=0)
+
+
+def load_config(
+    path: str | os.PathLike[str], *, purpose: Purpose = "generate", policy: Policy | None = None
+) -> ModelConfig:
+    """The typed config of the model at `path`, with all its split files.
+
+    `generate` refuses what cannot continue a text (vocabularies, encoders); `inspect` reads
+    them. Raises ModelFileError.
+    """
+    policy = policy or Policy()
+    header = open_header(path, policy)
+    check(header, policy, purpose)
+    return config_of(header)
+
+
+def config_of(header: Header) -> ModelConfig:
+    """The typed config of a header that passed the checks."""
+    architecture = header.keys.get("general.architecture")
+    fields = Fields(header, architecture if isinstance(architecture, str) else "")
+    if not fields.architecture:
+        fields.missing("general.architecture")
+    count = fields.count
+    layers = count(".block_count") or 0
+    embedding = count(".embedding_length") or 0
+    context = count(".context_length") or 0
+    # As llama.cpp: no heads in recurrent models, as many KV heads as heads where not given.
+    heads = fields.per_layer(".attention.head_count", layers) or (0,) * layers
+    kv_heads = fields.per_layer(".attention.head_count_kv", layers) or heads
+    head_dim = embedding // heads[0] if heads and heads[0] else 0
+    key_length = count(".attention.key_length") if head_dim else 0
+    value_length = count(".attention.value_length") if head_dim else 0
+    key_length = head_dim if key_length is None else key_length
+    value_length = head_dim if value_length is None else value_length
+    key_swa = count(".attention.key_length_swa")
+    value_swa = count(".attention.value_length_swa")
+    tokenizer = tokenizer_config(fields) if "tokenizer.ggml.model" in fields else None
+    vocab_size = tokenizer.vocab_size if tokenizer else count(".vocab_size") or 0
+    n_params = sum(tensor.elements for tensor in header.tensors)
+    n_bytes = sum(tensor.nbytes for tensor in header.tensors)
+    embeddings = [tensor for tensor in header.tensors if tensor.name in _EMBEDDINGS]
+    n_embedding = sum(tensor.elements for tensor in embeddings)
+    file_type = count("general.file_type")
+    mix = mix_of((tensor.type, tensor.elements, tensor.nbytes) for tensor in header.tensors)
+    causal = fields.flag(".attention.causal")
+    return ModelConfig(
+        architecture=fields.architecture,
+        kind=_kind(fields),
+        name=fields.text("general.name"),
+        description=fields.word("general.description") or None,
+        license=fields.word("general.license") or None,
+        size_label=fields.word("general.size_label") or None,
+        card=_card(header),
+        files=header.files,
+        layers=layers,
+        embedding=embedding,
+        context=context,
+        vocab_size=vocab_size,
+        heads=heads,
+        kv_heads=kv_heads,
+        feed_forward=fields.per_layer(".feed_forward_length", layers) or (0,) * layers,
+        key_length=key_length,
+        value_length=value_length,
+        key_length_swa=key_length if key_swa is None else key_swa,
+        value_length_swa=value_length if value_swa is None else value_swa,
+        kv_lora_rank=count(".attention.kv_lora_rank") or 0,
+        q_lora_rank=count(".attention.q_lora_rank") or 0,
+        key_length_mla=count(".attention.key_length_mla") or 0,
+        value_length_mla=count(".attention.value_length_mla") or 0,
+        sliding_window=count(".attention.sliding_window") or 0,
+        sliding_pattern=fields.numbers(".attention.sliding_window_pattern"),
+        shared_kv_layers=count(".attention.shared_kv_layers") or 0,
+        nextn_layers=count(".nextn_predict_layers") or 0,
+        causal=True if causal is None else causal,
+        norm_epsilon=first_number(
+            fields,
+            ".attention.layer_norm_rms_epsilon",
+            ".attention.layer_norm_epsilon",
+            ".attention.group_norm_epsilon",
+        ),
+        rope=rope_config(fields, key_length, context),
+        experts=expert_config(fields, layers),
+        recurrent=recurrent_config(fields),
+        n_params=n_params,
+        n_embedding_params=n_embedding,
+        size_bytes=n_bytes,
+        bits_per_weight=bits_per_weight(n_params, n_bytes),
+        bits_per_weight_without_embeddings=bits_per_weight(
+            n_params - n_embedding, n_bytes - sum(tensor.nbytes for tensor in embeddings)
+        ),
+        file_type=file_type,
+        mix=mix,
+        quant=label_of(file_type, mix, Path(header.path).name),
+        tokenizer=tokenizer,
+        sampling=sampling_defaults(fields),
+    )
+
+
+def _kind(fields: Fields) -> Kind:
+    if not fields.header.tensors:
+        return "vocabulary"
+    if fields.architecture in ENCODERS:
+        return "encoder"
+    return "encoder-decoder" if fields.architecture in ENCODER_DECODERS else "decoder"
+
+
+def _card(header: Header) -> dict[str, str | float | int]:
+    """Everything under `worker.card.`, without that prefix."""
+    return {
+        key.removeprefix(_CARD): value
+        for key, value in header.keys.items()
+        if key.startswith(_CARD) and isinstance(value, str | float | int)
+    }

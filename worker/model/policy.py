@@ -1,0 +1,63 @@
+"""What is refused by choice rather than because it cannot work, and how much is read at most.
+
+Every switch refuses by default; switching one off means the file goes on to llama.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Purpose = Literal["generate", "inspect"]
+"""What a model is opened for: `inspect` also takes vocabularies and encoders."""
+
+MiB = 1024 * 1024
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Choices and limits for one reading of a model file; sizes are bytes."""
+
+    allow_version_2: bool = False
+    """GGUF version 2 has the layout of version 3; only files from 2023 carry it."""
+    allow_odd_keys: bool = False
+    """Keys with upper-case letters or empty segments (`a..b`)."""
+    allow_small_alignment: bool = False
+    """`general.alignment` of 1, 2 or 4, which makes llama.cpp read unaligned weights."""
+    allow_trailing_bytes: bool = False
+    """More than one alignment of bytes behind the last tensor (a second file glued on)."""
+    allow_missing_quantization_version: bool = False
+    """Quantised tensors without `general.quantization_version`."""
+    allow_odd_merges: bool = False
+    """BPE merges that are not two parts with one space between."""
+    allow_unknown_merge_parts: bool = False
+    """BPE merges of parts that are no tokens; such a merge never applies."""
+    allow_nul_in_tokens: bool = False
+    """Token texts with a NUL byte, which llama.cpp cuts there."""
+    allow_missing_byte_tokens: bool = False
+    """A vocabulary without all of `<0x00>` to `<0xFF>` where llama.cpp falls back to them: a text
+    with such a byte makes it abort."""
+    allow_excess_scores: bool = False
+    """More scores or token types than tokens."""
+    allow_vocab_size_mismatch: bool = False
+    """A `vocab_size` key other than the number of tokens, which decides."""
+    allow_unknown_architecture: bool = False
+    """Names that the pinned llama.cpp does not list."""
+    allow_layer_gaps: bool = False
+    """Tensors of a block at or above block_count, or blocks without tensors."""
+
+    max_metadata_bytes: int = 256 * MiB
+    """Header, metadata and tensor table of one file."""
+    max_keys: int = 65_536
+    max_tensors: int = 65_536
+    max_strings: int = 2_000_000
+    """Elements of one string array."""
+    max_string_bytes: int = 16 * MiB
+    max_elements: int = 64 * MiB
+    """Elements of one array of numbers."""
+    max_key_bytes: int = 65_535
+    max_alignment: int = 65_536
+    max_vocab: int = 1_048_576
+    max_token_bytes: int = 65_536
+    max_template_bytes: int = 256 * 1024
+    max_splits: int = 4_096

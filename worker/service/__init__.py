@@ -1,0 +1,1 @@
+"""HTTP: existing OpenAI clients in front, the engine behind."""

@@ -1,0 +1,27 @@
+"""The application: all routes over one worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Litestar
+
+from worker.lifecycle.worker import Worker
+from worker.service.body import MAX_BODY_BYTES
+from worker.service.completions import completions_route
+from worker.service.errors import on_error
+from worker.service.gate import Gate
+from worker.service.health import health_route
+from worker.service.models import models_routes
+
+
+def create_app(worker: Worker) -> Any:
+    """The ASGI application that uvicorn runs."""
+    app = Litestar(
+        [health_route(worker), *models_routes(worker), completions_route(worker)],
+        exception_handlers={Exception: on_error},
+        request_max_body_size=MAX_BODY_BYTES,
+        openapi_config=None,
+        logging_config=None,
+    )
+    return Gate(app, worker)

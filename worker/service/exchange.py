@@ -1,0 +1,108 @@
+"""One request's way back: an ASGI application that notices when its client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from worker import log
+from worker.engine.thread import Stream
+from worker.service import sse
+from worker.service.errors import reply_of
+
+# A reader that takes nothing for this long is gone; its connection is not held for ever.
+WRITE_TIMEOUT_S = 60.0
+
+
+class Exchange(ABC):
+    """Answers with JSON or with server-sent events, from the deltas of one Stream.
+
+    Litestar does not cancel a plain handler when its client leaves, and what a cancelled
+    generator does after its first `await` never runs. So this watches `receive` itself, and the
+    engine owns the slot: leaving early is one synchronous, idempotent `Stream.close()`.
+    """
+
+    def __init__(self, stream: Stream, *, streaming: bool) -> None:
+        self.stream = stream
+        self.streaming = streaming
+
+    @abstractmethod
+    def frames(self) -> AsyncIterator[bytes]:
+        """The events of a streamed answer, without the closing [DONE]."""
+
+    @abstractmethod
+    async def body(self) -> object:
+        """The whole answer at once."""
+
+    async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
+        """Answer, or stop as soon as the client has left."""
+        answer = asyncio.ensure_future(self._answer(send))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.stream.close()
+            for task in (answer, gone):
+                if not task.done():
+                    task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+
+    async def _answer(self, send: Any) -> None:
+        started = False
+        try:
+            if not self.streaming:
+                await _send_json(send, 200, msgspec.json.encode(await self.body()), {})
+                return
+            async for frame in self.frames():
+                if not started:  # the status waits for the first token: errors keep theirs
+                    started = True
+                    await send(_START_SSE)
+                await _send_part(send, frame)
+            await _send_part(send, sse.DONE, more=False)
+        except TimeoutError:
+            log.get("service").info("a reader stopped reading; its stream was closed")
+        except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
+            status, reply, headers = reply_of(error)
+            if status == 500:
+                log.get("service").exception("an answer failed", exc_info=error)
+            if started:
+                await _send_part(send, sse.frame(reply) + sse.DONE, more=False)
+            else:
+                await _send_json(send, status, msgspec.json.encode(reply), headers)
+
+
+_START_SSE = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [
+        (b"content-type", sse.CONTENT_TYPE),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+    ],
+}
+
+
+async def _send_part(send: Any, body: bytes, *, more: bool = True) -> None:
+    async with asyncio.timeout(WRITE_TIMEOUT_S):
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def _send_json(send: Any, status: int, body: bytes, headers: dict[str, str]) -> None:
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *((name.encode(), value.encode()) for name, value in headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await _send_part(send, body, more=False)
+
+
+async def _until_gone(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

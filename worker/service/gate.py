@@ -1,0 +1,85 @@
+"""The outermost layer: request ids, HEAD for every GET, 503 until ready and while draining."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+import structlog
+
+from worker.errors import UnavailableError, WorkerError
+from worker.lifecycle.state import State
+from worker.lifecycle.worker import Worker
+from worker.service.errors import reply_of
+
+_MAX_ID = 256
+
+
+class Gate:
+    """Wraps the application, so that paths it does not know answer 503 too while loading."""
+
+    def __init__(self, app: Any, worker: Worker) -> None:
+        self._app = app
+        self._worker = worker
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer what must not reach the application, pass on the rest."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        ids = _ids(scope["headers"])
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(
+            **{name.replace("-", "_"): value for name, value in ids.items()}
+        )
+        fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
+        head = scope["method"] == "HEAD"
+        if head:
+            scope = {**scope, "method": "GET"}
+
+        async def send_with_ids(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *fields]}
+            elif head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        refusal = self._refusal()
+        if refusal is None:
+            await self._app(scope, receive, send_with_ids)
+        else:
+            await _send_error(refusal, send_with_ids)
+
+    def _refusal(self) -> WorkerError | None:
+        """Why nothing but a 503 can be answered now, or None."""
+        state = self._worker.state
+        if state is State.READY:
+            return None
+        if state is State.LOADING:
+            return UnavailableError("Loading model", code="loading")
+        if state is State.FAILED:
+            return UnavailableError(f"The worker failed: {self._worker.error}", code="failed")
+        return UnavailableError("The worker is shutting down.", code="draining")
+
+
+async def _send_error(error: WorkerError, send: Any) -> None:
+    status, reply, headers = reply_of(error)
+    body = msgspec.json.encode(reply)
+    fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+    fields += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _ids(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The client's own ids where it sent printable ones, and a request id in any case."""
+    found: dict[str, str] = {}
+    for name in ("x-request-id", "x-correlation-id"):
+        for key, value in headers:
+            text = value.decode("latin-1")
+            if key == name.encode() and 0 < len(text) <= _MAX_ID and text.isprintable():
+                found[name] = text
+                break
+    found.setdefault("x-request-id", f"req-{uuid.uuid4().hex}")
+    return found

@@ -1,0 +1,64 @@
+"""GET /health and its other names: is this worker well, and what is it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from litestar import Response, get
+
+from worker import machine
+from worker.lifecycle.worker import Worker
+
+PATHS = ["/", "/health", "/v1/health", "/livez", "/readyz"]
+
+
+class Health(msgspec.Struct):
+    """`memory_bytes` is what is resident now, never the file's size."""
+
+    status: str
+    model: str
+    quant_kind: str
+    resident: bool
+    memory_bytes: int
+    context_length: int
+    vocab_size: int
+    uptime_seconds: float
+    slots_idle: int
+    slots_processing: int
+    queue_depth: int
+
+
+def health_of(worker: Worker) -> Health:
+    """Read without touching the engine's thread: counters only, so it answers under any load."""
+    backend, engine = worker.backend, worker.engine
+    running, waiting = engine.engine.num_running, engine.engine.num_waiting
+    return Health(
+        status="stalled" if worker.is_stalled else "ok",
+        model=worker.model_id,
+        quant_kind=worker.config.quant if worker.config else "unknown",
+        resident=True,  # checked at load: a layer elsewhere than asked for fails the start
+        memory_bytes=machine.resident_bytes(),
+        context_length=backend.max_length,
+        vocab_size=backend.vocab_size,
+        uptime_seconds=round(time.monotonic() - worker.started_at, 3),
+        slots_idle=engine.engine.max_running - running,
+        slots_processing=running,
+        queue_depth=waiting,
+    )
+
+
+def health_route(worker: Worker) -> Any:
+    """The route, bound to its worker."""
+
+    @get(PATHS, summary="Is the worker well")
+    async def health() -> Response[bytes]:
+        answer = health_of(worker)
+        return Response(
+            msgspec.json.encode(answer),
+            status_code=200 if answer.status == "ok" else 503,
+            media_type="application/json",
+        )
+
+    return health

@@ -1,0 +1,88 @@
+"""GET /v1/models: the one model, in OpenAI's shape with llama-server's and vLLM's additions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from litestar import Response, get
+
+from worker.errors import NotFoundError
+from worker.lifecycle.worker import Worker
+
+
+class Meta(msgspec.Struct):
+    """What the file says about the model."""
+
+    n_params: int
+    size: int
+    n_ctx_train: int
+    n_vocab: int
+    n_embd: int
+    quant: str
+    architecture: str
+
+
+class Model(msgspec.Struct, kw_only=True):
+    """One entry; `max_model_len` is the longest sequence that this worker holds."""
+
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "gguf-worker"
+    max_model_len: int
+    meta: Meta
+
+
+class ModelList(msgspec.Struct, kw_only=True):
+    """{"object": "list", "data": [...]}"""
+
+    object: str = "list"
+    data: list[Model]
+
+
+def models_routes(worker: Worker) -> list[Any]:
+    """The routes, bound to their worker."""
+    created = int(time.time())
+
+    def entry() -> Model:
+        config, backend = worker.config, worker.backend
+        assert config is not None
+        return Model(
+            id=worker.model_id,
+            created=created,
+            max_model_len=backend.max_length,
+            meta=Meta(
+                n_params=config.n_params,
+                size=config.size_bytes,
+                n_ctx_train=config.context,
+                n_vocab=backend.vocab_size,
+                n_embd=config.embedding,
+                quant=config.quant,
+                architecture=config.architecture,
+            ),
+        )
+
+    @get("/v1/models", summary="The model that runs here")
+    async def models() -> Response[bytes]:
+        return _json(ModelList(data=[entry()]))
+
+    # Ids with a slash come raw or percent-encoded: both are one path parameter.
+    @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
+    async def model(model_id: str) -> Response[bytes]:
+        asked = str(model_id).removeprefix("/")
+        if asked != worker.model_id:
+            raise NotFoundError(
+                f"The model {asked[:200]!r} is not served here.",
+                hint=f"This worker serves {worker.model_id!r}.",
+                param="model",
+                code="model_not_found",
+            )
+        return _json(entry())
+
+    return [models, model]
+
+
+def _json(value: object) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json")

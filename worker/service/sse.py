@@ -1,0 +1,16 @@
+"""Server-sent events as OpenAI clients read them: `data: {json}` and a blank line."""
+
+from __future__ import annotations
+
+import msgspec
+
+# Several benchmark clients split on "\n\n" alone, so no CRLF, no `event:` and no `id:` lines.
+CONTENT_TYPE = b"text/event-stream; charset=utf-8"
+DONE = b"data: [DONE]\n\n"
+
+_encoder = msgspec.json.Encoder()
+
+
+def frame(value: object) -> bytes:
+    """One event."""
+    return b"data: " + _encoder.encode(value) + b"\n\n"
