@@ -19,6 +19,7 @@ from worker import log
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
+from worker.errors import ModelFileError
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.library import native
@@ -429,3 +430,14 @@ def test_unequal_prompts_behind_a_window(tmp_path: Path) -> None:
             session.add(f"r{i}", prompt_of(700 + i, draw.randint(2, 90)), draw.randint(2, 20))
             session.step(draw.choice([0, 0, 0, 3, 8]))
         session.run()
+
+
+def test_a_head_that_the_kernel_cannot_read(tmp_path: Path) -> None:
+    """An RWKV7 head that is no multiple of 64 is refused: natively it reads past the end."""
+    path = WRITERS["rwkv7"](tmp_path / "m.gguf")
+    raw = path.read_bytes()
+    at = raw.index(b"wkv.head_size") + len(b"wkv.head_size") + 4  # behind the value's type
+    path.write_bytes(raw[:at] + (16).to_bytes(4, "little") + raw[at + 4 :])
+    with pytest.raises(ModelFileError) as caught:
+        load_config(path)
+    assert caught.value.field == "rwkv7.wkv.head_size"

@@ -22,6 +22,8 @@ MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
 MAX_CONTEXT = 2**31 - 1  # positions are int32
 
 _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
+# ggml's vector kernel of this operation has no loop for a remainder: it reads past the end.
+_WKV7, _WKV7_STEP = frozenset({"rwkv7", "arwkv7"}), 64
 _NO_EXPERTS_BELOW_2 = frozenset({"hunyuan_vl", "hunyuan-dense"})
 # Keys that llama.cpp reads for every architecture, with the one type that it accepts.
 _STRICT: tuple[tuple[str, str], ...] = (
@@ -98,6 +100,9 @@ def check_hyperparameters(fields: Fields) -> None:
         fields.missing(".rope.dimension_sections")
     _check_experts(fields, layers)
     _check_heads(fields, layers, embedding)
+    head = fields.count(".wkv.head_size") or 0
+    if fields.architecture in _WKV7 and head % _WKV7_STEP:
+        fields.bad(".wkv.head_size", head, f"a multiple of {_WKV7_STEP}")
     if fields.architecture in UNIFORM:
         _check_attention(fields, layers, embedding)
 
