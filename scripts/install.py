@@ -73,11 +73,12 @@ PIP_SETTINGS = {
     "PIP_CONSTRAINT": f"{CONSTRAINTS.as_uri()} {os.environ.get('PIP_CONSTRAINT', '')}".strip(),
     "PIP_BUILD_CONSTRAINT": CONSTRAINTS.as_uri(),
 }
-# Environment variables that change what the compiler makes.
-COMPILER_VARIABLES = (
-    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"),
-    *("CUDACXX", "CUDAARCHS", "CUDAHOSTCXX", "CUDAFLAGS", "VULKAN_SDK"),
-)
+# Environment variables that change what the compiler makes, for all backends and for some.
+COMPILER_VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
+BACKEND_VARIABLES = {
+    "cuda": ("CUDACXX", "CUDAARCHS", "CUDAHOSTCXX", "CUDAFLAGS"),
+    "vulkan": ("VULKAN_SDK",),
+}
 CPU_FEATURES = re.compile(r"sse|ssse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme\d?$|i8mm|bf16|fphp")
 MEMORY_PER_JOB = 1.5 * 2**30
 
@@ -399,12 +400,15 @@ def wheel_of(choice: dict[str, Any], pip: list[str]) -> Path:
     """The wheel of the library as chosen: from the cache, or built now."""
     if choice["backend"] == "metal" and not APPLE:
         stop("BACKEND=metal needs macOS.")
-    env = with_cuda_compiler({"CMAKE_BUILD_PARALLEL_LEVEL": str(jobs()), **os.environ})
+    env = {"CMAKE_BUILD_PARALLEL_LEVEL": str(jobs()), **os.environ}
+    if choice["backend"] == "cuda":
+        env = with_cuda_compiler(env)
+    variables = (*COMPILER_VARIABLES, *BACKEND_VARIABLES.get(choice["backend"], ()))
     shape = {
         **choice,
         "platform": f"{sys.platform} {platform.machine()}",
         "compiler": compiler(),
-        "environment": {name: env[name] for name in COMPILER_VARIABLES if env.get(name)},
+        "environment": {name: env[name] for name in variables if env.get(name)},
     }
     if choice["backend"] == "cuda":
         shape["nvcc"] = output(env.get("CUDACXX") or "nvcc", "--version")

@@ -182,7 +182,8 @@ def _output(command: list[str]) -> str:
     lines = (done.stdout + done.stderr).strip().splitlines()
     if done.returncode or not lines:
         raise PeerError(f"is not there: {lines[-1] if lines else command[0]}")
-    return next((line for line in lines if "version" in line), lines[0])
+    said = (line for line in lines if line.startswith("version"))
+    return next(said, lines[0]).removeprefix("version: ")
 
 
 PEERS: dict[str, Peer] = {
