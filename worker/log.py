@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from typing import Literal
+from typing import Literal, TextIO, cast
 
 import structlog
 
 LogFormat = Literal["console", "json"]
+
+
+class _Stderr:
+    """Standard error that may go away: who reads it can die before we do, and no log line is
+    worth failing for."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -38,7 +52,7 @@ def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> 
     structlog.configure(
         processors=[*shared, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Stderr())),
         cache_logger_on_first_use=False,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -269,6 +270,30 @@ def test_ids_pass_through(server: Server) -> None:
     )
     assert (answer.headers["x-request-id"], answer.headers["x-correlation-id"]) == ("r1", "c1")
     assert httpx.get(server.url + "/health").headers["x-request-id"].startswith("req-")
+
+
+def test_nobody_reads_stderr(tiny: Path) -> None:
+    """A worker whose standard error lost its reader still serves and stops when told to."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker", "serve", "--model", str(tiny), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        url = next(line for line in process.stderr if "listening" in line).split("url=")[1].strip()
+        process.stderr.close()
+        for _ in range(100):
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(url + "/health").status_code == 200:
+                    break
+            time.sleep(0.1)
+        assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_closed_stdout(tiny: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -50,7 +51,8 @@ def main(argv: Sequence[str]) -> int:
         arguments = parser().parse_args(words)
         return arguments.run(arguments)
     except WorkerError as error:
-        sys.stderr.write(f"error: {error.code}: {error}\n")
+        with contextlib.suppress(OSError):  # nobody may be left to read it
+            sys.stderr.write(f"error: {error.code}: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED

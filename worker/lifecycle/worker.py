@@ -132,18 +132,22 @@ class Worker:
             if ended:
                 log.get("worker").warning("requests cut off at shutdown", count=ended)
 
-    def close(self) -> None:
-        """Stop the engine and free the model, once; a no-op when nothing is loaded."""
+    def close(self) -> bool:
+        """Stop the engine and free the model, once; a no-op when nothing is loaded.
+
+        False when a step did not end in time: then nothing is freed under its feet.
+        """
         if self._engine is not None:
             stopped = self._engine.stop(seconds=self.settings.drain_timeout + 1)
             self._engine = None
-            if not stopped:  # freeing what a running step uses would crash; the process ends anyway
+            if not stopped:
                 log.get("worker").error("the engine did not stop; the model is left to the system")
-                return
+                return False
         if self._backend is not None:
             self._backend.close()
             self._backend = None
         self.lifecycle.move(State.STOPPED)
+        return True
 
 
 def open_backend(

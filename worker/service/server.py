@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
@@ -89,7 +90,9 @@ async def serve(settings: Settings, model_path: Path) -> None:
         await worker.drain()
         server.should_exit = True
         await asyncio.gather(serving, loading)
-        await asyncio.to_thread(worker.close)
+        if not await asyncio.to_thread(worker.close):
+            # The interpreter's own clean-up would crash beside a step that still runs.
+            atexit.register(os._exit, worker.error.exit_code if worker.error else 0)
         for task in ends:
             task.cancel()
     if worker.error is not None:
@@ -102,8 +105,8 @@ def _on_signals(stop: asyncio.Event) -> None:
     def on_signal(name: str) -> None:
         if stop.is_set():
             os._exit(0)
-        log.get("service").info("stopping", signal=name)
         stop.set()
+        log.get("service").info("stopping", signal=name)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
