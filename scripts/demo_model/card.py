@@ -102,11 +102,12 @@ shorter rest left out. The model has seen texts joined by empty lines in trainin
 
 ## What it can and cannot do
 
-It tells short stories in a small vocabulary, answers questions about a story that stands in the
-prompt, knows the script's own tables (animals, days, opposites, some capitals), and adds, subtracts
-and compares small numbers, not without mistakes. It knows nothing else: a question outside these
-subjects gets an answer in the right form and with the wrong content. It only knows English. Do not
-use it for anything that matters.
+It writes English sentences that fit together in form, in the small vocabulary of its stories. It
+does not follow who is who: names, colours and things change in the middle of a story, and questions
+about a story in the prompt are mostly answered wrong. Of the script's own tables (animals, days,
+opposites, some capitals) it knows most, of sums up to 99 less than half. Plain text often goes on
+after a story's end instead of stopping; chat answers stop. It knows nothing else: other questions
+get an answer in the right form with the wrong content. Do not use it for anything that matters.
 
 ## Samples
 
