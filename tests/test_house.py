@@ -32,6 +32,7 @@ RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
     "litestar": {"service"},
+    "prometheus_client": {"service"},
     "uvicorn": {"service"},
     "rich": {"cli"},
     "asyncio": {"service", "lifecycle", "cli", "engine/thread.py"},

@@ -9,7 +9,8 @@ from worker.engine.logprobs import token_logprob
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Plan, Scheduler
 from worker.engine.sequence import Delta, Sequence, Timings
-from worker.errors import DecodeError, RequestError, WorkerError
+from worker.engine.stats import Stats
+from worker.errors import DecodeError, RequestError
 
 
 class Engine:
@@ -36,10 +37,12 @@ class Engine:
         """
         self.backend = backend
         self._clock = clock
-        self.num_steps = 0
+        self.stats = Stats()
         self._sequences: dict[str, Sequence] = {}
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
-        self.scheduler = Scheduler(backend, self.max_running, max_stall, drafting=drafting)
+        self.scheduler = Scheduler(
+            backend, self.max_running, max_stall, self.stats, drafting=drafting
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -73,21 +76,14 @@ class Engine:
         """Forget a request, in whatever state; unknown ids are fine."""
         sequence = self._sequences.get(request_id)
         if sequence is not None:
-            self._forget(sequence)
-
-    def abort_all(self, error: WorkerError) -> list[Delta]:
-        """Forget everything; one last delta with `error` for each."""
-        sequences = list(self._sequences.values())
-        for sequence in sequences:
-            self._forget(sequence)
-        return [Delta(sequence.id, error=error) for sequence in sequences]
+            self._forget(sequence, "aborted")
 
     def step(self) -> list[Delta]:
         """Schedule, run, commit: what was added to whom."""
         plan = self.scheduler.schedule(self._clock())
         if not plan:
             return []
-        self.num_steps += 1
+        self.stats.steps += 1
         rows = self._fill(plan)
         started = self._clock()
         try:
@@ -178,7 +174,7 @@ class Engine:
         try:
             return self._sample(sequence, row, now)
         except RequestError as error:  # its own grammar leaves it no token
-            self._forget(sequence)
+            self._forget(sequence, "error")
             return Delta(sequence.id, error=error)
 
     def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
@@ -225,7 +221,7 @@ class Engine:
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
-        self._forget(sequence)
+        self._forget(sequence, reason)
         draft = sequence.draft
         return Delta(
             delta.id,
@@ -242,9 +238,10 @@ class Engine:
             ),
         )
 
-    def _forget(self, sequence: Sequence) -> None:
+    def _forget(self, sequence: Sequence, reason: str) -> None:
         """The one place where a sequence ends: queue, slot, cells and sampler are released."""
         del self._sequences[sequence.id]
+        self.stats.count(sequence, reason, self._clock())
         self.scheduler.remove(sequence)
         self.backend.free_sampler(sequence.sampler)
 
@@ -256,7 +253,7 @@ class Engine:
         if len(self.scheduler.running) > 1:
             self.scheduler.put_back(youngest)
             return []
-        self._forget(youngest)
+        self._forget(youngest, "error")
         error = DecodeError(
             f"The sequence does not fit the KV cache ({len(plan)} running, "
             f"{youngest.num_known} tokens, {self.backend.num_cells} cells)."
@@ -268,7 +265,7 @@ class Engine:
         if len(plan) == 1 and plan[0][0].is_suspect:
             guilty = plan[0][0]
             self.scheduler.put_back_broken(guilty)
-            self._forget(guilty)
+            self._forget(guilty, "error")
             return [Delta(guilty.id, error=error)]
         for sequence, count in reversed(plan):
             sequence.suspect_until = min(sequence.num_computed + count, sequence.num_known)

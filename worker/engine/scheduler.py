@@ -9,6 +9,7 @@ from worker.engine.draft import Draft, StepCost, best_length
 from worker.engine.kv import Cells, Slot
 from worker.engine.pace import Pace
 from worker.engine.sequence import Sequence
+from worker.engine.stats import Stats
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
 RESERVE = 16
@@ -24,13 +25,20 @@ class Scheduler:
     """
 
     def __init__(
-        self, backend: Backend, max_running: int, max_stall: float, *, drafting: bool
+        self,
+        backend: Backend,
+        max_running: int,
+        max_stall: float,
+        stats: Stats,
+        *,
+        drafting: bool,
     ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.cells = Cells(backend.num_cells, backend.num_slots)
         self.pace = Pace(max_stall, backend.batch.capacity)
         self.step_cost = StepCost()
+        self._stats = stats
         self._drafting = drafting and backend.cuts_tails
         self._backend = backend
         self._max_running = max_running
@@ -60,6 +68,7 @@ class Scheduler:
         self.running.remove(sequence)
         self._retire(sequence)
         self.waiting.appendleft(sequence)
+        self._stats.preempted += 1
 
     def put_back_broken(self, sequence: Sequence) -> None:
         """As `put_back`, for a sequence whose cells are in an unknown state."""

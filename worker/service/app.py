@@ -12,13 +12,19 @@ from worker.service.completions import completions_route
 from worker.service.errors import on_error
 from worker.service.gate import Gate
 from worker.service.health import health_route
+from worker.service.metrics import metrics_route
 from worker.service.models import models_routes
 
 
 def create_app(worker: Worker) -> Any:
     """The ASGI application that uvicorn runs."""
     app = Litestar(
-        [health_route(worker), *models_routes(worker), completions_route(worker)],
+        [
+            health_route(worker),
+            *models_routes(worker),
+            completions_route(worker),
+            metrics_route(worker),
+        ],
         exception_handlers={Exception: on_error},
         request_max_body_size=MAX_BODY_BYTES,
         openapi_config=None,
