@@ -19,7 +19,8 @@ from benchmarks.peers.answers import (
     total_rate,
 )
 from benchmarks.peers.client import Client, Stream
-from benchmarks.peers.processes import PeerError, busy_neighbour
+from benchmarks.peers.neighbours import busy_neighbour
+from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 
 SHORT = 12  # words, and with this vocabulary tokens

@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -61,18 +60,6 @@ def started(
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-
-
-@contextlib.contextmanager
-def busy_neighbour() -> Generator[None]:
-    """Another process that computes all the time, on whichever core it is put."""
-    command = [sys.executable, "-c", "while True: pass"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait(_END_TIMEOUT_S)
 
 
 def last_lines(log: Path) -> str:

@@ -11,11 +11,12 @@ class Prompts:
     """Texts of random three-letter words, a token each in the vocabulary of `benchmarks.models`.
 
     Two texts of one run begin with different words, so that no cache of prompts helps where
-    nothing is to be shared. The same case and round give every peer the same texts.
+    nothing is to be shared. The same case and numbers give every peer the same texts.
     """
 
-    def __init__(self, case: str, round_number: int) -> None:
-        self._random = random.Random(f"{case} {round_number}")
+    def __init__(self, case: str, *numbers: int) -> None:
+        """numbers: those of the round and the attempt."""
+        self._random = random.Random(f"{case} {numbers}")
 
     def text(self, num_words: int) -> str:
         """A new text of `num_words` words."""

@@ -47,6 +47,17 @@ def test_repeating_text_takes_fewer_steps() -> None:
         assert deltas[-1].accepted_tokens > 0
 
 
+def test_scoring_and_drafting_do_not_mix() -> None:
+    """A sequence whose prompt is scored is not drafted for, and gets its tokens."""
+    backend = FakeBackend(num_cells=400, vocab_size=12, memory=1, max_outputs=32)
+    prompt = [5, 6, 7] * 8
+    engine = drafting_engine(backend)
+    engine.add(request("a", prompt, max_tokens=20, prompt_logprobs=1, logprobs=1))
+    deltas = run(engine)["a"]
+    assert tokens_of(deltas) == continuation(prompt, 20, backend.vocab_size, 1)
+    assert deltas[-1].drafted_tokens == 0
+
+
 def test_dear_rows_are_not_drafted() -> None:
     """Where a row costs as much as a step nothing is drafted for text that never repeats."""
     steps, drafted, _ = steps_for(per_row=1.0, memory=None)
@@ -77,7 +88,7 @@ def test_only_where_it_pays(per_row: float, rate: float, worth: bool) -> None:
     draft = Draft()
     draft.hit_rate = rate
     draft.tokens = [1, 2, 3, 4]
-    assert (best_length([draft], cost, 64) > 0) is worth
+    assert (best_length([draft], 1, cost, 64) > 0) is worth
 
 
 def test_cost_between_and_beyond_measured_sizes() -> None:

@@ -177,6 +177,10 @@ def test_port_in_use(server: Server, tiny: Path) -> None:
         ([], "COMMAND"),
         (["--port", "x"], "--port"),
         (["generate"], "prompt"),
+        (["generate", "a", "--temperature", "-1"], "temperature"),
+        (["generate", "a", "-n", "0"], "--max-tokens"),
+        (["serve", "--host", "a" * 80], "--host"),
+        (["serve", "--port", "0", "-fa", "off", "-ctv", "q4_0"], "--cache-type-v"),
         (["serve", "--backend", "cuda", "--device", "Nowhere9"], "cuda"),
     ],
 )
@@ -289,6 +293,40 @@ def test_nobody_reads_stderr(tiny: Path) -> None:
                     break
             time.sleep(0.1)
         assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tiny: Path, closed: str) -> None:
+    """Commands work with any of the standard streams closed from the start."""
+    command = f'{sys.executable} -m worker generate a -n 1 --model "{tiny}" {closed}'
+    assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_full_disk(tiny: Path) -> None:
+    """Output that cannot be written is exit 1 and a sentence."""
+    command = f'{sys.executable} -m worker show "{tiny}" > /dev/full'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_signal_at_the_very_start(tiny: Path) -> None:
+    """Being told to stop before the socket is bound is no failure either."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import sys, time, worker.cli.main as m\n"
+         "print('up', flush=True)\nm.run()", "serve", "--model", str(tiny), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.05)
         process.terminate()
         assert process.wait(20) == 0
     finally:

@@ -54,6 +54,14 @@ def test_requests_are_counted(counted: Server) -> None:
     assert after["worker_memory_bytes"] > 10e6
 
 
+def test_echo_with_drafting(counted: Server) -> None:
+    """A scored prompt beside drafting is answered whole."""
+    body = {"prompt": [5, 6, 7] * 8, "echo": True, "logprobs": 1, "max_tokens": 60}
+    answer = counted.post(body | {"temperature": 0, "ignore_eos": True})
+    assert answer.status_code == 200
+    assert len(answer.json()["choices"][0]["logprobs"]["tokens"]) == 84
+
+
 def test_every_alias_tells_the_same(counted: Server) -> None:
     """A router finds its own names, with the values of ours."""
     values = scrape(counted)

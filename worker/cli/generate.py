@@ -12,7 +12,7 @@ import msgspec
 from worker import log, machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.errors import UsageError
+from worker.errors import RequestError, UsageError
 
 _SAMPLING: tuple[tuple[str, type, str], ...] = (
     ("temperature", float, "0 is greedy"),
@@ -77,7 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
             max_tokens=arguments.max_tokens,
             sampling=msgspec.structs.replace(defaults_of(config), **given),
         )
-        engine.check(request)
+        try:
+            engine.check(request)
+        except RequestError as error:
+            raise UsageError(error.message, hint=error.hint) from None
         engine.add(request)
         _stream(engine, len(request.prompt))
     return 0

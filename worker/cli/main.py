@@ -51,17 +51,40 @@ def main(argv: Sequence[str]) -> int:
         arguments = parser().parse_args(words)
         return arguments.run(arguments)
     except WorkerError as error:
-        with contextlib.suppress(OSError):  # nobody may be left to read it
-            sys.stderr.write(f"error: {error.code}: {error}\n")
-        return error.exit_code
+        return _fail(error)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader of our output left; what is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _fail(WorkerError(f"{error.strerror or error}.", code="IO"))
+
+
+def _fail(error: WorkerError) -> int:
+    with contextlib.suppress(OSError):  # nobody may be left to read it
+        sys.stderr.write(f"error: {error.code}: {error}\n")
+    return error.exit_code
 
 
 def run() -> None:
     """The `worker` command."""
-    sys.exit(main(sys.argv[1:]))
+    _open_standard_streams()
+    code = main(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:  # what could not be written would fail once more at exit
+        os._exit(code or 1)
+    sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Standard streams that were closed lead nowhere, instead of to the next file opened."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))

@@ -95,12 +95,12 @@ class StepCost:
         return self._seconds[below] + share * (self._seconds[above] - self._seconds[below])
 
 
-def best_length(drafts: Ordered[Draft], cost: StepCost, max_rows: int) -> int:
+def best_length(drafts: Ordered[Draft], streams: int, cost: StepCost, max_rows: int) -> int:
     """How many guessed tokens each stream should verify in the coming step; 0 for none.
 
+    streams: sequences that get a row in any case, with a draft or without
     Compares tokens per second with and without, at the measured cost of a step of so many rows.
     """
-    streams = len(drafts)
     best, fastest = 0, streams / cost.seconds(streams) * _WORTH
     for length in _LENGTHS:
         rows = streams + sum(min(length, len(draft.tokens)) for draft in drafts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from worker.errors import RequestError
@@ -12,6 +10,7 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_LOGPROBS = 20
 MAX_GRAMMAR_CHARS = 65_536
+MAX_BIAS = 1e6
 SEED_RANGE = 2**32
 
 
@@ -25,7 +24,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     typical_p        keep the locally typical set with this much probability
     repeat_penalty   divides positive and multiplies negative logits of recent tokens
     repeat_last_n    how many tokens count as recent; -1 is the whole context
-    logit_bias       (token id, added logit); -inf forbids a token
+    logit_bias       (token id, added logit); -100 and less forbids a token in practice
     seed             0 to 2**32 - 1; None takes a random one
     min_tokens       no end of generation before this many tokens
     grammar          GBNF text that the output must match
@@ -98,8 +97,10 @@ def check_sampling(params: SamplingParams, vocab_size: int) -> None:
                 f"logit_bias names token {token}, the vocabulary has 0 to {vocab_size - 1}.",
                 param="logit_bias",
             )
-        if math.isnan(bias) or bias == math.inf:
-            raise RequestError("logit_bias must be finite or -inf.", param="logit_bias")
+        if not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise RequestError(
+                f"logit_bias must be from {-MAX_BIAS:g} to {MAX_BIAS:g}.", param="logit_bias"
+            )
     breakers = params.dry_sequence_breakers
     if len(breakers) > MAX_STOPS or any(not 0 < len(b) <= 40 or "\0" in b for b in breakers):
         raise RequestError(

@@ -51,7 +51,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
-        if self._drafting:
+        if self._drafting and sequence.prompt_logprobs is None:
             sequence.draft = Draft()
         self.waiting.append(sequence)
 
@@ -131,7 +131,7 @@ class Scheduler:
                 sequence.draft.guess(sequence.tokens, sequence.num_known, room)
         backend = self._backend
         rows = min(backend.batch.capacity, backend.max_outputs, self.cells.num_available)
-        length = best_length(drafts, self.step_cost, rows)
+        length = best_length(drafts, len(streams), self.step_cost, rows)
         return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
 
     def _chunks(self, prompts: list[Sequence], num_streams: int) -> Plan:

@@ -112,7 +112,8 @@ class EngineThread:
             self.engine.check(request)
         if len(requests) > self.max_streams:
             raise RequestError(
-                f"{len(requests)} sequences were asked for, {self.max_streams} can run and wait."
+                f"{len(requests)} sequences were asked for, {self.max_streams} can run and wait.",
+                param="n",
             )
         if len(self._streams) + len(requests) > self.max_streams:
             raise QueueFullError(

@@ -21,6 +21,8 @@ from worker.model.memory import MemoryPlan, plan_memory
 from worker.settings import Settings
 
 STALLED_AFTER_S = 10.0
+# For the step that runs when all requests were ended; with the drain time it makes 5 seconds.
+STOP_TIMEOUT_S = 0.9
 
 
 class Worker:
@@ -78,6 +80,10 @@ class Worker:
             backend = await asyncio.to_thread(self._load)
         except WorkerError as error:
             self.fail(error)
+            return
+        except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
+            log.get("worker").exception("loading failed")
+            self.fail(ModelLoadError(f"Loading failed: {error!r}."))
             return
         if not self.lifecycle.move(State.READY):  # stopped meanwhile
             backend.close()
@@ -138,7 +144,7 @@ class Worker:
         False when a step did not end in time: then nothing is freed under its feet.
         """
         if self._engine is not None:
-            stopped = self._engine.stop(seconds=self.settings.drain_timeout + 1)
+            stopped = self._engine.stop(seconds=STOP_TIMEOUT_S)
             self._engine = None
             if not stopped:
                 log.get("worker").error("the engine did not stop; the model is left to the system")
@@ -195,9 +201,14 @@ def open_backend(
 
 
 def check_backend(settings: Settings) -> None:
-    """Raise UsageError when the asserted backend is not in this build."""
+    """Raise UsageError for settings that this build cannot follow."""
     from worker.llama import library
 
+    if settings.flash_attn == "off" and settings.cache_type_v not in ("f32", "f16", "bf16"):
+        raise UsageError(
+            f"--cache-type-v {settings.cache_type_v} needs flash attention.",
+            hint="Leave --flash-attn at auto, or use f16.",
+        )
     if settings.backend is None:
         return
     have = {name.lower() for name in library.build().backends}

@@ -50,6 +50,8 @@ class LlamaBackend:
             self.vocab_size = self.vocab.size
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
+            # Characters that the longest sequence can hold at most.
+            self.max_text = self.max_length * max(len(piece) for piece in self.pieces)
             self._stack = stack.pop_all()
 
     def decode(self) -> None:
@@ -75,11 +77,6 @@ class LlamaBackend:
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free the slot's cells from position `start`."""
         return self.context.drop(slot, start)
-
-    @property
-    def max_text(self) -> int:
-        """Characters that the longest sequence can hold at most."""
-        return self.max_length * max(len(piece) for piece in self.pieces)
 
     def json_grammar(self, schema: dict[str, Any] | None, param: str) -> str:
         """GBNF for a JSON schema, or for any JSON object; `param` is the field to blame."""

@@ -15,6 +15,8 @@ from worker.errors import RequestError
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 
+# Below this a logit divided by the temperature leaves float32; the limit is greedy anyway.
+COLDEST = 1e-6
 # Layout of struct llama_token_data.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
@@ -65,7 +67,7 @@ class Sampler:
             )
         if params.dry_multiplier > 0:
             self._add(_dry(vocab, params), "dry_multiplier", history)
-        if params.temperature <= 0:
+        if params.temperature < COLDEST:
             self._add(native.llama_sampler_init_greedy(), "temperature")
             return
         seed = secrets.randbelow(SEED_RANGE - 1) if params.seed is None else params.seed

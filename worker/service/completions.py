@@ -22,13 +22,12 @@ from worker.service import sse
 from worker.service.body import read_json
 from worker.service.exchange import Exchange
 from worker.service.logprobs import LogprobArrays, mean_logprob
-from worker.service.prompts import Prompt, prompts_of
+from worker.service.prompts import MAX_CHOICES, Prompt, prompts_of
 from worker.service.sampling import sampling_of
 from worker.service.schemas import Choice, Completion, CompletionRequest
 from worker.service.usage import UsageCount
 
 DEFAULT_MAX_TOKENS = 16  # the OpenAI API's
-MAX_CHOICES = 128
 
 
 class ChoiceState:

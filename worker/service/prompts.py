@@ -10,6 +10,8 @@ from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
 from worker.service.schemas import CompletionRequest
 
+MAX_CHOICES = 128  # continuations of one request
+
 
 class Prompt(msgspec.Struct, frozen=True):
     """One prompt.
@@ -35,6 +37,9 @@ def prompts_of(body: CompletionRequest, worker: Worker) -> list[Prompt]:
         return [_from_text(given, body, worker)]
     if not given:
         raise RequestError("prompt is an empty list.", param="prompt")
+    if not isinstance(given[0], int) and len(given) > MAX_CHOICES:
+        raise RequestError(f"prompt has {len(given)} entries, {MAX_CHOICES} is the most.",
+                           param="prompt")  # fmt: skip
     if body.suffix and not all(isinstance(item, str) for item in given):
         raise RequestError("suffix needs a prompt of text.", param="suffix")
     if all(isinstance(item, str) for item in given):

@@ -6,12 +6,15 @@ import asyncio
 import atexit
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from worker import log
 from worker.errors import BindError, UsageError
@@ -20,6 +23,8 @@ from worker.service.app import create_app
 from worker.settings import Settings
 
 _BACKLOG = 1024
+# A first request's headers must be here by then.
+HEADER_TIMEOUT_S = 30.0
 
 
 class _Server(uvicorn.Server):
@@ -30,13 +35,25 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Protocol(H11Protocol):
+    """uvicorn's HTTP/1.1, but a connection that says nothing, or too slowly, is closed."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A listening TCP socket. Raises BindError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         raise UsageError(f"--host {host} is not an address of this machine.") from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -66,6 +83,8 @@ async def serve(settings: Settings, model_path: Path) -> None:
     """
     stop = asyncio.Event()
     _on_signals(stop)
+    asyncio.get_running_loop().set_exception_handler(_LoopErrors())
+    _raise_file_limit()
     sock = bind(settings.host, settings.port)
     worker = Worker(settings, model_path)
     host, port = sock.getsockname()[:2]
@@ -76,6 +95,7 @@ async def serve(settings: Settings, model_path: Path) -> None:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=_Protocol,
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=1,
@@ -99,6 +119,26 @@ async def serve(settings: Settings, model_path: Path) -> None:
         raise worker.error
 
 
+class _LoopErrors:
+    """asyncio's complaints in our log, one a second: out of files it repeats itself for ever."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if loop.time() - self._last > 1:
+            self._last = loop.time()
+            error = context.get("exception")
+            log.get("service").warning("event loop", what=context["message"], error=repr(error))
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the system grants: each connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses what its kernel does not hold
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
@@ -108,5 +148,5 @@ def _on_signals(stop: asyncio.Event) -> None:
         stop.set()
         log.get("service").info("stopping", signal=name)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, on_signal, number.name)
