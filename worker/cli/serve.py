@@ -25,11 +25,15 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _leave(_number: int, _frame: object) -> None:
+    os._exit(0)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; failures are raised."""
     # Until the service takes over: being told to stop while still starting is no failure.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, _leave)
     settings = settings_from(arguments)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
     from worker.cli.model import model_path

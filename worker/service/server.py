@@ -43,7 +43,8 @@ class _Protocol(H11Protocol):
         self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        started = getattr(self, "cycle", None) is not None  # None before the first request
+        if not started and not self.transport.is_closing():
             self.transport.close()
 
 
