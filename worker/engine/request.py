@@ -28,6 +28,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed             0 to 2**32 - 1; None takes a random one
     min_tokens       no end of generation before this many tokens
     grammar          GBNF text that the output must match
+    grammar_param    the field that the grammar was made from, to name in errors
     """
 
     temperature: float = 1.0
@@ -54,6 +55,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int = 0
     ignore_eos: bool = False
     grammar: str | None = None
+    grammar_param: str = "grammar"
 
 
 # field -> (lowest, highest); both ends are allowed.

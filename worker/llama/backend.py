@@ -11,6 +11,7 @@ import numpy as np
 
 from worker.engine.request import Request
 from worker.llama.context import Context, ContextOptions, Observer
+from worker.llama.gbnf import check_gbnf
 from worker.llama.grammar import grammar_of
 from worker.llama.sampler import Sampler
 from worker.llama.vocab import Vocab
@@ -77,6 +78,10 @@ class LlamaBackend:
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free the slot's cells from position `start`."""
         return self.context.drop(slot, start)
+
+    def check_grammar(self, text: str, param: str) -> None:
+        """Raise RequestError for a grammar that llama.cpp must not see."""
+        check_gbnf(text, param)
 
     def json_grammar(self, schema: dict[str, Any] | None, param: str) -> str:
         """GBNF for a JSON schema, or for any JSON object; `param` is the field to blame."""

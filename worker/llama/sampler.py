@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from worker.engine.request import SEED_RANGE, Request, SamplingParams
 from worker.errors import RequestError
+from worker.llama.gbnf import check_gbnf
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 
@@ -19,6 +21,9 @@ from worker.llama.vocab import Vocab
 COLDEST = 1e-6
 # Layout of struct llama_token_data.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+# For one token under a grammar; ordinary ones take milliseconds.
+_STRICT_BUDGET_S = 1.0
 
 
 class Sampler:
@@ -33,6 +38,7 @@ class Sampler:
         self._sampled = 0
         self._size = vocab.size
         self._strict = params.grammar is not None
+        self._param = params.grammar_param
         try:
             self._build(params, vocab, request.prompt[-vocab.max_history :])
         except BaseException:
@@ -52,7 +58,7 @@ class Sampler:
         if bias:
             self._add(_bias(vocab.size, bias), "logit_bias")
         if params.grammar is not None:
-            self._add(_grammar(vocab, params.grammar), "grammar")
+            self._add(_grammar(vocab, params.grammar, params.grammar_param), "grammar")
         if has_penalties(params):
             self._add(
                 native.llama_sampler_init_penalties(
@@ -135,11 +141,15 @@ class Sampler:
         data = np.zeros(self._size, _TOKEN_DATA)
         data["id"] = np.arange(self._size)
         data["logit"] = np.ctypeslib.as_array(logits, (self._size,))
+        began = time.perf_counter()
         array = self._apply(data)
         chosen = array.data[array.selected]
         if not math.isfinite(chosen.logit):
-            raise RequestError("The grammar leaves no token to choose.", param="grammar")
+            raise RequestError("The grammar leaves no token to choose.", param=self._param)
         native.llama_sampler_accept(self._chain, chosen.id)
+        # What is ambiguous grows by a factor a token: ended here, it cannot hold up the others.
+        if time.perf_counter() - began > _STRICT_BUDGET_S:
+            raise RequestError("The grammar is too ambiguous to follow in time.", param=self._param)
         return chosen.id
 
     def _apply(self, data: np.ndarray) -> Any:
@@ -199,14 +209,13 @@ def _dry(vocab: Vocab, params: SamplingParams) -> object:
     )
 
 
-def _grammar(vocab: Vocab, text: str) -> object:
-    if "\0" in text:
-        raise RequestError("grammar holds a NUL character.", param="grammar")
+def _grammar(vocab: Vocab, text: str, param: str) -> object:
+    check_gbnf(text, param)
     sampler = native.llama_sampler_init_grammar(vocab.handle, text.encode(), b"root")
     if not sampler:
         raise RequestError(
-            "grammar does not parse or has no rule named root.",
-            param="grammar",
+            f"{param} does not parse or has no rule named root.",
+            param=param,
             hint="Send GBNF, with a first rule `root ::= ...`.",
         )
     return sampler

@@ -58,9 +58,9 @@ def sampling_of(fields: SamplingFields, worker: Worker) -> SamplingParams:
         given["dry_sequence_breakers"] = tuple(fields.dry_sequence_breakers)
     if fields.logit_bias:
         given["logit_bias"] = _logit_bias(fields.logit_bias)
-    grammar = _grammar(fields, worker)
-    if grammar:
-        given["grammar"] = grammar
+    made = _grammar(fields, worker)
+    if made is not None:
+        given["grammar"], given["grammar_param"] = made
     params = msgspec.structs.replace(defaults_of(worker.config), **given)
     try:
         check_sampling(params, worker.backend.vocab_size)
@@ -81,22 +81,25 @@ def _logit_bias(
         raise RequestError("logit_bias must have token ids as keys.", param="logit_bias") from None
 
 
-def _grammar(fields: SamplingFields, worker: Worker) -> str | None:
-    """GBNF from the one of grammar, json_schema and response_format that is given."""
-    to_grammar = worker.backend.json_grammar
+def _grammar(fields: SamplingFields, worker: Worker) -> tuple[str, str] | None:
+    """(GBNF, field) from the one of grammar, json_schema and response_format that is given."""
+    backend = worker.backend
     if fields.grammar:
-        return fields.grammar
-    if fields.json_schema:
-        return to_grammar(fields.json_schema, "json_schema")
+        # Here, in the request's own thread, so that the engine finds it checked.
+        backend.check_grammar(fields.grammar, "grammar")
+        return fields.grammar, "grammar"
+    if fields.json_schema is not None:
+        return backend.json_grammar(fields.json_schema, "json_schema"), "json_schema"
     kind = fields.response_format
     if not kind or kind.get("type") in (None, "text"):
         return None
+    name = "response_format"
     if kind.get("type") == "json_object":
-        return to_grammar(_object(kind.get("schema")), "response_format")
+        return backend.json_grammar(_object(kind.get("schema")), name), name
     if kind.get("type") == "json_schema":
         schema = _object((_object(kind.get("json_schema")) or {}).get("schema"))
         if schema is not None:
-            return to_grammar(schema, "response_format")
+            return backend.json_grammar(schema, name), name
     raise RequestError(
         "response_format must be text, json_object or json_schema with a schema.",
         param="response_format",

@@ -133,5 +133,5 @@ SAMPLING_ALIASES = {"repeat_penalty": ("repeat_penalty", "repetition_penalty")}
 PLAIN_SAMPLING = tuple(
     name
     for name in SamplingParams.__struct_fields__
-    if name not in ("logit_bias", "grammar", "dry_sequence_breakers")
+    if name not in ("logit_bias", "grammar", "grammar_param", "dry_sequence_breakers")
 )
