@@ -12,7 +12,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install.py $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test lint format proof bench demo-model constraints clean
+.PHONY: help install serve test lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-12s %s\n", $$1, $$2}'
@@ -37,11 +37,17 @@ format: ## format and fix what ruff can fix
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-proof: ## the long acceptance run
+proof: ## compare with the numpy reference and write it as JSON into .proof/
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.proof $(ARGS)
 
 bench: ## run the benchmarks
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest benchmarks -o addopts= --benchmark-only $(ARGS)
+
+peers: ## beside llama-server and others; LLAMA_SERVER=FILE ARGS="--cases single --rounds 1"
+	@$(INSTALL) --quiet --extra dev
+	@$(INSTALL) --quiet --venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
+	@exec .venv/bin/python -m benchmarks.peers $(ARGS)
 
 demo-model: ## train the embedded demo model anew, in .venv-train
 	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python scripts/train_demo_model.py $(ARGS)
@@ -50,4 +56,4 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-train .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
