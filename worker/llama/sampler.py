@@ -138,9 +138,7 @@ class Sampler:
         It can come to that when bans and grammar together leave nothing to choose.
         """
         logits = native.llama_get_logits_ith(context, row)
-        data = np.zeros(self._size, _TOKEN_DATA)
-        data["id"] = np.arange(self._size)
-        data["logit"] = np.ctypeslib.as_array(logits, (self._size,))
+        data = _candidates(np.ctypeslib.as_array(logits, (self._size,)))
         began = time.perf_counter()
         array = self._apply(data)
         chosen = array.data[array.selected]
@@ -161,8 +159,7 @@ class Sampler:
 
     def survivors(self, logits: Sequence[float]) -> dict[int, float]:
         """Token id -> probability after the chain has judged `logits`; for checking the filters."""
-        data = np.zeros(len(logits), _TOKEN_DATA)
-        data["id"], data["logit"] = np.arange(len(logits)), logits
+        data = _candidates(logits)
         array = self._apply(data)
         kept = [array.data[i] for i in range(array.size)]
         top = max(item.logit for item in kept)
@@ -182,6 +179,13 @@ def has_penalties(params: SamplingParams) -> bool:
     return params.repeat_last_n != 0 and (
         params.repeat_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
     )
+
+
+def _candidates(logits: Sequence[float] | np.ndarray) -> np.ndarray:
+    """All tokens with their logits, as the native samplers take them; [len(logits)]."""
+    data = np.zeros(len(logits), _TOKEN_DATA)
+    data["id"], data["logit"] = np.arange(len(logits)), logits
+    return data
 
 
 def _last_n(value: int, vocab: Vocab) -> int:

@@ -38,8 +38,9 @@ def prompts_of(body: CompletionRequest, worker: Worker) -> list[Prompt]:
     if not given:
         raise RequestError("prompt is an empty list.", param="prompt")
     if not isinstance(given[0], int) and len(given) > MAX_CHOICES:
-        raise RequestError(f"prompt has {len(given)} entries, {MAX_CHOICES} is the most.",
-                           param="prompt")  # fmt: skip
+        raise RequestError(
+            f"prompt has {len(given)} entries, {MAX_CHOICES} is the most.", param="prompt"
+        )
     if body.suffix and not all(isinstance(item, str) for item in given):
         raise RequestError("suffix needs a prompt of text.", param="suffix")
     if all(isinstance(item, str) for item in given):
