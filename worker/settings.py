@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ctx_size: int | None = None
     parallel: int = 4
     queue_size: int = 64
-    max_stall_ms: int = 450
+    max_stall_ms: int = 400
     draft: str = "none"
     threads: int | None = None
     threads_batch: int | None = None
@@ -152,7 +152,7 @@ OPTIONS: tuple[Option, ...] = (
         "max_stall_ms",
         ("--max-stall-ms",),
         _integer(1, 60_000),
-        "milliseconds that reading a prompt may make running streams wait (450)",
+        "milliseconds that reading a prompt may make running streams wait (400)",
     ),
     Option(
         "draft",

@@ -26,7 +26,7 @@ class Engine:
         clock: Callable[[], float],
         *,
         max_running: int | None = None,
-        max_stall: float = 0.45,
+        max_stall: float = 0.4,
         drafting: bool = False,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what a step costs.

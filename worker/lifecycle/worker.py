@@ -193,7 +193,7 @@ def open_backend(
                 f"{path.name} does not continue text: it is an encoder or a diffusion model.",
                 hint="Choose a decoder model.",
             )
-        backend.warm_up()
+        backend.warm_up(choose_threads=settings.threads is settings.threads_batch is None)
     except BaseException:
         backend.close()
         raise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +16,8 @@ from worker.llama.context import Context, ContextOptions, Observer
 from worker.llama.gbnf import check_gbnf
 from worker.llama.grammar import grammar_of
 from worker.llama.sampler import Sampler
+from worker.llama.spin import Spin
+from worker.llama.threads import fastest_threads
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -47,6 +51,7 @@ class LlamaBackend:
             self.max_length = min(self.num_cells, trained)
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
+            self.spin = Spin(self.context.threads)
             self.vocab = Vocab(self.weights.handle, self.max_length)
             self.vocab_size = self.vocab.size
             self.end_tokens = self.vocab.end_tokens
@@ -57,7 +62,9 @@ class LlamaBackend:
 
     def decode(self) -> None:
         """Compute the batch."""
+        started = time.perf_counter()
         self.context.decode()
+        self.spin.decoded(time.perf_counter() - started)
 
     def make_sampler(self, request: Request) -> Sampler:
         """A native chain for one sequence."""
@@ -95,17 +102,50 @@ class LlamaBackend:
         """Give `target` the source's cells at positions begin to stop."""
         self.context.share(source, target, begin, stop)
 
-    def warm_up(self) -> None:
-        """One decode of one token, so that the first request does not pay for first touches."""
+    def warm_up(self, *, choose_threads: bool = False) -> None:
+        """Decode a little, so that the first request does not pay for first touches.
+
+        choose_threads: take the number of compute threads, at most what the context was made
+        with, that computes one row fastest, and the one that computes several rows fastest
+
+        In a thread of its own: libgomp keeps a team for every thread that ever decoded, counts it
+        among those that want a CPU, and from then on spins less for all of them.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
+            pool.submit(self._compute_rows, 1).result()
+            if choose_threads:
+                pool.submit(self._choose_threads).result()
+        self.batch.clear()
+        self.spin = Spin(self.context.threads)
+
+    def _choose_threads(self) -> None:
+        limit, rows = self.context.threads, min(8, self.num_slots, self.batch.capacity)
+        one = fastest_threads(limit, self._seconds_of(1))
+        self.context.set_threads(one, limit)
+        if rows > 1:
+            self.context.set_threads(one, fastest_threads(limit, self._seconds_of(rows)))
+
+    def _seconds_of(self, rows: int) -> Callable[[int], float]:
+        def measure(threads: int) -> float:
+            self.context.set_threads(threads, threads)
+            started = time.perf_counter()
+            self._compute_rows(rows)
+            return time.perf_counter() - started
+
+        return measure
+
+    def _compute_rows(self, rows: int) -> None:
+        """One row each of `rows` sequences, forgotten at once."""
         self.batch.clear()
         token = self.vocab.bos if self.vocab.bos is not None else 0
-        self.batch.add_one(token, 0, 0)
-        self.decode()
+        for slot in range(rows):
+            self.batch.add_one(token, 0, slot)
+        self.context.decode()
         self.context.clear()
-        self.batch.clear()
 
     def close(self) -> None:
         """Free context and weights; safe to call again."""
+        self.spin.close()
         self._stack.close()
 
     def __enter__(self) -> Self:

@@ -33,7 +33,6 @@ _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 CELL_STEP = 256
 _OUT_OF_CELLS = 1
-_MAX_CHUNK_OUTPUTS = 64
 _KV_LAYER = re.compile(r"layer\s+(\d+): dev = (\S+)")
 _KV_BUFFER = re.compile(r":\s+(\S+) (?:KV|RS) buffer size =\s+([\d.]+) MiB")
 _COMPUTE_BUFFER = re.compile(r":\s+(\S+) compute buffer size =\s+([\d.]+) MiB")
@@ -48,11 +47,13 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_slots     sequences that run at once, 1 to 256
     cached_slots  sequences that are kept besides for their prefixes; none where a slot costs a
                   state of its own (recurrent and hybrid models)
+    chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
     """
 
     num_cells: int
     num_slots: int
     cached_slots: int = 16
+    chunk_outputs: int = 64
     batch_size: int = 512
     ubatch_size: int = 512
     threads: int = 1
@@ -90,7 +91,7 @@ class Context:
         offloaded layer is not on the layer's device.
         """
         self.handle: Any = None
-        self.max_outputs = options.num_slots + _MAX_CHUNK_OUTPUTS
+        self.max_outputs = options.num_slots + options.chunk_outputs
         params = native.llama_context_default_params()
         params.n_ctx = -(-options.num_cells // CELL_STEP) * CELL_STEP
         cached = 0 if weights.is_recurrent else options.cached_slots
@@ -136,6 +137,7 @@ class Context:
         self.num_cells = native.llama_n_ctx(handle)
         self.num_slots = native.llama_n_seq_max(handle)
         self.max_outputs = min(self.max_outputs, native.llama_n_batch(handle))
+        self.threads, self.threads_batch = options.threads, options.threads_batch
         self.batch = Batch(native.llama_n_batch(handle))
         self._batch = _wire(self.batch)
         self._vocab_size = weights.vocab_size
@@ -154,6 +156,11 @@ class Context:
                 f"The KV cache of {len(stray)} offloaded layers is on the CPU.",
                 hint="Lower --ctx-size or --n-gpu-layers, so that it fits the device.",
             )
+
+    def set_threads(self, one: int, many: int) -> None:
+        """Compute single rows with `one` thread(s), batches of more rows with `many`."""
+        native.llama_set_n_threads(self.handle, one, many)
+        self.threads, self.threads_batch = one, many
 
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""

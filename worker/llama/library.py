@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import os
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -15,13 +14,12 @@ import msgspec
 
 from worker import log
 from worker.errors import BackendError
+from worker.llama import spin
 
 # libgomp reads its variables when it is loaded, so they are set before the bindings are imported.
-# By default its waiting threads spin for so long that one other busy process on the machine makes
-# decoding collapse (60 -> 0.6 tokens/s measured on two cores); 300 turns keep most of the speed.
-os.environ.setdefault("GOMP_SPINCOUNT", "300")
+spin.prepare()
 
-import llama_cpp.llama_cpp as native
+import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when it is loaded)
 
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level

@@ -114,7 +114,9 @@ class CompletionExchange(Exchange):
                 choice = self._choices[delta.id]
                 text = choice.add(delta)
                 arrays = choice.arrays.take() if choice.arrays else None
-                if not (text or arrays or delta.finish_reason):
+                # A token that is no text yet, a part of a character, is an event all the same:
+                # clients count and time tokens by events.
+                if not (text or arrays or delta.finish_reason or delta.token is not None):
                     continue
                 more: dict[str, Any] = {"usage": blank}
                 if self._usage_always:
