@@ -12,7 +12,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install.py $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test lint format proof bench peers demo-model constraints clean
+.PHONY: help install serve test test-offload lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-12s %s\n", $$1, $$2}'
@@ -25,6 +25,10 @@ serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --
 
 test: ## run all tests; ARGS="-k loader"
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest $(ARGS)
+
+test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
+	@$(FIND_PYTHON); "$$python" scripts/install.py --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
+	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload.py tests/llama/test_backends.py $(ARGS)
 
 lint: ## ruff and pyright
 	@$(INSTALL) --quiet --extra dev
@@ -56,4 +60,4 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks

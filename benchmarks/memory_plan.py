@@ -77,7 +77,7 @@ def measure(path: Path, settings: Settings) -> Measured:
     before = machine.resident_bytes()
     options = ContextOptions(
         num_cells=settings.ctx_size or 0,
-        num_slots=settings.parallel,
+        num_slots=settings.slots,
         threads=machine.usable_cpus(),
         threads_batch=machine.usable_cpus(),
         cache_type_k=settings.cache_type_k,

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 START_TIMEOUT_S = 60.0
 
+_Case = TypeVar("_Case")
+
 
 class WorkerProcess:
     """`python -m worker` with its stderr read line by line (JSON log lines, then prose)."""
 
-    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        module: str = "worker",
+        command: list[str] | None = None,
+    ) -> None:
+        """env: variables to add to ours; module: another program that behaves like a worker;
+        command: another way to start one."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "worker", *arguments],
+            [*(command or [sys.executable, "-m", module]), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=env,
+            env={**os.environ, **(env or {})},
         )
         self.lines: list[str] = []
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -74,12 +86,16 @@ class WorkerProcess:
 
 
 class Server(WorkerProcess):
-    """A worker that serves; `url` is known when the socket is bound."""
+    """A worker that serves; `url` and `pid` are known when the socket is bound."""
 
-    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        super().__init__("serve", "--port", "0", "--log-format", "json", *arguments, env=env)
+    def __init__(
+        self, *arguments: str, env: dict[str, str] | None = None, module: str = "worker"
+    ) -> None:
+        options = ("--port", "0", "--log-format", "json")
+        super().__init__("serve", *options, *arguments, env=env, module=module)
         try:
-            self.url = str(self.wait_for("listening")["url"])
+            listening = self.wait_for("listening")
+            self.url, self.pid = str(listening["url"]), int(listening["pid"])
         except BaseException:
             self.end()
             raise
@@ -109,10 +125,39 @@ class Server(WorkerProcess):
 
 
 @contextlib.contextmanager
-def serving(*arguments: str | Path) -> Generator[Server]:
-    """A ready server that is gone afterwards."""
-    server = Server(*map(str, arguments))
+def starting(
+    *arguments: str | Path, env: dict[str, str] | None = None, module: str = "worker"
+) -> Generator[Server]:
+    """A server that listens and loads its model; gone afterwards."""
+    server = Server(*map(str, arguments), env=env, module=module)
     try:
-        yield server.wait_until_ready()
+        yield server
     finally:
         server.end()
+
+
+@contextlib.contextmanager
+def serving(
+    *arguments: str | Path, env: dict[str, str] | None = None, module: str = "worker"
+) -> Generator[Server]:
+    """A ready server that is gone afterwards."""
+    with starting(*arguments, env=env, module=module) as server:
+        yield server.wait_until_ready()
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    """Poll until `true()`; fails when time is up."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never became true"
+        time.sleep(0.02)
+
+
+def side_by_side(check: Callable[[_Case], None], cases: Iterable[_Case]) -> None:
+    """`check` each case, some at a time: processes spend most of their lives waiting."""
+    with ThreadPoolExecutor(8) as pool:
+        running = [(case, pool.submit(check, case)) for case in cases]
+    for case, done in running:
+        if error := done.exception():
+            error.add_note(f"in the case {case!r}")
+            raise error

@@ -15,15 +15,20 @@ ALLOWED: dict[str, set[str]] = {
     "log": set(),
     "demo": set(),
     "machine": set(),
-    "settings": {"errors"},
+    "values": set(),
+    "options": {"values"},
+    "settings": {"options", "values", "errors"},
     "model": {"settings", "machine", "errors"},
     "engine": {"errors", "log"},
     "llama": {"engine", "model", "errors", "log"},
     "lifecycle": {"llama", "engine", "model", "settings", "machine", "errors", "log"},
     "service": {"lifecycle", "engine", "model", "settings", "machine", "errors", "log"},
+    "bench": {
+        "lifecycle", "llama", "engine", "model", "settings", "options", "machine", "errors", "log",
+    },
     "cli": {
-        "service", "lifecycle", "llama", "engine", "model", "settings", "machine", "errors",
-        "log", "demo",
+        "service", "bench", "lifecycle", "llama", "engine", "model", "settings", "options",
+        "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
 

@@ -4,16 +4,25 @@
     ├── UsageError                  exit 2             wrong options, unknown names
     ├── BindError                   exit 3             the address cannot be bound
     ├── DoesNotFitError             exit 4             model or context larger than the memory
+    ├── CallbackError               exit 5             the manager refused that we are ready
+    ├── StalledError                exit 1             the engine gives no sign of life
     ├── ModelFileError              exit 1             a file that is not a usable GGUF model
+    ├── DiskSpaceError              exit 1             what is to be written has no room
+    ├── DownloadError               exit 1             what the Hub did not give, or not whole
     ├── BackendError                exit 1             llama.cpp said no
     │   ├── ModelLoadError                             a checked file that it could not load
     │   ├── ResidencyError                             layers are not where they were asked to be
     │   └── DecodeError                                a batch failed for good
     └── RequestError                         http 400  a request that cannot be served as it is
+        ├── NotAuthenticatedError            http 401
+        ├── ForbiddenError                   http 403
         ├── NotFoundError                    http 404
+        ├── ConflictError                    http 409  the named job is not free for this
         ├── TooLargeError                    http 413
         ├── QueueFullError                   http 429  come back later
-        └── UnavailableError                 http 503  loading, draining or failed
+        ├── CancelledError                   http 499  a job that was cancelled; told in its stream
+        ├── UnavailableError                 http 503  loading, draining or failed
+        └── InferenceTimeoutError            http 504  a job that took too long
 
 Foreign errors are translated where they are met; `cli/main.py` turns these into exit codes and
 `service/errors.py` into HTTP. A message is one sentence; `hint` is the next step.
@@ -66,6 +75,19 @@ class DoesNotFitError(WorkerError):
     default_code = "DOES_NOT_FIT"
 
 
+class CallbackError(WorkerError):
+    """The pool manager did not accept the ready callback, however often it was asked."""
+
+    exit_code = 5
+    default_code = "CALLBACK_REFUSED"
+
+
+class StalledError(WorkerError):
+    """The engine's thread hangs; only a new process helps."""
+
+    default_code = "ENGINE_STALLED"
+
+
 class ModelFileError(WorkerError):
     """A file that cannot be used as a model, with the place where it went wrong.
 
@@ -94,6 +116,18 @@ class ModelFileError(WorkerError):
         self.field = field
         self.got = got
         self.limit = limit
+
+
+class DiskSpaceError(WorkerError):
+    """A file that is to be written is larger than what is free on its disk."""
+
+    default_code = "NO_DISK_SPACE"
+
+
+class DownloadError(WorkerError):
+    """The Hub cannot be reached, does not have the file, or sent something else."""
+
+    default_code = "DOWNLOAD_FAILED"
 
 
 class BackendError(WorkerError):
@@ -138,11 +172,32 @@ class RequestError(WorkerError):
         self.param = param
 
 
+class NotAuthenticatedError(RequestError):
+    """The API key is missing or wrong."""
+
+    http_status = 401
+    default_code = "INVALID_API_KEY"
+
+
+class ForbiddenError(RequestError):
+    """Not from there: what only this machine's own programs may ask for."""
+
+    http_status = 403
+    default_code = "forbidden"
+
+
 class NotFoundError(RequestError):
     """No such path, model or job."""
 
     http_status = 404
     default_code = "not_found"
+
+
+class ConflictError(RequestError):
+    """The job is in a state in which this cannot be had."""
+
+    http_status = 409
+    default_code = "conflict"
 
 
 class TooLargeError(RequestError):
@@ -160,9 +215,23 @@ class QueueFullError(RequestError):
     retry_after_s: ClassVar[int] = 1
 
 
+class CancelledError(RequestError):
+    """The job was cancelled by request."""
+
+    http_status = 499
+    default_code = "CANCELLED"
+
+
 class UnavailableError(RequestError):
     """Loading, draining or failed: another worker may answer, or this one later."""
 
     http_status = 503
     default_code = "unavailable"
     retry_after_s: ClassVar[int] = 1
+
+
+class InferenceTimeoutError(RequestError):
+    """The job ran into the time that a job may take."""
+
+    http_status = 504
+    default_code = "INFERENCE_TIMEOUT"

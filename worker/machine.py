@@ -15,11 +15,23 @@ _CGROUP = Path("/sys/fs/cgroup")
 _NO_LIMIT = 2**60
 
 
+class DeviceMemory(msgspec.Struct, frozen=True):
+    """Bytes that a new allocation can get on a GPU; `unified`: they are the host's own."""
+
+    name: str
+    available: int
+    unified: bool = False
+
+
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes. `available` is what a new allocation can get, the cgroup's limit included."""
+    """Bytes. `available` is what a new allocation can get, the cgroup's limit included.
+
+    devices  GPUs that a model may be put on; `memory` does not know them
+    """
 
     total: int
     available: int
+    devices: tuple[DeviceMemory, ...] = ()
 
 
 def usable_cpus() -> int:
@@ -36,16 +48,21 @@ def usable_cpus() -> int:
 
 
 def _cpu_quota() -> float | None:
-    """CPUs' worth of time that the cgroup grants, or None."""
-    text = _read(_own_cgroup() / "cpu.max") or _read(_CGROUP / "cpu.max")
-    if text:
-        quota, period = text.split()
-        return None if quota == "max" else int(quota) / int(period)
-    quota_us = _read(_CGROUP / "cpu" / "cpu.cfs_quota_us")
-    period_us = _read(_CGROUP / "cpu" / "cpu.cfs_period_us")
-    if quota_us and period_us and int(quota_us) > 0:
-        return int(quota_us) / int(period_us)
-    return None
+    """CPUs' worth of time that the cgroups grant, or None."""
+    found: list[float] = []
+    for folder in _cgroups(""):
+        if text := _read(folder / "cpu.max"):
+            quota, period = text.split()
+            if quota != "max":
+                found.append(int(quota) / int(period))
+    for folder in _cgroups("cpu"):
+        quota_us, period_us = (
+            _read(folder / "cpu.cfs_quota_us"),
+            _read(folder / "cpu.cfs_period_us"),
+        )
+        if quota_us and period_us and int(quota_us) > 0:
+            found.append(int(quota_us) / int(period_us))
+    return min(found, default=None)
 
 
 def memory() -> Memory:
@@ -73,37 +90,41 @@ def _physical_memory() -> tuple[int, int]:
 def _cgroup_memory() -> list[tuple[int, int]]:
     """(limit, used without reclaimable file cache) of each cgroup level that has a limit."""
     found: list[tuple[int, int]] = []
-    folder = _own_cgroup()
-    while folder != _CGROUP.parent:
-        limit = _read(folder / "memory.max")
-        if limit and limit != "max":
-            used = int(_read(folder / "memory.current") or 0)
-            found.append((int(limit), max(0, used - _reclaimable(folder))))
-        if folder == _CGROUP:
-            break
-        folder = folder.parent
-    limit_v1 = _read(_CGROUP / "memory" / "memory.limit_in_bytes")
-    if limit_v1 and int(limit_v1) < _NO_LIMIT:
-        used = int(_read(_CGROUP / "memory" / "memory.usage_in_bytes") or 0)
-        found.append((int(limit_v1), used))
+    for controller, limit_name, used_name, cache_name in (
+        ("", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        for folder in _cgroups(controller):
+            limit = _read(folder / limit_name)
+            if limit and limit != "max" and int(limit) < _NO_LIMIT:
+                used = int(_read(folder / used_name) or 0)
+                found.append((int(limit), max(0, used - _statistic(folder, cache_name))))
     return found
 
 
-def _reclaimable(folder: Path) -> int:
+def _statistic(folder: Path, wanted: str) -> int:
     for line in (_read(folder / "memory.stat") or "").splitlines():
         name, _, value = line.partition(" ")
-        if name == "inactive_file":
+        if name == wanted:
             return int(value)
     return 0
 
 
-def _own_cgroup() -> Path:
+def _cgroups(controller: str) -> list[Path]:
+    """This process's cgroup and all above it: of version 1's controller, or ("") of version 2.
+
+    Inside a container the path is often the host's, which is not there; the top is ours then.
+    """
     for line in (_read(Path("/proc/self/cgroup")) or "").splitlines():
-        if line.startswith("0::"):
-            path = _CGROUP / line[3:].strip().lstrip("/")
-            if path.is_dir():
-                return path
-    return _CGROUP
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            top = _CGROUP / controllers if controllers else _CGROUP
+            if not top.is_dir():
+                top = _CGROUP / controller
+            own = top / path.strip().lstrip("/")
+            folders = [own, *own.parents] if own.is_dir() else [top]
+            return [folder for folder in folders if folder.is_relative_to(top)]
+    return []
 
 
 def resident_bytes() -> int:
@@ -112,6 +133,15 @@ def resident_bytes() -> int:
     if text:
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return peak_resident_bytes()
+
+
+def proportional_bytes() -> int | None:
+    """Resident memory with pages shared with other processes counted in part; None if unknown."""
+    for line in (_read(Path("/proc/self/smaps_rollup")) or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Pss":
+            return int(value.split()[0]) * 1024
+    return None
 
 
 def peak_resident_bytes() -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
+import os
+import select
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import httpx
 import pytest
 
 from tests import ggufs
-from tests.processes import Server, WorkerProcess, serving
+from tests.processes import Server, WorkerProcess, serving, side_by_side
 
 LONG = {"prompt": "Hello", "max_tokens": 1_500, "ignore_eos": True}
 
@@ -34,16 +35,9 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
-@pytest.fixture(scope="module")
-def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Large enough that loading can be seen from outside."""
-    path = tmp_path_factory.mktemp("models") / "slow.gguf"
-    return ggufs.write_llama(path, layers=8, embedding=1024, feed_forward=2048, context=2048)
-
-
 def test_bound_before_loaded(slow_model: Path) -> None:
     """Every path answers 503 in llama-server's words while the model loads, then 200."""
-    server = Server("--model", str(slow_model))
+    server = Server("--model", str(slow_model), "-t", "1")
     try:
         for path in ("/health", "/v1/models", "/nope"):
             answer = httpx.get(server.url + path, timeout=10)
@@ -61,57 +55,6 @@ def test_bound_before_loaded(slow_model: Path) -> None:
         assert server.health()["status"] == "ok"
     finally:
         server.end()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_when_idle(tiny: Path, number: signal.Signals) -> None:
-    """An idle worker leaves with 0."""
-    with serving("--model", tiny) as server:
-        server.process.send_signal(number)
-        assert server.wait() == 0
-
-
-def test_signal_while_loading(slow_model: Path) -> None:
-    """A worker that is told to stop while it loads leaves with 0."""
-    server = Server("--model", str(slow_model))
-    try:
-        server.process.terminate()
-        assert server.wait() == 0
-    finally:
-        server.end()
-
-
-def test_signal_while_streaming(tiny: Path) -> None:
-    """A stream that outlives the drain time ends with an error event; the exit code is 0."""
-    with (
-        serving("--model", tiny, "--drain-timeout", "0.2", "--ctx-size", "2048") as server,
-        httpx.stream(
-            "POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=30
-        ) as answer,
-    ):
-        lines = answer.iter_lines()
-        assert next(lines).startswith("data: ")
-        server.process.terminate()
-        rest = [line for line in lines if line]
-        assert rest[-1] == "data: [DONE]"
-        assert '"error"' in rest[-2]
-        assert server.wait() == 0
-
-
-def test_drain_lets_requests_finish(tiny: Path) -> None:
-    """A running request that fits the drain time is finished; new work is refused with 503."""
-    with serving("--model", tiny, "--drain-timeout", "30", "--ctx-size", "2048") as server:
-        body = {**LONG, "max_tokens": 400, "stream": True}
-        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=30) as answer:
-            lines = answer.iter_lines()
-            next(lines)
-            server.process.terminate()
-            server.wait_for("stopping")
-            refused = httpx.get(server.url + "/health", timeout=10)
-            rest = [line for line in lines if line]
-        assert refused.status_code == 503
-        assert '"finish_reason":"length"' in rest[-2]
-        assert server.wait() == 0
 
 
 def test_client_gone_while_streaming(server: Server) -> None:
@@ -146,7 +89,7 @@ def test_reset_right_after_the_request(server: Server) -> None:
 def test_queue_full(slow_model: Path) -> None:
     """More requests than may run and wait get 429 with Retry-After; the others are served."""
     held = {**LONG, "prompt": ["a", "b"], "stream": True}
-    with serving("--model", slow_model, "-np", "1", "--queue-size", "1") as server:
+    with serving("--model", slow_model, "-t", "1", "-np", "1", "--queue-size", "1") as server:
         with httpx.stream("POST", server.url + "/v1/completions", json=held, timeout=60) as first:
             lines = first.iter_lines()  # kept: closing it would close the connection
             next(lines)
@@ -167,31 +110,37 @@ def test_port_in_use(server: Server, tiny: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["serve", "--port", "70000"], "--port"),
-        (["serve", "--no-such-flag"], "--no-such-flag"),
-        (["serve", "--cache-type-k", "q3"], "--cache-type-k"),
-        (["frobnicate"], "frobnicate"),
-        ([], "COMMAND"),
-        (["--port", "x"], "--port"),
-        (["generate"], "prompt"),
-        (["generate", "a", "--temperature", "-1"], "temperature"),
-        (["generate", "a", "-n", "0"], "--max-tokens"),
-        (["serve", "--host", "a" * 80], "--host"),
-        (["serve", "--port", "0", "-fa", "off", "-ctv", "q4_0"], "--cache-type-v"),
-        (["serve", "--backend", "cuda", "--device", "Nowhere9"], "cuda"),
-    ],
-)
-def test_wrong_usage(arguments: list[str], part: str) -> None:
+WRONG: list[tuple[list[str], str]] = [
+    (["serve", "--port", "70000"], "--port"),
+    (["serve", "--no-such-flag"], "--no-such-flag"),
+    (["serve", "--cache-type-k", "q3"], "--cache-type-k"),
+    (["frobnicate"], "frobnicate"),
+    ([], "COMMAND"),
+    (["--port", "x"], "--port"),
+    (["generate"], "prompt"),
+    (["generate", "a", "--temperature", "-1"], "temperature"),
+    (["generate", "a", "-n", "0"], "--max-tokens"),
+    (["serve", "--host", "a" * 80], "--host"),
+    (["serve", "--port", "0", "-fa", "off", "-ctv", "q4_0"], "--cache-type-v"),
+    (["serve", "--port", "0", "--device", "Nowhere9"], "Nowhere9"),
+    (["serve", "--port", "0", "--lora", "a.gguf"], "--lora"),
+    (["serve", "--port", "0", "--local-mode", "--host", "0.0.0.0"], "--local-mode"),
+]
+
+
+def test_wrong_usage() -> None:
     """Wrong options are exit 2, one sentence that names what is wrong."""
-    done = run_worker(*arguments, *(["--port", "0"] if "--backend" in arguments else []))
-    assert done.returncode == 2, done.stderr
-    line = last_line(done.stderr)
-    assert line.startswith("error: USAGE: ")
-    assert part in line
-    assert "Traceback" not in done.stderr
+
+    def check(case: tuple[list[str], str]) -> None:
+        arguments, part = case
+        done = run_worker(*arguments)
+        assert done.returncode == 2, done.stderr
+        line = last_line(done.stderr)
+        assert line.startswith("error: USAGE: ")
+        assert part in line
+        assert "Traceback" not in done.stderr
+
+    side_by_side(check, WRONG)
 
 
 def test_wrong_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,26 +159,29 @@ BAD_FILES = {
 }
 
 
-@pytest.mark.parametrize("kind", [*BAD_FILES, "missing", "directory", "vocabulary"])
-def test_bad_model_file(kind: str, tiny: Path, tmp_path: Path) -> None:
+def test_bad_model_file(tiny: Path, tmp_path: Path) -> None:
     """A file that is no model is exit 1 and one sentence that says what it is."""
-    path = tmp_path / "model.gguf"
-    if kind == "truncated":
-        path.write_bytes(tiny.read_bytes()[:-1000])
-    elif kind == "directory":
-        path.mkdir()
-    elif kind == "vocabulary":
-        model = ggufs.llama_gguf()
-        model.tensors.clear()
-        path.write_bytes(model.encode())
-    elif kind != "missing":
-        path.write_bytes(BAD_FILES[kind] or b"")
-    done = run_worker("serve", "--model", path, "--port", "0")
-    assert done.returncode == 1, done.stderr
-    line = last_line(done.stderr)
-    assert line.startswith("error: ")
-    assert line.endswith((".", "?"))
-    assert "Traceback" not in done.stderr
+
+    def check(kind: str) -> None:
+        path = tmp_path / f"{kind}.gguf"
+        if kind == "truncated":
+            path.write_bytes(tiny.read_bytes()[:-1000])
+        elif kind == "directory":
+            path.mkdir()
+        elif kind == "vocabulary":
+            model = ggufs.llama_gguf()
+            model.tensors.clear()
+            path.write_bytes(model.encode())
+        elif kind != "missing":
+            path.write_bytes(BAD_FILES[kind] or b"")
+        done = run_worker("serve", "--model", path, "--port", "0")
+        assert done.returncode == 1, done.stderr
+        line = last_line(done.stderr)
+        assert line.startswith("error: ")
+        assert line.endswith((".", "?"))
+        assert "Traceback" not in done.stderr
+
+    side_by_side(check, [*BAD_FILES, "missing", "directory", "vocabulary"])
 
 
 def test_too_large_for_the_machine(tiny: Path) -> None:
@@ -239,26 +191,9 @@ def test_too_large_for_the_machine(tiny: Path) -> None:
     assert last_line(done.stderr).startswith("error: DOES_NOT_FIT: ")
 
 
-def test_second_signal_leaves_at_once(tiny: Path) -> None:
-    """A second signal does not wait for the drain."""
-    with (
-        serving("--model", tiny, "--drain-timeout", "60", "-c", "2048") as server,
-        httpx.stream(
-            "POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=30
-        ) as answer,
-    ):
-        next(answer.iter_lines())
-        server.process.terminate()
-        server.wait_for("stopping")
-        started = time.monotonic()
-        server.process.terminate()
-        assert server.wait() == 0
-        assert time.monotonic() - started < 10
-
-
 def test_log_is_json(tiny: Path) -> None:
     """Each line of --log-format json is one JSON object."""
-    with serving("--model", tiny) as server:
+    with serving("--model", tiny, "-t", "1") as server:
         server.post({"prompt": "a", "max_tokens": 2})
         server.process.terminate()
         server.wait()
@@ -279,7 +214,7 @@ def test_ids_pass_through(server: Server) -> None:
 def test_nobody_reads_stderr(tiny: Path) -> None:
     """A worker whose standard error lost its reader still serves and stops when told to."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "worker", "serve", "--model", str(tiny), "--port", "0"],
+        [sys.executable, "-m", "worker", "serve", "--model", str(tiny), "--port", "0", "-t", "1"],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -300,11 +235,14 @@ def test_nobody_reads_stderr(tiny: Path) -> None:
         process.wait()
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams(tiny: Path, closed: str) -> None:
+def test_closed_streams(tiny: Path) -> None:
     """Commands work with any of the standard streams closed from the start."""
-    command = f'{sys.executable} -m worker generate a -n 1 --model "{tiny}" {closed}'
-    assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 0
+
+    def check(closed: str) -> None:
+        command = f'{sys.executable} -m worker generate a -n 1 -t 1 --model "{tiny}" {closed}'
+        assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 0
+
+    side_by_side(check, ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -336,7 +274,7 @@ def test_signal_at_the_very_start(tiny: Path) -> None:
 
 def test_closed_stdout(tiny: Path) -> None:
     """A worker whose standard output is closed still serves."""
-    server = Server("--model", str(tiny))
+    server = Server("--model", str(tiny), "-t", "1")
     try:
         assert server.process.stdout is not None
         server.process.stdout.close()
@@ -348,10 +286,54 @@ def test_closed_stdout(tiny: Path) -> None:
 
 def test_no_subcommand_serves(tiny: Path) -> None:
     """`worker --model FILE --port N` serves, as callers of llama-server expect."""
-    process = WorkerProcess("--model", str(tiny), "--port", "0", "--log-format", "json")
+    process = WorkerProcess("--model", str(tiny), "--port", "0", "-t", "1", "--log-format", "json")
     try:
         process.wait_for("ready")
         process.process.terminate()
         assert process.wait() == 0
     finally:
         process.end()
+
+
+def test_memory_is_measured_when_ready(slow_model: Path) -> None:
+    """The log says what is held beside what was planned, and the plan is the upper bound."""
+    with serving("--model", slow_model, "-t", "1") as server:
+        resident = server.health()["memory_bytes"] / 1e6
+        server.process.terminate()
+        server.wait()
+    ready = next(entry for entry in map(json.loads, server.lines) if entry["event"] == "ready")
+    assert ready["memory_mb"] == pytest.approx(resident, rel=0.1)
+    assert ready["memory_mb"] <= ready["planned_mb"] < 2 * ready["memory_mb"]
+    assert 0 < ready["shared_out_mb"] <= ready["memory_mb"]
+
+
+def test_progress_on_a_terminal(slow_model: Path) -> None:
+    """A bar while the model loads, which is gone, with the cursor back, when it is loaded."""
+    screen, terminal = os.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "worker",
+        "serve",
+        "-t",
+        "1",
+        "--port",
+        "0",
+        "--model",
+        str(slow_model),
+    ]
+    process = subprocess.Popen(command, stderr=terminal)
+    os.close(terminal)
+    try:
+        seen = b""
+        while b"planned_mb" not in seen:  # on the line that says that it is ready
+            assert select.select([screen], [], [], 30)[0], seen
+            seen += os.read(screen, 4096)
+        assert b"loading slow.gguf" in seen
+        assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"loading slow.gguf")
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)

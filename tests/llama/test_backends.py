@@ -10,7 +10,7 @@ from tests.here import MARKS
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.errors import ResidencyError, UsageError
-from worker.lifecycle.worker import check_backend
+from worker.lifecycle.loading import check_build
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
@@ -65,7 +65,7 @@ def test_unknown_device(tiny: Path) -> None:
 @pytest.mark.parametrize("mark", [pytest.param(m, marks=getattr(pytest.mark, m)) for m in MARKS])
 def test_asserted_backend_is_there(mark: str) -> None:
     """--backend NAME passes on a build that has it."""
-    check_backend(Settings(backend=mark))
+    check_build(Settings(backend=mark))
 
 
 @pytest.mark.parametrize(

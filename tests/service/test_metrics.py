@@ -52,6 +52,12 @@ def test_requests_are_counted(counted: Server) -> None:
     assert after["worker_kv_cells_live"] == 0
     assert after["worker_kv_cells_cached"] > 40
     assert after["worker_memory_bytes"] > 10e6
+    assert after["worker_vram_bytes"] == 0
+    assert after["worker_uptime_seconds"] > before["worker_uptime_seconds"] > 0
+    assert grown["worker_inference_duration_ms_count"] == 2
+    seconds = grown["worker_request_seconds_sum"]
+    assert grown["worker_inference_duration_ms_sum"] == pytest.approx(1e3 * seconds)
+    assert after["worker_inference_duration_ms_bucket2500.0"] >= 2
 
 
 def test_echo_with_drafting(counted: Server) -> None:

@@ -57,14 +57,14 @@ def plain(text: str) -> Text:
 
 
 @contextlib.contextmanager
-def load_progress(name: str) -> Generator[Callable[[float], bool]]:
-    """A bar on stderr while `name` loads, where stderr is a terminal.
+def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[float], bool]]:
+    """A bar on stderr while `name` loads or whatever it is `doing`, where stderr is a terminal.
 
     Yields what takes the share done, 0 to 1, and always says to go on.
     """
     console = Console(stderr=True)
     with Progress(
-        TextColumn("loading {task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -72,10 +72,12 @@ def load_progress(name: str) -> Generator[Callable[[float], bool]]:
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        task = progress.add_task(name, total=1.0)
+        task = progress.add_task(f"{doing} {name}", total=1.0)
 
         def report(share: float) -> bool:
             progress.update(task, completed=share)
+            if share >= 1:  # what follows belongs to others
+                progress.stop()
             return True
 
         yield report

@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
     add_options(
         parser,
         "model", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend", "device",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "verbose",
+        "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap", "verbose",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -57,16 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.cli.console import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import Request
-    from worker.lifecycle.worker import open_backend
-    from worker.model.config import load_config
-    from worker.model.memory import plan_memory
+    from worker.lifecycle.loading import open_backend, prepare
     from worker.service.sampling import defaults_of
 
     path = model_path(settings)
-    config = load_config(path)
-    plan = plan_memory(config, settings, machine.memory())
+    prepared = prepare(path, settings)
     with load_progress(path.name) as report:
-        backend = open_backend(path, settings, plan, report)
+        backend = open_backend(path, settings, prepared, report)
     with backend:
         given = {name: getattr(arguments, name) for name, _, _ in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
@@ -75,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             id="cli",
             prompt=tuple(backend.vocab.tokenize(prompt, add_special=True, parse_special=True)),
             max_tokens=arguments.max_tokens,
-            sampling=msgspec.structs.replace(defaults_of(config), **given),
+            sampling=msgspec.structs.replace(defaults_of(prepared.config), **given),
         )
         try:
             engine.check(request)

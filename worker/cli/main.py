@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from worker import __version__, log
-from worker.cli import generate, plan, serve, show, version
+from worker.cli import bench, generate, plan, pull, quantize, serve, show, version
 from worker.errors import UsageError, WorkerError
+from worker.lifecycle.leave import leave
 
-COMMANDS = (serve, generate, show, plan, version)
+COMMANDS = (serve, generate, pull, show, plan, bench, quantize, version)
 _INTERRUPTED = 130
 
 
@@ -40,15 +41,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one command; its exit code."""
+def main(argv: Sequence[str], backend: str | None = None) -> int:
+    """Run one command; its exit code. With `backend` it is `serve`, on that backend or not."""
     words = list(argv)
+    if backend is not None and words[:1] != ["--version"]:
+        words = ["serve", "--backend", backend, *words]
     # Callers of llama-server give options without a subcommand.
-    if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+    elif words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         words.insert(0, "serve")
     log.configure("console")
     try:
-        arguments = parser().parse_args(words)
+        arguments = _parse(words)
+        if backend is not None and arguments.backend != backend:
+            raise UsageError(f"This command is for --backend {backend} alone.")
         return arguments.run(arguments)
     except WorkerError as error:
         return _fail(error)
@@ -62,21 +67,48 @@ def main(argv: Sequence[str]) -> int:
         return _fail(WorkerError(f"{error.strerror or error}.", code="IO"))
 
 
+def _parse(words: list[str]) -> argparse.Namespace:
+    """The arguments. What is unknown is named without its value, which may be a secret."""
+    arguments, unknown = parser().parse_known_args(words)
+    if unknown:
+        flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        raise UsageError(
+            f"Unknown option {flags[0]}." if flags else "There is an argument too many.",
+            hint=f"See `worker {arguments.command} --help`.",
+        )
+    return arguments
+
+
 def _fail(error: WorkerError) -> int:
     with contextlib.suppress(OSError):  # nobody may be left to read it
         sys.stderr.write(f"error: {error.code}: {error}\n")
     return error.exit_code
 
 
-def run() -> None:
-    """The `worker` command."""
+def run_cpu() -> None:
+    """The `worker-cpu` command."""
+    run("cpu")
+
+
+def run_cuda() -> None:
+    """The `worker-cuda` command."""
+    run("cuda")
+
+
+def run_metal() -> None:
+    """The `worker-metal` command."""
+    run("metal")
+
+
+def run_vulkan() -> None:
+    """The `worker-vulkan` command."""
+    run("vulkan")
+
+
+def run(backend: str | None = None) -> None:
+    """The `worker` command, or one of those that assert a backend."""
     _open_standard_streams()
-    code = main(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-    except OSError:  # what could not be written would fail once more at exit
-        os._exit(code or 1)
-    sys.exit(code)
+    leave(main(sys.argv[1:], backend))
 
 
 def _open_standard_streams() -> None:

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from worker import machine
 from worker.demo import MODEL_PATH
+from worker.model.reference import parse
 from worker.settings import Settings
 
 
 def model_path(settings: Settings) -> Path:
-    """The file that was named, or the embedded demo model."""
-    return Path(settings.model) if settings.model else MODEL_PATH
+    """The model that was named (`model/reference.py` tells how), or the embedded demo model.
+
+    Raises UsageError for an unknown name, ModelFileError for one that has not been pulled.
+    """
+    if settings.model is None:
+        return MODEL_PATH
+    reference = parse(settings.model)
+    if isinstance(reference, Path):
+        return reference
+    # A path needs neither the Hub's client nor the catalogue.
+    from worker.model.catalog import load_catalog
+    from worker.model.locate import locate
+
+    return locate(reference, load_catalog(settings.catalog), machine.memory())

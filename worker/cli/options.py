@@ -6,21 +6,25 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from worker.settings import OPTIONS, Option, Settings, env_names, make
+from worker.options import OPTIONS, TOPICS, Option
+from worker.settings import Settings, make
 
 
 def add_options(parser: argparse.ArgumentParser, *fields: str) -> None:
-    """Add the named options (all of them when none is named), each with its help."""
-    for option in OPTIONS:
-        if not fields or option.field in fields:
-            _add(parser, option)
+    """Add the options for the named fields (for all when none is named), by topic."""
+    for topic, options in TOPICS.items():
+        wanted = [option for option in options if not fields or option.field in fields]
+        if wanted:
+            group = parser.add_argument_group(topic)
+            for option in wanted:
+                _add(group, option)
 
 
-def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+def _add(group: Any, option: Option) -> None:
     extra: dict[str, Any] = {}
-    if option.metavar == "on|off":
-        extra = {"nargs": "?", "const": True}
-    parser.add_argument(
+    if option.const is not None:
+        extra = {"nargs": "?", "const": option.const}
+    group.add_argument(
         *option.flags,
         dest=option.field,
         type=_reader(option.read),
@@ -49,7 +53,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 def environment_help() -> str:
     """One paragraph on the variables that stand for options."""
-    extra = [name for option in OPTIONS for name in env_names(option)[1:]]
+    extra = [name for option in OPTIONS for name in option.variables[1:]]
     return (
         "Each option can also be set as LLAMA_ARG_<NAME> in the environment, for example "
         f"LLAMA_ARG_CTX_SIZE=4096 (also: {', '.join(extra)}). The command line wins."

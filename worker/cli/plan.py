@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.model.config import ModelConfig, load_config
@@ -24,11 +23,15 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="GGUF file (default: the embedded demo model)"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="GGUF file or model's name (default: the embedded demo model)",
     )
     add_options(
         parser,
-        "ctx_size", "parallel", "batch_size", "ubatch_size",
+        "ctx_size", "parallel", "batch_size", "ubatch_size", "backend", "n_gpu_layers", "device",
+        "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "flash_attn", "mmap",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -38,11 +41,12 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan; DoesNotFitError afterwards where it does not fit."""
     from worker.cli.console import data_console, write_json
+    from worker.lifecycle.loading import find_devices, memory_with
 
     arguments.model = arguments.file
     settings = settings_from(arguments)
     config = load_config(model_path(settings))
-    plan = estimate(config, settings, machine.memory())
+    plan = estimate(config, settings, memory_with(find_devices(settings)))
     if arguments.json:
         write_json(plan)
     else:
@@ -70,6 +74,8 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
     )  # fmt: skip
     title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
     title += f"{plan.num_slots} sequences at once"
+    if plan.gpu_layers:
+        title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     table = Table(box=None, show_footer=True)
     verdict = "fits" if plan.fits else "does not fit"
     longest = f"longest context {plan.max_cells:,} cells" if plan.max_cells else "no context fits"

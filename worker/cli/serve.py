@@ -9,6 +9,7 @@ import signal
 from typing import Any
 
 from worker import log
+from worker.cli.foreign import add_foreign_flags, warn_of_foreign_flags
 from worker.cli.options import add_options, environment_help, settings_from
 
 
@@ -17,11 +18,13 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "serve",
         help="serve a model to OpenAI clients",
-        description="Serve a model over HTTP: /v1/completions, /v1/models, /health.",
+        usage="%(prog)s [--model FILE] [--port N] [options]",
+        description="Serve a model over HTTP to OpenAI clients, alone or for a pool manager.",
         epilog=f"Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. {environment_help()}",
         allow_abbrev=False,
     )
     add_options(parser)
+    add_foreign_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -36,8 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(number, _leave)
     settings = settings_from(arguments)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
+    warn_of_foreign_flags(arguments)
+    from worker.cli.console import load_progress
     from worker.cli.model import model_path
     from worker.service.server import serve
 
-    asyncio.run(serve(settings, model_path(settings)))
+    path = model_path(settings)
+    with load_progress(path.name) as report:
+        asyncio.run(serve(settings, path, report))
     return 0

@@ -31,7 +31,10 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="GGUF file (default: the embedded demo model)"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="GGUF file or model's name (default: the embedded demo model)",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.set_defaults(run=run)

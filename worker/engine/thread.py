@@ -35,7 +35,7 @@ class Stream:
         return bool(self._running or self._deltas)
 
     def put(self, delta: Delta) -> None:
-        """Append; only the bridge calls this, on the event loop."""
+        """Append; for the bridge, and for who ends a request with an error. On the event loop."""
         self._deltas.append(delta)
         if delta.is_last:
             self._running.discard(delta.id)
@@ -90,11 +90,22 @@ class EngineThread:
         self._streams: dict[str, Stream] = {}
         self._loop = asyncio.get_running_loop()
         self._closed: WorkerError | None = None
+        self._cpu_clock: int | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Begin stepping."""
         self._thread.start()
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        """CPU time that the thread has used; None before it runs and where no system tells."""
+        if self._cpu_clock is None:
+            return None
+        try:
+            return time.clock_gettime(self._cpu_clock)
+        except OSError:  # the thread has ended
+            return None
 
     @property
     def num_streams(self) -> int:
@@ -158,6 +169,8 @@ class EngineThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        if hasattr(time, "pthread_getcpuclockid"):  # not on macOS
+            self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             while self._read_inbox():
                 deltas = self.engine.step()

@@ -22,6 +22,7 @@ spin.prepare()
 import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when it is loaded)
 
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
+_OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
 
 
@@ -38,7 +39,7 @@ class Device(msgspec.Struct, frozen=True):
     @property
     def offloads(self) -> bool:
         """Whether layers can be put there instead of into the host's memory."""
-        return self.kind in ("gpu", "igpu")
+        return self.kind in _OFFLOADING
 
 
 class Build(msgspec.Struct, frozen=True):
@@ -109,9 +110,13 @@ def reason(lines: list[tuple[str, str]]) -> str:
 
 @functools.cache
 def _ggml() -> ctypes.CDLL:
-    """ggml's registry of backends, which the bindings do not wrap."""
+    """ggml's registry of backends, which the bindings do not wrap.
+
+    Its functions are looked up through libllama, in the libraries that this has loaded: a wheel
+    holds a copy of each under every name it has, and another copy has a registry of its own.
+    """
     folder = Path(native.__file__).parent / "lib"
-    names = ("libggml.so", "libggml.dylib")
+    names = ("libllama.so", "libllama.dylib")
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
         raise BackendError(
@@ -119,31 +124,31 @@ def _ggml() -> ctypes.CDLL:
             hint="Run `make install` again.",
         )
     lib = ctypes.CDLL(str(path))
-    base = ctypes.CDLL(str(path.with_name(path.name.replace("libggml", "libggml-base"))))
-    for owner, name, result, arguments in _SIGNATURES:
-        function = getattr(lib if owner == "ggml" else base, name)
+    for name, result, arguments in _SIGNATURES:
+        function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-        setattr(lib, name, function)
     return lib
 
 
 _P, _S, _C = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
-_SIGNATURES: tuple[tuple[str, str, Any, list[Any]], ...] = (
-    ("ggml", "ggml_backend_reg_count", _S, []),
-    ("ggml", "ggml_backend_reg_get", _P, [_S]),
-    ("base", "ggml_backend_reg_name", _C, [_P]),
-    ("ggml", "ggml_backend_dev_count", _S, []),
-    ("ggml", "ggml_backend_dev_get", _P, [_S]),
-    ("base", "ggml_backend_dev_name", _C, [_P]),
-    ("base", "ggml_backend_dev_description", _C, [_P]),
-    ("base", "ggml_backend_dev_memory", None, [_P, ctypes.POINTER(_S), ctypes.POINTER(_S)]),
-    ("base", "ggml_backend_dev_type", ctypes.c_int, [_P]),
-    ("base", "ggml_backend_dev_backend_reg", _P, [_P]),
-    ("base", "ggml_get_name", _C, [_P]),
-    ("base", "ggml_nelements", ctypes.c_int64, [_P]),
-    ("base", "ggml_nrows", ctypes.c_int64, [_P]),
-    ("base", "ggml_nbytes", _S, [_P]),
-    ("base", "ggml_backend_tensor_get", None, [_P, _P, _S, _S]),
+_SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
+    ("ggml_backend_reg_count", _S, []),
+    ("ggml_backend_reg_get", _P, [_S]),
+    ("ggml_backend_reg_name", _C, [_P]),
+    ("ggml_backend_dev_count", _S, []),
+    ("ggml_backend_dev_get", _P, [_S]),
+    ("ggml_backend_dev_name", _C, [_P]),
+    ("ggml_backend_dev_description", _C, [_P]),
+    ("ggml_backend_dev_memory", None, [_P, ctypes.POINTER(_S), ctypes.POINTER(_S)]),
+    ("ggml_backend_dev_type", ctypes.c_int, [_P]),
+    ("ggml_backend_dev_backend_reg", _P, [_P]),
+    ("ggml_backend_dev_buffer_type", _P, [_P]),
+    ("ggml_backend_buft_name", _C, [_P]),
+    ("ggml_get_name", _C, [_P]),
+    ("ggml_nelements", ctypes.c_int64, [_P]),
+    ("ggml_nrows", ctypes.c_int64, [_P]),
+    ("ggml_nbytes", _S, [_P]),
+    ("ggml_backend_tensor_get", None, [_P, _P, _S, _S]),
 )
 
 
@@ -184,8 +189,24 @@ def device_handles() -> dict[str, int]:
     return {lib.ggml_backend_dev_name(handle).decode(): handle for handle in handles}
 
 
+def device_of(buffer: str) -> str:
+    """The device that a buffer lies on, from its type's name: RPC0[127.0.0.1:50052] -> RPC0.
+
+    A GPU has one usual type of buffer, and more that are named after it (MTL0_Mapped). What is
+    none of these is memory of the host (CPU_Mapped, CPU_REPACK, CUDA_Host).
+    """
+    lib = ggml()
+    for name, handle in device_handles().items():
+        if DEVICE_KINDS[lib.ggml_backend_dev_type(handle)] in _OFFLOADING:
+            usual = lib.ggml_backend_buft_name(lib.ggml_backend_dev_buffer_type(handle)).decode()
+            if buffer == usual or buffer.startswith(f"{name}_"):
+                return name
+    return "CPU"
+
+
 def devices() -> tuple[Device, ...]:
-    """The devices that this library sees on this machine, in its own order."""
+    """The devices that this library sees, in the order in which it gives them layers: its own, but
+    RPC servers first (`llama_prepare_model_devices` in `llama.cpp`)."""
     lib = ggml()
     start()
     found: list[Device] = []
@@ -204,4 +225,4 @@ def devices() -> tuple[Device, ...]:
                 memory_total=total.value,
             )
         )
-    return tuple(found)
+    return tuple(sorted(found, key=lambda device: device.backend != "RPC"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,11 @@ from worker.llama.library import native
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
 _UNKNOWN = 1 << 0  # LLAMA_TOKEN_ATTR_UNKNOWN
 _NULL_TOKEN = -1
+# llama.cpp splits a text for BPE with regular expressions that recurse for each character of a
+# match: a word of 25,000 characters uses up a stack of 8 MiB, and ends the process.
+MAX_PART = 8192
+_WORD_END = re.compile(r"[A-Za-z0-9](?= [A-Za-z0-9])")
+_NEAR = 256  # characters before the end of a part where a word's end is looked for
 
 
 class Vocab:
@@ -29,6 +35,7 @@ class Vocab:
             raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
         self.handle = handle
         self.size = native.llama_vocab_n_tokens(handle)
+        self._is_bpe = native.llama_vocab_type(handle) == native.LLAMA_VOCAB_TYPE_BPE
         self.max_history = max_history
         self.adds_bos = bool(native.llama_vocab_get_add_bos(handle))
         self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
@@ -59,7 +66,19 @@ class Vocab:
 
         add_special:   add BOS/EOS where the model's metadata says so
         parse_special: read control tokens spelt out in the text as those tokens
+
+        For BPE a text of more than MAX_PART characters is read in parts, cut between words.
         """
+        parts = _parts_of(text) if self._is_bpe else [text]
+        if len(parts) == 1:
+            return self._tokenize(text, add_special, parse_special)
+        added = self._tokenize("", add_special, parse_special)
+        tokens = added[: self.adds_bos]
+        for part in parts:
+            tokens += self._tokenize(part, False, parse_special)
+        return tokens + added[self.adds_bos :]
+
+    def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         try:
             raw = text.encode("utf-8")
         except UnicodeEncodeError:
@@ -105,6 +124,19 @@ class Vocab:
             buffer = ctypes.create_string_buffer(-count)
             count = native.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)
         return buffer.raw[:count] if count > 0 else b""
+
+
+def _parts_of(text: str) -> list[str]:
+    """The text in parts of at most MAX_PART characters, cut between words where there are any."""
+    parts: list[str] = []
+    begin = 0
+    while len(text) - begin > MAX_PART:
+        stop = begin + MAX_PART
+        for found in _WORD_END.finditer(text, stop - _NEAR, stop):
+            stop = found.end()
+        parts.append(text[begin:stop])
+        begin = stop
+    return [*parts, text[begin:]]
 
 
 _buffer = ctypes.create_string_buffer(256)

@@ -14,10 +14,15 @@ from worker import log
 from worker.errors import ModelLoadError, ResidencyError, UsageError
 from worker.llama import library
 from worker.llama.library import native
+from worker.model.memory import human_bytes
+from worker.model.splits import open_header
 
 ALL_LAYERS = 10_000
+# A buffer's size is printed as MiB with two decimals; tensors in it begin at multiples of 32.
+_ROUNDING, _PADDING = 5300, 32
 _SPLIT_MODES = {"none": 0, "layer": 1, "row": 2}
 _LAYER = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+?),")
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 _BUFFER = re.compile(r"load_tensors:\s+(\S+) model buffer size =\s+([\d.]+) MiB")
 
 
@@ -114,6 +119,8 @@ class Weights:
             self.residency = _read_residency([line for _, line in lines])
             if not options.vocab_only:
                 self._check_residency(n_gpu_layers, offloading)
+                if not options.mmap:  # a mapping holds the file, offloaded or not
+                    self._check_strays(offloading)
         except BaseException:
             self.close()
             raise
@@ -153,6 +160,37 @@ class Weights:
                 f"on the CPU: {_ranges(stray)}.",
                 hint="Lower --n-gpu-layers or free device memory.",
             )
+
+    def _check_strays(self, offloading: list[str]) -> None:
+        """Compare the bytes on the host with those of the tensors that belong there.
+
+        llama.cpp assigns a layer to a device and then keeps a tensor on the host that the device
+        cannot compute with; of that it tells in one debug line, and of the first such tensor only.
+        """
+        layers = self.residency.layers
+        if not any(device in offloading for device in layers):
+            return
+        header = open_header(self.path)
+        belonging, blocks = 0, dict[int, int]()
+        for tensor in header.tensors:
+            block = _BLOCK.match(tensor.name)
+            number = int(block[1]) if block else len(layers) - 1
+            there = layers[number] in offloading if number < len(layers) else False
+            if there and block:
+                blocks[number] = blocks.get(number, 0) + tensor.nbytes
+            elif not (there and tensor.name.startswith("output")):
+                belonging += tensor.nbytes
+        buffers = [n for name, n in self.residency.buffers if library.device_of(name) == "CPU"]
+        stray = sum(buffers) - belonging
+        slack = _ROUNDING * len(buffers) + _PADDING * len(header.tensors)
+        if blocks and stray + slack >= min(blocks.values()):
+            raise ResidencyError(
+                f"{human_bytes(stray)} of the layers that were to be offloaded stayed on the CPU.",
+                hint="The device cannot compute with these encodings: take another quantisation, "
+                "or a lower --n-gpu-layers.",
+            )
+        if stray > slack:
+            log.get("llama").warning("tensors of offloaded layers are on the CPU", nbytes=stray)
 
     @property
     def is_recurrent(self) -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import platform
 
+import msgspec
+
 from worker.model.config import ModelConfig
 from worker.model.layers import kv_layers, num_masks, recurrent_state
 from worker.model.quant import ENCODINGS
@@ -29,6 +31,23 @@ _MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.values()}
 
 
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of the tensors that live at the same time at moments of a step.
+
+    mask    the attention masks
+    rows    a row of the residual stream for each token
+    block   the largest moment of a block, with the mask
+    last    the same of the last block, which goes on with the rows of outputs after its attention
+    output  logits and normed rows of the outputs
+    """
+
+    mask: int
+    rows: int
+    block: int
+    last: int
+    output: int
+
+
 def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:
     """Bytes of the weights' buffers on the CPU build.
 
@@ -39,7 +58,7 @@ def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:
     """
     machine = platform.machine().lower()
     repacked = _REPACKED.get(_MACHINES.get(machine, machine), frozenset[str]())
-    embedding, embedding_bytes, tied = _embedding(config)
+    embedding, embedding_bytes, tied = token_embedding(config)
     if not mmap:
         return config.size_bytes + (embedding_bytes if tied and embedding in repacked else 0)
     copied = sum(share.nbytes for name, share in config.mix.items() if name in repacked)
@@ -48,7 +67,7 @@ def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:
     return config.size_bytes + copied
 
 
-def _embedding(config: ModelConfig) -> tuple[str, int, bool]:
+def token_embedding(config: ModelConfig) -> tuple[str, int, bool]:
     """Encoding and bytes of the token embedding, and whether it is the output matrix too.
 
     The config gives both matrices as one sum. Two encodings of the mix whose bits make that sum
@@ -90,12 +109,17 @@ def kv_bytes_per_token(config: ModelConfig, settings: Settings) -> int:
 
 def output_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
     """Bytes of the logits that wait to be sampled, once a prompt has asked for its own too."""
-    rows = min(num_cells, max(settings.batch_size, settings.parallel))
-    return 4 * config.vocab_size * min(rows, settings.parallel + _CHUNK_OUTPUTS)
+    rows = min(num_cells, max(settings.batch_size, settings.slots))
+    return 4 * config.vocab_size * min(rows, settings.slots + _CHUNK_OUTPUTS)
 
 
-def compute_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the compute buffer: the largest of four moments of a step of `ubatch_size` rows.
+def compute_bytes(step: Step) -> int:
+    """Bytes of the compute buffer where one device does all."""
+    return max(step.block, step.output + step.rows)
+
+
+def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
+    """Four moments of a step of `ubatch_size` rows.
 
     feed-forward  mask + up, gate and their product + four rows of the residual stream (one is
                   live, the others are holes too small to be used again)
@@ -104,7 +128,7 @@ def compute_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> in
     recurrence    residual stream, six times the inner width (Mamba), a copy of the state
     output        logits and normed rows of the outputs + one row of the residual stream
     """
-    slots = settings.parallel
+    slots = settings.slots
     batch = max(settings.batch_size, slots)
     rows = min(num_cells, batch, settings.ubatch_size)
     outputs = min(rows, slots + _CHUNK_OUTPUTS)
@@ -129,8 +153,13 @@ def compute_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> in
     if config.recurrent and config.recurrent.inner_size:
         state = slots * recurrent_state(config)
         recurrence = 4 * (rows * (width + 6 * config.recurrent.inner_size) + state)
-    output = 4 * (outputs * (config.vocab_size + width) + rows * width)
-    return max(feed, attention, recurrence, output)
+    return Step(
+        mask=mask,
+        rows=4 * rows * width,
+        block=max(feed, attention, recurrence),
+        last=max(attention - 4 * rows * (key + value), recurrence),
+        output=4 * outputs * (config.vocab_size + width),
+    )
 
 
 def _is_fused(config: ModelConfig, settings: Settings) -> bool:

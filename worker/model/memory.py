@@ -8,15 +8,22 @@ resident memory.
 from __future__ import annotations
 
 import bisect
-from typing import Literal
+from collections.abc import Iterable
 
 import msgspec
 
 from worker.errors import DoesNotFitError
 from worker.machine import Memory
-from worker.model.buffers import compute_bytes, kv_bytes_per_token, output_bytes, weights_bytes
+from worker.model.buffers import (
+    compute_bytes,
+    kv_bytes_per_token,
+    output_bytes,
+    step_bytes,
+    weights_bytes,
+)
 from worker.model.config import ModelConfig
 from worker.model.layers import recurrent_layers, recurrent_state
+from worker.model.offload import HOST, Part, Placement, layers_to_try, place
 from worker.settings import Settings
 
 # llama.cpp rounds a context up to this many cells.
@@ -34,15 +41,8 @@ MAX_CELLS = 2**31 - CELL_STEP
 _PROCESS_BYTES = 80 << 20
 _TOKEN_BYTES = 320
 
-Part = Literal["weights", "kv", "recurrent", "compute", "output", "process"]
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """`nbytes` of `part` on `device`."""
-
-    device: str
-    part: Part
-    nbytes: int
+# With a GPU: layers stay on the host rather than that the context gets shorter than this.
+OFFLOADING_CELLS = 4096
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,9 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     compute_bytes       tensors inside a step
     output_bytes        logits that wait to be sampled
     process_bytes       interpreter, libraries, vocabulary
-    max_cells           longest context whose total is within `available_bytes`; 0: none is
+    gpu_layers          layers that go to `memory.devices`, the output layer first
+    max_cells           longest context that fits with these slots and layers; 0: none does
+    max_slots           most sequences with which this context fits; 0: none do
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     """
@@ -70,7 +72,9 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     process_bytes: int
     total_bytes: int
     available_bytes: int
+    gpu_layers: int
     max_cells: int
+    max_slots: int
     kv_bytes_per_token: int
     fits: bool
     devices: tuple[Placement, ...]
@@ -86,22 +90,28 @@ def plan_memory(config: ModelConfig, settings: Settings, memory: Memory) -> Memo
 def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
     """The plan, whether it fits or not.
 
-    Without `settings.ctx_size` the context is `config.context` for each sequence, at most
-    DEFAULT_CELLS, at most what takes DEFAULT_SHARE of the memory left by the weights, and at
-    least MIN_CELLS.
+    What the settings leave open is fitted, in this order: as many sequences as are usual, as many
+    layers on the GPU as leave room for OFFLOADING_CELLS, and the context. That is `config.context`
+    for each sequence, at most DEFAULT_CELLS, at most what takes DEFAULT_SHARE of the memory left
+    by the weights, and at least MIN_CELLS.
     """
-    bare = _sum(config, settings, memory, 0)
-    max_cells = _longest(config, settings, memory, memory.available)
+    slots, layers = _fit_slots_and_layers(config, settings, memory)
+    settings = msgspec.structs.replace(settings, parallel=slots)
     if settings.ctx_size is not None:
         num_cells = settings.ctx_size
     else:
-        left = memory.available - bare.total_bytes
-        budget = bare.total_bytes + int(left * DEFAULT_SHARE)
-        wanted = config.context * settings.parallel or DEFAULT_CELLS
-        num_cells = min(wanted, DEFAULT_CELLS, _longest(config, settings, memory, budget))
-        num_cells = max(num_cells, MIN_CELLS)
-    plan = _sum(config, settings, memory, -(-num_cells // CELL_STEP) * CELL_STEP)
-    return msgspec.structs.replace(plan, max_cells=max_cells)
+        fitting = _longest(config, settings, memory, layers, DEFAULT_SHARE)
+        num_cells = max(MIN_CELLS, min(_wanted(config, settings), fitting))
+    plan = _sum(config, settings, memory, _rounded(num_cells), layers)
+    return msgspec.structs.replace(
+        plan,
+        max_cells=_longest(config, settings, memory, layers, 1),
+        max_slots=slots if plan.fits else _most_slots(config, settings, memory, plan),
+    )
+
+
+def _rounded(num_cells: int) -> int:
+    return -(-num_cells // CELL_STEP) * CELL_STEP
 
 
 def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
@@ -112,6 +122,8 @@ def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
     need, have = human_bytes(plan.total_bytes), human_bytes(plan.available_bytes)
     if plan.max_cells >= MIN_CELLS:
         hint = f"Start with --ctx-size {plan.max_cells} or less."
+    elif plan.max_slots:
+        hint = f"Start with --parallel {plan.max_slots} or less."
     else:
         hint = "No context fits: take a smaller quantisation, or free memory."
     raise DoesNotFitError(
@@ -128,40 +140,99 @@ def human_bytes(count: int) -> str:
     return f"{count / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
 
 
-def _sum(config: ModelConfig, settings: Settings, memory: Memory, num_cells: int) -> MemoryPlan:
+def _wanted(config: ModelConfig, settings: Settings) -> int:
+    return min(config.context * settings.slots or DEFAULT_CELLS, DEFAULT_CELLS)
+
+
+def _fit_slots_and_layers(
+    config: ModelConfig, settings: Settings, memory: Memory
+) -> tuple[int, int]:
+    """The most sequences, and with them the most layers on GPUs, that leave a useful context."""
+    slots = layers = 0
+    for slots in [settings.parallel] if settings.parallel else range(settings.slots, 0, -1):
+        given = msgspec.structs.replace(settings, parallel=slots)
+        for layers in layers_to_try(config, settings, memory):
+            useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
+            cells = _rounded(settings.ctx_size or useful)
+            if _sum(config, given, memory, cells, layers).fits:
+                return slots, layers
+    return slots, layers
+
+
+def _most_slots(config: ModelConfig, settings: Settings, memory: Memory, plan: MemoryPlan) -> int:
+    """How many sequences fit beside the plan's cells, fewer than the plan has."""
+    for slots in range(plan.num_slots - 1, 0, -1):
+        fewer = msgspec.structs.replace(settings, parallel=slots)
+        if _sum(config, fewer, memory, plan.num_cells, plan.gpu_layers).fits:
+            return slots
+    return 0
+
+
+def _sum(
+    config: ModelConfig, settings: Settings, memory: Memory, num_cells: int, gpu_layers: int
+) -> MemoryPlan:
     per_token = kv_bytes_per_token(config, settings)
-    slots = settings.parallel
+    slots = settings.slots
+    step = step_bytes(config, settings, num_cells)
     parts: dict[Part, int] = {
         "weights": weights_bytes(config, mmap=settings.mmap),
         "kv": num_cells * per_token,
         "recurrent": slots * len(recurrent_layers(config)) * recurrent_state(config) * 4,
-        "compute": compute_bytes(config, settings, num_cells),
+        "compute": compute_bytes(step),
         "output": output_bytes(config, settings, num_cells),
         "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
     }
-    total = sum(parts.values())
+    devices = place(config, settings, memory.devices, parts, step, gpu_layers)
+    sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
+    rooms = _rooms(memory)
     return MemoryPlan(
         num_cells=num_cells,
         num_slots=slots,
-        weights_bytes=parts["weights"],
-        kv_bytes=parts["kv"],
-        recurrent_bytes=parts["recurrent"],
-        compute_bytes=parts["compute"],
-        output_bytes=parts["output"],
-        process_bytes=parts["process"],
-        total_bytes=total,
-        available_bytes=memory.available,
+        weights_bytes=sums["weights"],
+        kv_bytes=sums["kv"],
+        recurrent_bytes=sums["recurrent"],
+        compute_bytes=sums["compute"],
+        output_bytes=sums["output"],
+        process_bytes=sums["process"],
+        total_bytes=sum(sums.values()),
+        available_bytes=sum(rooms),
+        gpu_layers=gpu_layers,
         max_cells=0,
+        max_slots=0,
         kv_bytes_per_token=per_token,
-        fits=total <= memory.available,
-        devices=tuple(Placement("CPU", part, size) for part, size in parts.items() if size),
+        fits=all(need <= room for need, room in zip(_needs(devices, memory), rooms, strict=True)),
+        devices=devices,
     )
 
 
-def _longest(config: ModelConfig, settings: Settings, memory: Memory, budget: int) -> int:
-    """The most cells, a multiple of CELL_STEP, whose total is within `budget` bytes; 0: none."""
-    steps = range(1, MAX_CELLS // CELL_STEP + 1)
-    fitting = bisect.bisect_right(
-        steps, budget, key=lambda n: _sum(config, settings, memory, n * CELL_STEP).total_bytes
-    )
-    return fitting * CELL_STEP
+def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:
+    """Bytes of the host's memory, and of each GPU's own."""
+    names = [device.name for device in memory.devices if not device.unified]
+    sums = dict.fromkeys([HOST, *names], 0)
+    for placed in devices:
+        sums[placed.device if placed.device in sums else HOST] += placed.nbytes
+    return list(sums.values())
+
+
+def _rooms(memory: Memory) -> list[int]:
+    """Bytes that there are of each."""
+    return [memory.available, *(d.available for d in memory.devices if not d.unified)]
+
+
+def _longest(
+    config: ModelConfig, settings: Settings, memory: Memory, gpu_layers: int, share: float
+) -> int:
+    """The most cells, a multiple of CELL_STEP, that take at most `share` of what a model without
+    cells leaves; 0: none."""
+
+    def needs(cells: int) -> list[int]:
+        return _needs(_sum(config, settings, memory, cells, gpu_layers).devices, memory)
+
+    limits = [
+        bare + share * (room - bare) for bare, room in zip(needs(0), _rooms(memory), strict=True)
+    ]
+
+    def too_many(step: int) -> bool:
+        return any(n > limit for n, limit in zip(needs(step * CELL_STEP), limits, strict=True))
+
+    return CELL_STEP * bisect.bisect_left(range(1, MAX_CELLS // CELL_STEP + 1), True, key=too_many)

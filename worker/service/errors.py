@@ -9,7 +9,13 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from worker import log
-from worker.errors import QueueFullError, RequestError, UnavailableError, WorkerError
+from worker.errors import (
+    NotAuthenticatedError,
+    QueueFullError,
+    RequestError,
+    UnavailableError,
+    WorkerError,
+)
 
 # HTTP status -> OpenAI's error type
 _TYPES = {
@@ -19,20 +25,26 @@ _TYPES = {
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
+    409: "conflict_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
     500: "server_error",
     503: "unavailable_error",
+    504: "timeout_error",
 }
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What OpenAI clients read. `code` is a word, or the status where llama-server sends it."""
+    """What OpenAI clients read. `code` is a word, or the status where llama-server sends it.
+
+    retriable  whether the same request may succeed later; only in the job API
+    """
 
     message: str
     type: str
     param: str | None = None
     code: str | int | None = None
+    retriable: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
@@ -49,6 +61,8 @@ def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
         param = error.param if isinstance(error, RequestError) else None
         if isinstance(error, QueueFullError | UnavailableError):
             headers["retry-after"] = str(error.retry_after_s)
+        if isinstance(error, NotAuthenticatedError):
+            headers["www-authenticate"] = "Bearer"
         if code == "loading":  # llama-server's body, which its callers compare
             return status, ErrorReply(ErrorBody(message, _TYPES[status], code=503)), headers
     elif isinstance(error, HTTPException):
@@ -75,10 +89,22 @@ _MESSAGES = {
 def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Litestar's handler for everything that is raised in or around a route."""
     status, body, headers = reply_of(error)
+    log_failure(request, status, error)
+    return json_response(body, status, headers)
+
+
+def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:
+    """What was not raised on purpose is told with its traceback."""
     if status >= 500 and not isinstance(error, WorkerError):
         log.get("service").exception("request failed", path=request.url.path, exc_info=error)
+
+
+def json_response(
+    value: object, status: int = 200, headers: dict[str, str] | None = None
+) -> Response[bytes]:
+    """A struct as the answer."""
     return Response(
-        msgspec.json.encode(body),
+        msgspec.json.encode(value),
         status_code=status,
         media_type="application/json",
         headers=headers,

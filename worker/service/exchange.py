@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -27,17 +27,23 @@ class Exchange(ABC):
     engine owns the slot: leaving early is one synchronous, idempotent `Stream.close()`.
     """
 
+    closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
+
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
         self.streaming = streaming
 
     @abstractmethod
     def frames(self) -> AsyncIterator[bytes]:
-        """The events of a streamed answer, without the closing [DONE]."""
+        """The events of a streamed answer, without what closes it."""
 
     @abstractmethod
     async def body(self) -> object:
         """The whole answer at once."""
+
+    def failure(self, error: Exception) -> bytes:
+        """The event that tells of an error after the first event."""
+        return sse.frame(reply_of(error)[1])
 
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
@@ -64,7 +70,7 @@ class Exchange(ABC):
                     started = True
                     await send(_START_SSE)
                 await _send_part(send, frame)
-            await _send_part(send, sse.DONE, more=False)
+            await _send_part(send, self.closing, more=False)
         except TimeoutError:
             log.get("service").info("a reader stopped reading; its stream was closed")
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
@@ -72,7 +78,7 @@ class Exchange(ABC):
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
             if started:
-                await _send_part(send, sse.frame(reply) + sse.DONE, more=False)
+                await _send_part(send, self.failure(error) + self.closing, more=False)
             else:
                 await _send_json(send, status, msgspec.json.encode(reply), headers)
 

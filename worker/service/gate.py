@@ -1,4 +1,5 @@
-"""The outermost layer: request ids, HEAD for every GET, 503 until ready and while draining."""
+"""The outermost layer: request ids, HEAD for every GET, 401 without the key, 503 until ready and
+while draining."""
 
 from __future__ import annotations
 
@@ -8,12 +9,19 @@ from typing import Any
 import msgspec
 import structlog
 
-from worker.errors import UnavailableError, WorkerError
+from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
+from worker.service import progress, shutdown
+from worker.service.auth import Auth
 from worker.service.errors import reply_of
 
 _MAX_ID = 256
+_JOB_STREAM = "/stream"
+# How loading goes, and being told to stop.
+_ALWAYS = frozenset({progress.PATH, *shutdown.PATHS})
+# What concerns work that was accepted before.
+_WHILE_DRAINING = frozenset({"/cancel"})
 
 
 class Gate:
@@ -22,6 +30,7 @@ class Gate:
     def __init__(self, app: Any, worker: Worker) -> None:
         self._app = app
         self._worker = worker
+        self._auth = Auth(worker.settings.api_key)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer what must not reach the application, pass on the rest."""
@@ -34,7 +43,8 @@ class Gate:
             **{name.replace("-", "_"): value for name, value in ids.items()}
         )
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
-        head = scope["method"] == "HEAD"
+        # A job can be read once: asking for its headers must not be that.
+        head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
 
@@ -45,16 +55,22 @@ class Gate:
                 message = {**message, "body": b""}
             await send(message)
 
-        refusal = self._refusal()
+        refusal = self._refusal(scope)
         if refusal is None:
             await self._app(scope, receive, send_with_ids)
         else:
             await _send_error(refusal, send_with_ids)
 
-    def _refusal(self) -> WorkerError | None:
-        """Why nothing but a 503 can be answered now, or None."""
-        state = self._worker.state
-        if state is State.READY:
+    def _refusal(self, scope: Any) -> WorkerError | None:
+        """Why this cannot be answered now, or None."""
+        state, path = self._worker.state, scope["path"]
+        try:
+            self._auth.check(path, scope["headers"])
+        except NotAuthenticatedError as error:
+            return error
+        if state is State.READY or path in _ALWAYS:
+            return None
+        if state is State.DRAINING and (path in _WHILE_DRAINING or path.endswith(_JOB_STREAM)):
             return None
         if state is State.LOADING:
             return UnavailableError("Loading model", code="loading")

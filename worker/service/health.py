@@ -8,14 +8,16 @@ from typing import Any
 import msgspec
 from litestar import Response, get
 
-from worker import machine
 from worker.lifecycle.worker import Worker
 
-PATHS = ["/", "/health", "/v1/health", "/livez", "/readyz"]
+# The last two are the Open Inference Protocol's, which KServe probes.
+PATHS = [
+    "/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
+]  # fmt: skip
 
 
 class Health(msgspec.Struct):
-    """`memory_bytes` is what is resident now, never the file's size."""
+    """`memory_bytes` is what is held now, on the host and on GPUs, never the file's size."""
 
     status: str
     model: str
@@ -39,7 +41,7 @@ def health_of(worker: Worker) -> Health:
         model=worker.model_id,
         quant_kind=worker.config.quant if worker.config else "unknown",
         resident=True,  # checked at load: a layer elsewhere than asked for fails the start
-        memory_bytes=machine.resident_bytes(),
+        memory_bytes=worker.memory_bytes,
         context_length=backend.max_length,
         vocab_size=backend.vocab_size,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),

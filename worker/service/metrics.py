@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,6 +70,10 @@ class WorkerCollector(Collector):
         yield from _gauge("worker_kv_cells_live_ratio", "Share of KV cells in use", ratio, labels)
         memory = machine.resident_bytes()
         yield from _gauge("worker_memory_bytes", "Resident memory", memory, labels)
+        vram = worker.vram_bytes
+        yield from _gauge("worker_vram_bytes", "GPU memory that the model takes", vram, labels)
+        uptime = time.monotonic() - worker.started_at
+        yield from _gauge("worker_uptime_seconds", "Since the process began", uptime, labels)
         for name, text, value in (
             ("worker_steps", "Engine steps", stats.steps),
             ("worker_prompt_tokens", "Prompt tokens of ended requests", stats.prompt_tokens),
@@ -88,6 +93,14 @@ class WorkerCollector(Collector):
             ("worker_request_seconds", "From submission to the end", stats.whole_request),
         ):
             yield from _histogram(name, text, histogram, labels)
+        # The original worker's name and unit for the last one.
+        yield from _histogram(
+            "worker_inference_duration_ms",
+            "From submission to the end, in milliseconds",
+            stats.whole_request,
+            labels,
+            unit=1e-3,
+        )
 
 
 def _names(name: str) -> tuple[str, ...]:
@@ -114,17 +127,18 @@ def _counter(
 
 
 def _histogram(
-    name: str, text: str, histogram: Histogram, labels: dict[str, str]
+    name: str, text: str, histogram: Histogram, labels: dict[str, str], *, unit: float = 1.0
 ) -> Iterable[Metric]:
+    """`unit` in seconds."""
     counts = histogram.counts
     buckets = [
-        (str(float(border)), float(sum(counts[: index + 1])))
+        (str(round(border / unit, 6)), float(sum(counts[: index + 1])))
         for index, border in enumerate(BORDERS)
     ]
     buckets.append(("+Inf", float(sum(counts))))
     for alias in _names(name):
         family = HistogramMetricFamily(alias, text, labels=list(labels))
-        family.add_metric(list(labels.values()), buckets, histogram.total)
+        family.add_metric(list(labels.values()), buckets, histogram.total / unit)
         yield family
 
 

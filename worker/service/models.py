@@ -10,6 +10,7 @@ from litestar import Response, get
 
 from worker.errors import NotFoundError
 from worker.lifecycle.worker import Worker
+from worker.service.errors import json_response
 
 
 class Meta(msgspec.Struct):
@@ -66,23 +67,24 @@ def models_routes(worker: Worker) -> list[Any]:
 
     @get("/v1/models", summary="The model that runs here")
     async def models() -> Response[bytes]:
-        return _json(ModelList(data=[entry()]))
+        return json_response(ModelList(data=[entry()]))
 
     # Ids with a slash come raw or percent-encoded: both are one path parameter.
     @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
     async def model(model_id: str) -> Response[bytes]:
-        asked = str(model_id).removeprefix("/")
-        if asked != worker.model_id:
-            raise NotFoundError(
-                f"The model {asked[:200]!r} is not served here.",
-                hint=f"This worker serves {worker.model_id!r}.",
-                param="model",
-                code="model_not_found",
-            )
-        return _json(entry())
+        check_model(model_id, worker)
+        return json_response(entry())
 
     return [models, model]
 
 
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+def check_model(path: str, worker: Worker) -> None:
+    """Raise NotFoundError unless the path parameter is the model's id."""
+    asked = str(path).removeprefix("/")
+    if asked != worker.model_id:
+        raise NotFoundError(
+            f"The model {asked[:200]!r} is not served here.",
+            hint=f"This worker serves {worker.model_id!r}.",
+            param="model",
+            code="model_not_found",
+        )

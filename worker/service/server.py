@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import os
 import resource
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from worker import log
-from worker.errors import BindError, UsageError
+from worker.errors import BindError, UsageError, WorkerError
+from worker.lifecycle import parent
+from worker.lifecycle.pool import Pool
+from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.app import create_app
 from worker.settings import Settings
@@ -25,6 +28,9 @@ from worker.settings import Settings
 _BACKLOG = 1024
 # A first request's headers must be here by then.
 HEADER_TIMEOUT_S = 30.0
+# For the last bytes of answers, and for the load or the step that is under way, after the drain;
+# with the drain time of 4 seconds it makes less than 5.
+LAST_BYTES_S = 0.8
 
 
 class _Server(uvicorn.Server):
@@ -56,7 +62,9 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
     except (socket.gaierror, UnicodeError):
         raise UsageError(f"--host {host} is not an address of this machine.") from None
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
+    # packet of an answer waits 40 ms for the first one's acknowledgement.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
@@ -71,25 +79,33 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def serve(settings: Settings, model_path: Path) -> None:
+async def serve(
+    settings: Settings, model_path: Path, on_progress: Callable[[float], object] | None = None
+) -> None:
     """The whole life of a serving process.
 
     1. The socket is bound before anything slow happens.
     2. Every path answers 503 while the model loads in a thread.
-    3. Ready, until SIGTERM or SIGINT, or until something fails.
-    4. New work gets 503, running requests get the drain time, the model is freed.
+    3. Ready: /health answers 200, and then the manager is told.
+    4. SIGTERM, SIGINT, POST /shutdown or the parent's death, or something fails.
+    5. New work gets 503, running requests get the drain time, the model is freed.
 
+    `on_progress` gets the share of the model that is loaded, in another thread.
     Returns when it was asked to stop; raises the WorkerError that ended it otherwise.
-    A second signal leaves at once.
+    A second signal leaves at once. A thread may still run then: see `lifecycle/leave.py`.
     """
-    stop = asyncio.Event()
-    _on_signals(stop)
+    worker = Worker(settings, model_path, on_progress)
+    _on_signals(worker)
+    if settings.die_with_parent != "off":
+        _on_parents_death(worker)
     asyncio.get_running_loop().set_exception_handler(_LoopErrors())
     _raise_file_limit()
     sock = bind(settings.host, settings.port)
-    worker = Worker(settings, model_path)
     host, port = sock.getsockname()[:2]
-    log.get("service").info("listening", url=f"http://{host}:{port}", pid=os.getpid())
+    shown = f"[{host}]" if ":" in host else host
+    log.get("service").info(
+        "listening", url=f"http://{shown}:{port}", pid=os.getpid(), id=worker.id
+    )
     server = _Server(
         uvicorn.Config(
             create_app(worker),
@@ -99,25 +115,35 @@ async def serve(settings: Settings, model_path: Path) -> None:
             http=_Protocol,
             server_header=False,
             ws="none",
-            timeout_graceful_shutdown=1,
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    loading = asyncio.create_task(worker.load())
-    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(worker.failed.wait())]
+    loading = asyncio.create_task(_become_ready(worker, Pool(worker, host, port)))
+    ends = [
+        asyncio.create_task(worker.stop_requested.wait()),
+        asyncio.create_task(worker.failed.wait()),
+    ]
     try:
         await asyncio.wait([serving, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done() and (error := serving.exception()):
+            worker.fail(WorkerError(f"The server failed: {error!r}."))
     finally:
         await worker.drain()
         server.should_exit = True
-        await asyncio.gather(serving, loading)
-        if not await asyncio.to_thread(worker.close):
-            # The interpreter's own clean-up would crash beside a step that still runs.
-            atexit.register(os._exit, worker.error.exit_code if worker.error else 0)
-        for task in ends:
+        await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
+        server.force_exit = True
+        # An answer that is still under way may use the model.
+        await asyncio.to_thread(worker.close, free=serving.done())
+        for task in (*ends, serving, loading):
             task.cancel()
     if worker.error is not None:
         raise worker.error
+
+
+async def _become_ready(worker: Worker, pool: Pool) -> None:
+    await worker.load()
+    if worker.state is State.READY:
+        pool.start()
 
 
 class _LoopErrors:
@@ -140,14 +166,31 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _on_signals(stop: asyncio.Event) -> None:
+def _on_signals(worker: Worker) -> None:
+    """The first signal drains, a second one leaves at once.
+
+    A signal after POST /shutdown is the first: what stops services sends both.
+    """
     loop = asyncio.get_running_loop()
+    seen: list[str] = []
 
     def on_signal(name: str) -> None:
-        if stop.is_set():
-            os._exit(0)
-        stop.set()
-        log.get("service").info("stopping", signal=name)
+        log.get("service").info("signal", name=name)
+        if seen:
+            os._exit(worker.error.exit_code if worker.error else 0)
+        seen.append(name)
+        worker.request_stop(name)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, on_signal, number.name)
+
+
+def _on_parents_death(worker: Worker) -> None:
+    """Streams end at once, with their error event: who would wait for the drain is gone."""
+    loop = asyncio.get_running_loop()
+
+    def on_death() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(partial(worker.request_stop, "the parent is gone", now=True))
+
+    parent.watch(worker.settings.die_with_parent, on_death)

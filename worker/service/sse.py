@@ -11,6 +11,7 @@ DONE = b"data: [DONE]\n\n"
 _encoder = msgspec.json.Encoder()
 
 
-def frame(value: object) -> bytes:
-    """One event."""
-    return b"data: " + _encoder.encode(value) + b"\n\n"
+def frame(value: object, *, name: str = "") -> bytes:
+    """One event; with a name only for readers that are known to want one."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + _encoder.encode(value) + b"\n\n"

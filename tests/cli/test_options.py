@@ -1,0 +1,293 @@
+"""The command line of `worker serve`: its own options, other systems' flags, secrets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import WorkerProcess, serving
+from worker.cli import foreign
+from worker.cli.main import main, parser
+from worker.cli.options import settings_from
+from worker.errors import UsageError
+from worker.llama import library
+from worker.options import OPTIONS
+from worker.settings import Settings, make
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the machine that runs this sets an option."""
+    for option in OPTIONS:
+        for name in option.variables:
+            monkeypatch.delenv(name, raising=False)
+
+
+def settings_of(*words: str) -> Settings:
+    """What `worker serve WORDS` would run with."""
+    return settings_from(parser().parse_args(["serve", *words]))
+
+
+def accepted(*words: str) -> list[str]:
+    """The flags among `words` that were accepted without a meaning."""
+    return getattr(parser().parse_args(["serve", *words]), "foreign", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("-m x.gguf -a name", {"model": "x.gguf", "alias": "name"}),
+        ("--served-model-name name", {"alias": "name"}),
+        ("--worker-id w --model-ref hf:a/b", {"worker_id": "w", "model_ref": "hf:a/b"}),
+        ("--callback-url https://h:1/r?t=1", {"callback_url": "https://h:1/r?t=1"}),
+        ("--heartbeat-url http://[::1]/x", {"heartbeat_url": "http://[::1]/x"}),
+        ("--hive-url http://h:1", {"heartbeat_url": "http://h:1/v1/worker-heartbeat"}),
+        ("--queen-url http://h/a/", {"heartbeat_url": "http://h/a/v1/worker-heartbeat"}),
+        ("--heartbeat-interval 2.5", {"heartbeat_interval": 2.5}),
+        ("--local-mode", {"local_mode": True, "host": "127.0.0.1"}),
+        ("--api-key k", {"api_key": "k"}),
+        ("--die-with-parent", {"die_with_parent": "process"}),
+        ("--die-with-parent stdin", {"die_with_parent": "stdin"}),
+        ("--die-with-parent off", {"die_with_parent": "off"}),
+        ("--cuda-device 1", {"device": ("cuda:1",)}),
+        ("--gpu-device 0", {"device": ("gpu:0",)}),
+        ("--metal-device 0", {"device": ("metal:0",)}),
+        ("--device CUDA0,CUDA1", {"device": ("CUDA0", "CUDA1")}),
+        ("--n-ctx 512 --max-num-seqs 2", {"ctx_size": 512, "parallel": 2}),
+        ("-c 0", {"ctx_size": None}),
+        ("-ngl all", {"n_gpu_layers": 10_000}),
+        ("-ngl auto", {"n_gpu_layers": None}),
+        ("-fa", {"flash_attn": "on"}),
+        ("-fa auto", {"flash_attn": "auto"}),
+        ("--no-mmap", {"mmap": False}),
+        ("--mmap", {"mmap": True}),
+        ("--mmap --no-mmap", {"mmap": False}),
+        ("--load-mode mmap", {"mmap": True}),
+        ("--load-mode dio", {"mmap": False}),
+    ],
+)
+def test_words(words: str, expected: dict[str, Any]) -> None:
+    """What is on the command line ends up in the settings."""
+    settings = settings_of(*words.split())
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+VALUES = {
+    "model": "x.gguf", "alias": "n", "model_ref": "r", "host": "::1", "port": "0",
+    "queue_size": "1", "drain_timeout": "1", "worker_id": "w", "callback_url": "http://h/",
+    "heartbeat_url": "http://h/", "heartbeat_interval": "1", "public_host": "h",
+    "local_mode": "on", "die_with_parent": "on", "ctx_size": "512", "parallel": "2",
+    "max_stall_ms": "5", "draft": "ngram", "threads": "1", "threads_batch": "1",
+    "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
+    "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
+    "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
+    "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
+}  # fmt: skip
+SPECIAL = {"--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0"}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flags[0])
+def test_environment(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option has its variables, each of them counts, and the command line wins over it."""
+    value = SPECIAL.get(option.flags[0]) or VALUES.get(option.field, "1")
+    if option.flags[0] == "--api-key-file":
+        (tmp_path / "key").write_text("k\n")
+        value = str(tmp_path / "key")
+    assert option.variables[0] == "LLAMA_ARG_" + option.flags[0][2:].upper().replace("-", "_")
+    for name in option.variables:
+        settings = make({}, {name: value})
+        assert getattr(settings, option.field) == option.read(value), name
+        assert getattr(settings, option.field) != getattr(Settings(), option.field)
+    for flag in option.flags:
+        assert getattr(settings_of(flag, value), option.field) == option.read(value)
+    monkeypatch.setenv(option.variables[0], "surely wrong")
+    assert getattr(settings_of(option.flags[0], value), option.field) == option.read(value)
+
+
+@pytest.mark.parametrize(
+    "name", ["LLAMA_API_KEY", "LLORCH_API_TOKEN", "LLORCH_LOG_FORMAT", "RBEE_WORKER_HOST"]
+)
+def test_other_systems_variables(name: str) -> None:
+    """Those that managers set are known."""
+    assert any(name in option.variables for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--callback-url ftp://h/", "--callback-url h:80", "--callback-url http://",
+        "--callback-url http://u:hush@h/", "--callback-url http://h:99999/",
+        "--callback-url http://h/a\nb", "--heartbeat-interval 0", "--hive-url http://[",
+        "--worker-id \x1b[2J", "--model-ref ", "--cuda-device CUDA0", "--die-with-parent maybe",
+        "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
+        "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
+    ],
+)  # fmt: skip
+def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, and one line that names the option."""
+    option, *value = words.split(" ", 1)
+    rest = value[0].split(" ") if option == "--local-mode" else value
+    assert main(["serve", option, *rest]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: USAGE: ")
+    assert option in captured.err
+    assert captured.err.count("\n") == 1
+    assert "hush" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("k\n", "k"), ("# a comment\n\n  k  \n", "k"), ("", None), ("# k\n", None), ("a\nb\n", None),
+     ("\udcff", None)],
+)  # fmt: skip
+def test_key_file(text: str, key: str | None, tmp_path: Path) -> None:
+    """One key, comments aside; anything else is refused without repeating what it holds."""
+    path = tmp_path / "keys"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    if key is None:
+        with pytest.raises(UsageError, match="--api-key-file"):
+            settings_of("--api-key-file", str(path))
+    else:
+        assert settings_of("--api-key-file", str(path)).api_key == key
+
+
+def test_callback_settings() -> None:
+    """The test address and local mode mean that nobody is called back."""
+    url = "http://h/ready"
+    assert Settings(callback_url=url).callback == url
+    assert Settings(callback_url=url, local_mode=True).callback is None
+    assert Settings(callback_url="http://localhost:9999/ready").callback is None
+
+
+CALLERS = {
+    "ollama": "--model x.gguf --port 1 --host 127.0.0.1 --no-webui --offline -c 8192 -np 2 "
+    "--log-verbosity 4 --no-log-prefix --no-log-timestamps --jinja --load-mode none "
+    "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on -b 512 -ub 512 -ngl 0 -t 4 "
+    "--split-mode none --main-gpu 0 --no-context-shift --spec-type none",
+    "llama-swap": "-m x.gguf --port 5800 --host 127.0.0.1 -c 0 --metrics --slots --no-warmup "
+    "--threads-http 2 --timeout 600 --cont-batching -ngl 99 -fa on --cache-reuse 256 -sps 0.5",
+    "llama-server's router": "--model x.gguf --alias m --host 127.0.0.1 --port 1 "
+    "--no-models-autoload --fit off --log-colors off --props --prio -1 --cache-ram -1",
+    "worker-orcd": "--worker-id 9b2 --model /x.gguf --gpu-device 0 --port 8081 "
+    "--callback-url http://127.0.0.1:1/ready --max-tokens-in 4096 --max-tokens-out 2048 "
+    "--inference-timeout-sec 300",
+    "rbee-hive": "--worker-id worker-9b2 --model /x.gguf --model-ref hf:a/b --backend cpu "
+    "--device 0 --port 8081 --callback-url http://127.0.0.1:1/v1/workers/ready",
+    "rbee's newest": "--worker-id w --model /x.gguf --model-ref r --backend cuda --device 0 "
+    "--port 8081 --hive-url http://127.0.0.1:7835 --local-mode",
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_callers(caller: str) -> None:
+    """The command lines of those who start such workers are understood."""
+    words = CALLERS[caller].split()
+    assert settings_of(*words).model in ("x.gguf", "/x.gguf")
+    assert not set(accepted(*words)) & {flag for option in OPTIONS for flag in option.flags}
+
+
+def test_foreign_flags_are_accepted() -> None:
+    """All of the table, with and without values, and with `=`."""
+    alone, valued = foreign.ALONE.split(), foreign.WITH_VALUE.split()
+    words = [*alone, *(word for flag in valued for word in (flag, "7"))]
+    assert accepted(*words, "--fit", "--log-colors", "off") == [
+        *alone, *valued, "--fit", "--log-colors",
+    ]  # fmt: skip
+    assert accepted("--timeout=600") == ["--timeout"]
+    assert accepted("--sse-ping-interval", "-1") == ["--sse-ping-interval"]
+
+
+@pytest.mark.parametrize("hint", foreign.REFUSED)
+def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What would change answers is exit 2, one sentence and what to do instead."""
+    for flag in foreign.REFUSED[hint].split():
+        for words in ([flag], [flag, "7"]):
+            assert main(["serve", *words]) == 2
+            assert capsys.readouterr().err == f"error: USAGE: {flag} is not supported. {hint}\n"
+
+
+def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt flag's value may be a secret."""
+    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--no-webui", "hush"]):
+        assert main(["serve", *words]) == 2
+        error = capsys.readouterr().err
+        assert "hush" not in error
+        assert ("--api-kye" in error) is words[0].startswith("--api-kye")
+
+
+def test_settings_hide_secrets() -> None:
+    """Neither the key nor addresses, which may hold tokens, are in what is printed."""
+    settings = Settings(api_key="hush", callback_url="http://h/?hush", heartbeat_url="http://hush/")
+    assert "hush" not in repr(settings)
+    assert "port=8080" in repr(settings)
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """By topic, every flag with a line, an example, nothing of other systems' flags."""
+    with pytest.raises(SystemExit) as end:
+        main(["serve", "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert text.index("Model:") < text.index("Pool manager:") < text.index("Devices and memory:")
+    assert "Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080" in text
+    for option in OPTIONS:
+        assert all(flag in text for flag in option.flags)
+    assert "--jinja" not in text
+    assert "--lora" not in text
+
+
+def test_a_serving_process(tiny: Path) -> None:
+    """--model stays two words in argv; one warning names all foreign flags; no secret is logged."""
+    words = ("--model", tiny, "-t", "1", "--no-webui", "--hf-token", "hush1", "--offline")
+    env = {"LLORCH_API_TOKEN": "hush2"}
+    with serving(*words, "--callback-url", "http://localhost:9999/?hush3", env=env) as server:
+        cmdline = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().split(b"\0")
+        assert cmdline[cmdline.index(b"--model") + 1] == str(tiny).encode()
+        server.process.terminate()
+        assert server.wait() == 0
+    (warning,) = (line for line in server.lines if "mean nothing here" in line)
+    assert '"--no-webui --hf-token --offline"' in warning
+    assert "hush" not in "\n".join(server.lines)
+
+
+COMMANDS = Path(sys.executable).parent
+
+
+def test_backend_command(tiny: Path) -> None:
+    """worker-cpu serves on the CPU."""
+    command = [str(COMMANDS / "worker-cpu"), "--model", str(tiny), "--port", "0", "-t", "1"]
+    process = WorkerProcess("--log-format", "json", command=command)
+    try:
+        assert process.wait_for("ready")["layers"] == {"CPU": 3}
+        process.process.terminate()
+        assert process.wait() == 0
+    finally:
+        process.end()
+
+
+@pytest.mark.parametrize("backend", ["cuda", "metal", "vulkan"])
+def test_backend_command_on_another_build(backend: str, tiny: Path) -> None:
+    """Without the backend in the build it is exit 2, and says how to get one."""
+    names = {name.lower() for name in library.build().backends}
+    if names & {backend, {"metal": "mtl"}.get(backend, backend)}:
+        pytest.skip(f"this build has {backend}")
+    done = subprocess.run(
+        [COMMANDS / f"worker-{backend}", "--model", tiny, "--port", "0"],
+        capture_output=True, text=True, timeout=60, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"error: USAGE: This build has no {backend} backend, it has: ")
+    assert f"make install BACKEND={backend}" in line
+
+
+def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    """The assertion cannot be talked out of."""
+    assert main(["--backend", "cuda"], "cpu") == 2
+    assert "--backend cpu alone" in capsys.readouterr().err
+    assert main(["--lora", "x"], "cpu") == 2

@@ -1,0 +1,138 @@
+"""`worker quantize` as a user and as a program sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import ggufs
+from worker.cli.main import main
+from worker.demo import MODEL_PATH
+from worker.model.config import load_config
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A Llama in F32, alone in its folder."""
+    (tmp_path / "in").mkdir()
+    return ggufs.write_llama(tmp_path / "in" / "f32.gguf", embedding=256, feed_forward=512)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """An empty folder."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def test_a_file_and_a_table(source: Path, out: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Size and mix go to stdout, progress to stderr, llama.cpp's log nowhere."""
+    target = out / "m.gguf"
+    assert main(["quantize", str(source), str(target), "q4_k_m"]) == 0
+    captured = capfd.readouterr()
+    assert captured.out.startswith("Q4_K_M\n")
+    assert "bits per weight" in captured.out
+    assert all(line.startswith("quantising m.gguf: ") for line in captured.err.splitlines())
+    assert captured.err
+    assert load_config(target).quant == "Q4_K_M"
+    assert (target.stat().st_mode & 0o777) == (source.stat().st_mode & 0o777)
+
+
+def test_json(source: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line of JSON with the size that the file has."""
+    target = out / "m.gguf"
+    assert main(["quantize", str(source), str(target), "Q8_0", "--json", "-t", "1"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("\n") == 1
+    assert json.loads(output)["file_bytes"] == target.stat().st_size
+
+
+def test_a_dry_run_writes_nothing(
+    source: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It tells the size, and what a real run would ask for."""
+    words = ["quantize", str(source), str(out / "m.gguf")]
+    assert main([*words, "IQ2_XS", "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    assert "nothing was written" in output
+    assert "needs --imatrix" in output
+    assert main([*words, "Q8_0", "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert list(out.iterdir()) == []
+    assert main([*words, "Q8_0", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["weights_bytes"] == planned["weights_bytes"]
+    assert abs(made["file_bytes"] - planned["file_bytes"]) <= 512
+
+
+def test_an_existing_file_needs_force(
+    source: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --force it stays as it is."""
+    target = out / "m.gguf"
+    target.write_bytes(b"mine")
+    words = ["quantize", str(source), str(target), "Q8_0"]
+    assert main(words) == 2
+    assert "pass --force" in capsys.readouterr().err
+    assert target.read_bytes() == b"mine"
+    assert main([*words, "--force"]) == 0
+    assert load_config(target).quant == "Q8_0"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "start"),
+    [
+        (["none.gguf", "m.gguf", "Q8_0"], 1, "error: NOT_FOUND: "),
+        (["SRC", "m.gguf", "Q99"], 2, "error: USAGE: There is no quantisation type 'Q99'"),
+        (["SRC", "m.gguf", "IQ1_S"], 2, "error: NEEDS_IMATRIX: "),
+        (["SRC", "m.gguf", "Q4_0", "--imatrix", "none"], 1, "error: UNREADABLE: "),
+        (["SRC", "SRC", "Q8_0", "--force"], 2, "error: USAGE: "),
+        (["SRC", "m.gguf"], 2, "error: USAGE: "),
+        (["SRC", "m.gguf", "Q8_0", "--threads", "none"], 2, "error: USAGE: "),
+    ],
+)
+def test_mistakes(
+    words: list[str], code: int, start: str, source: Path, out: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A mistake is one line on stderr, its exit code, nothing on stdout and no file."""
+    monkeypatch.chdir(out)
+    assert main(["quantize", *(str(source) if word == "SRC" else word for word in words)]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(start)
+    assert captured.err.count("\n") == 1
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+def test_an_interruption_leaves_no_file(number: signal.Signals, out: Path) -> None:
+    """Neither a half file under the target's name nor, soon after, anything beside it."""
+    target = out / "m.gguf"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker", "quantize", str(MODEL_PATH), str(target), "IQ3_S",
+         "-t", "1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any(path.stat().st_size for path in out.iterdir()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(process.pid, number)
+    _, prose = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in prose
+    assert not target.exists()
+    while list(out.iterdir()):
+        assert time.monotonic() < deadline, list(out.iterdir())
+        time.sleep(0.02)

@@ -1,0 +1,47 @@
+"""A worker whose engine can be frozen, or only be slow: `python -m tests.lifecycle.freezing serve`.
+
+FREEZE says when: idle (after the first request), step (at the first prompt of more than 100
+tokens), or busy (such a step computes for SECONDS, as on a slow machine). Looks and limits of the
+watchdog take their time divided by SPEED.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from worker.cli.main import run
+from worker.engine.thread import EngineThread
+from worker.lifecycle import watchdog
+from worker.llama.backend import LlamaBackend
+
+WHEN = os.environ["FREEZE"]
+SPEED = float(os.environ["SPEED"])
+for limit in ("STALLED_AFTER_S", "GIVE_UP_AFTER_S", "PERIOD_S"):
+    setattr(watchdog, limit, getattr(watchdog, limit) / SPEED)
+never = threading.Event()
+decode, step_thread = LlamaBackend.decode, EngineThread._read_inbox  # pyright: ignore[reportPrivateUsage]
+
+
+def freezing_decode(self: LlamaBackend) -> None:
+    if self.batch.size > 100 and WHEN == "step":
+        never.wait()
+    if self.batch.size > 100 and WHEN == "busy":
+        begun = time.thread_time()
+        while time.thread_time() - begun < float(os.environ["SECONDS"]):
+            sum(range(1000))
+    decode(self)
+
+
+def freezing_read_inbox(self: EngineThread) -> bool:
+    if WHEN == "idle" and self.engine.is_idle and sum(self.engine.stats.finished.values()):
+        never.wait()
+    return step_thread(self)
+
+
+LlamaBackend.decode = freezing_decode
+EngineThread._read_inbox = freezing_read_inbox  # pyright: ignore[reportPrivateUsage]
+sys.argv[0] = "worker"
+run()

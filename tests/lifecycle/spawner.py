@@ -1,0 +1,31 @@
+"""A manager that starts a worker with its own arguments, and waits: something to kill.
+
+SPAWN_FROM=thread starts it from a thread that ends, as managers with thread pools do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+
+def spawn() -> None:
+    """Start the worker; this process holds the other end of its standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker", *sys.argv[1:]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    running.append(process)
+
+
+running: list[subprocess.Popen[bytes]] = []
+if os.environ.get("SPAWN_FROM") == "thread":
+    thread = threading.Thread(target=spawn)
+    thread.start()
+    thread.join()
+else:
+    spawn()
+running[0].wait()

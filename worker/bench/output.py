@@ -1,0 +1,32 @@
+"""Writing a report into a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from worker.bench.html import html
+from worker.bench.markdown import comma_separated, markdown
+from worker.bench.results import Report
+from worker.bench.svg import svg
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write report.json, .md, .csv, .svg and .html; each is whole or not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "json": msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n",
+        "md": markdown(report),
+        "csv": comma_separated(report),
+        "svg": svg(report),
+        "html": html(report),
+    }
+    written: list[Path] = []
+    for kind, text in texts.items():
+        target = folder / f"report.{kind}"
+        partial = folder / f".report.{kind}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+        written.append(target)
+    return written

@@ -1,0 +1,192 @@
+"""worker bench: measure quant levels on this machine, and say which one to take."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from worker import machine
+from worker.cli.model import model_path
+from worker.cli.options import add_options, settings_from
+from worker.demo import HELDOUT_PATH, MODEL_PATH
+from worker.errors import UsageError
+from worker.settings import Settings
+
+if TYPE_CHECKING:
+    from worker.bench.plan import Level, Plan
+
+_GENERAL_TEXT = Path(__file__).parent.parent / "bench" / "general.txt"
+_GB = 10**9
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure quant levels on this machine, and say which one to take",
+        description="Size, loading, speed (bare and over HTTP), memory and quality of each quant "
+        "level of a model, each in a process of its own, and the level to take on this machine. "
+        "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
+        "are. Interrupted, the same command goes on where it was.",
+        epilog="Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("models", nargs="*", metavar="MODEL",
+        help="a file, several files of one model, or a name whose encodings have been pulled "
+        "(default: the embedded demo model)")  # fmt: skip
+    add("--quants", metavar="A,B", help="levels to measure (Q8_0 to Q2_K, or all that are there)")
+    add("--reference", metavar="QUANT", help="what quality is measured against (the largest)")
+    add("--text", metavar="FILE", help="text to measure quality on, in UTF-8")
+    add("--imatrix", metavar="FILE", help="importance matrix to quantise with")
+    add("--no-quality", action="store_true", help="speed and memory only")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--quick", action="store_true", help="fewer repetitions and less text")
+    effort.add_argument("--thorough", action="store_true", help="more of both")
+    add("--max-kld", type=float, metavar="NATS",
+        help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
+    add("--out", metavar="DIR", help="write report.json, .md, .csv, .svg and .html there")
+    add("--json", action="store_true", help="the report as JSON on standard output")
+    add("--fresh", action="store_true", help="take no timings of an interrupted run")
+    add("--cache-gb", type=float, metavar="GB",
+        help="bound of what is kept: quantised files, reference rows (20)")  # fmt: skip
+    add("--clean", action="store_true", help="remove what was kept, and do nothing else")
+    add("--compare", nargs=2, metavar=("A.json", "B.json"),
+        help="show what changed between two reports and whether it is real")  # fmt: skip
+    add_options(
+        parser,
+        "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
+        "n_gpu_layers", "device", "tensor_split", "split_mode", "main_gpu",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and report; or compare two reports; or clean up."""
+    from worker.bench.cache import DEFAULT_BYTES, Cache, cache_folder
+
+    if arguments.compare:
+        return _compare(*map(Path, arguments.compare), as_json=arguments.json)
+    limit = DEFAULT_BYTES if arguments.cache_gb is None else int(arguments.cache_gb * _GB)
+    if limit < 0:
+        raise UsageError("--cache-gb must not be negative.")
+    cache = Cache(cache_folder(), limit)
+    if arguments.clean:
+        from worker.model.memory import human_bytes
+
+        with cache.locked():
+            sys.stderr.write(f"{human_bytes(cache.clean())} removed from {cache.folder}\n")
+        return 0
+    from worker.bench.output import write_report
+    from worker.bench.run import Bench
+    from worker.cli.bench_table import report_table, watch
+    from worker.cli.console import data_console, write_json
+
+    plan = _plan(arguments)
+    out = _folder(arguments.out)
+    report = watch(Bench(plan, cache).events(), plan)
+    if out is not None:
+        for path in write_report(report, out):
+            sys.stderr.write(f"wrote {path}\n")
+    if arguments.json:
+        write_json(report)
+    else:
+        data_console().print(report_table(report))
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from worker.bench.corpus import open_corpus
+    from worker.bench.plan import Plan
+    from worker.bench.verdict import DEFAULT_MAX_KLD
+
+    settings = settings_from(arguments)
+    levels, source = levels_of(arguments, settings)
+    is_demo = source == MODEL_PATH
+    max_kld = DEFAULT_MAX_KLD if arguments.max_kld is None else arguments.max_kld
+    if not max_kld > 0:
+        raise UsageError("--max-kld must be above 0.")
+    corpus = None
+    if not arguments.no_quality and (len(levels) > 1 or arguments.text):
+        default = HELDOUT_PATH if is_demo else _GENERAL_TEXT
+        corpus = open_corpus(Path(arguments.text) if arguments.text else default)
+    return Plan(
+        levels=levels,
+        source=str(source) if source else None,
+        imatrix=arguments.imatrix,
+        settings=settings,
+        effort="quick" if arguments.quick else "thorough" if arguments.thorough else "normal",
+        threads=settings.threads or machine.usable_cpus(),
+        corpus=corpus,
+        questions="demo" if is_demo else "general",
+        max_kld=max_kld,
+        fresh=arguments.fresh,
+    )
+
+
+def levels_of(
+    arguments: argparse.Namespace, settings: Settings
+) -> tuple[tuple[Level, ...], Path | None]:
+    """Levels and, where they are made here, their source."""
+    from worker.bench.selection import levels_of_files, levels_of_source, named_by_encoding
+
+    quants = None
+    if arguments.quants is not None:
+        quants = [name.strip() for name in arguments.quants.split(",") if name.strip()]
+    files: dict[str, Path] = {}
+    if len(arguments.models) == 1:
+        files = _pulled(arguments.models[0], settings)
+    if not files:
+        texts = arguments.models or [settings.model]
+        paths = [model_path(_named(settings, text)) for text in texts]
+        if len(paths) == 1:
+            return levels_of_source(paths[0], quants, arguments.reference)
+        files = named_by_encoding(paths)
+    return levels_of_files(files, quants, arguments.reference), None
+
+
+def _pulled(text: str, settings: Settings) -> dict[str, Path]:
+    """The encodings that are here of a catalogue's model named without one."""
+    from worker.model.reference import Named, parse
+
+    reference = parse(text)
+    if not isinstance(reference, Named) or reference.quant is not None:
+        return {}
+    from worker.model.catalog import load_catalog
+    from worker.model.locate import downloaded
+
+    return downloaded(load_catalog(settings.catalog).find(reference.name))
+
+
+def _named(settings: Settings, text: str | None) -> Settings:
+    import msgspec
+
+    return msgspec.structs.replace(settings, model=text)
+
+
+def _folder(name: str | None) -> Path | None:
+    """The folder for the reports, made before anything is measured for it."""
+    if name is None:
+        return None
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}.") from None
+    return folder
+
+
+def _compare(before: Path, after: Path, *, as_json: bool) -> int:
+    from worker.bench.changes import changes_between, read_report
+    from worker.cli.bench_table import changes_table
+    from worker.cli.console import data_console, write_json
+
+    changes = changes_between(read_report(before), read_report(after))
+    if as_json:
+        write_json(changes)
+    else:
+        data_console().print(changes_table(changes))
+    return 0

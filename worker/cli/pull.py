@@ -1,0 +1,193 @@
+"""worker pull: bring models from the Hub to this machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from worker import machine
+from worker.cli.options import add_options, settings_from
+from worker.errors import DownloadError, UsageError
+from worker.model.reference import parse
+
+if TYPE_CHECKING:
+    from worker.model.catalog import Catalog
+    from worker.model.pull import Pulled, Report
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "pull",
+        help="bring models from the Hub to this machine",
+        description="Download GGUF files into the Hub's cache (HF_HOME), checksum and header "
+        "checked; what was interrupted goes on where it stopped. A model is NAME[:QUANT] of the "
+        "catalogue, ORGANISATION/REPOSITORY[@REVISION][:QUANT], or "
+        "hf:ORGANISATION/REPOSITORY[@REVISION]::file=FILE.gguf. Without QUANT it is the largest "
+        "encoding up to Q8_0 that fits here with some context: 1.2 times the file and 512 MiB "
+        "within the available memory. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count.",
+        epilog="Example: worker pull tinyllama:Q4_K_M && worker serve --model tinyllama:Q4_K_M",
+        allow_abbrev=False,
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="what to bring")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show the catalogue and what is here")
+    what.add_argument(
+        "--check",
+        action="store_true",
+        help="ask the Hub whether it has the files that the catalogue names (of all models, or of "
+        "those given)",
+    )
+    add_options(parser, "catalog")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Bring the models one after the other; the first failure ends it."""
+    from worker.model.catalog import load_catalog
+
+    catalog = load_catalog(settings_from(arguments).catalog)
+    if arguments.list:
+        return _list(catalog, arguments)
+    if arguments.check:
+        return _check(catalog, arguments)
+    if not arguments.models:
+        raise UsageError("No model is named.", hint="`worker pull --list` shows what can be named.")
+    return _pull(catalog, arguments)
+
+
+def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
+    from worker.cli.console import data_console, plain, write_json
+    from worker.model.pull import find, pull
+
+    memory = machine.memory()
+    # All names are judged before the first of them costs minutes.
+    wanted = [find(parse(text), catalog, memory) for text in arguments.models]
+    done: list[Pulled] = []
+    for model in wanted:
+        with _progress() as report:
+            done.append(pull(model, report))
+        if not arguments.json:
+            data_console().print(plain(_sentence(done[-1])), soft_wrap=True)
+    if arguments.json:
+        write_json(done)
+    return 0
+
+
+def _sentence(pulled: Pulled) -> str:
+    from worker.model.memory import human_bytes
+
+    size = human_bytes(pulled.size_bytes)
+    fetched = human_bytes(pulled.fetched_bytes) if pulled.fetched_bytes else "nothing"
+    return f"{pulled.name}  {size}, {fetched} fetched  {pulled.path}"
+
+
+def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
+    from rich.table import Table
+
+    from worker.cli.console import data_console, write_json
+    from worker.model.locate import downloaded
+
+    names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
+    entries = {name: catalog.entries[name] for name in names}
+    here = {name: downloaded(entry) for name, entry in entries.items()}
+    if arguments.json:
+        write_json(
+            {
+                name: {"entry": entry, "here": {q: str(path) for q, path in here[name].items()}}
+                for name, entry in entries.items()
+            }
+        )
+        return 0
+    table = Table("name", box=None)
+    table.add_column("parameters", justify="right")
+    table.add_column("context", justify="right")
+    for heading in ("licence", "encodings", "here"):
+        table.add_column(heading, overflow="fold")
+    for name, entry in entries.items():
+        table.add_row(
+            name, f"{entry.parameters / 1e9:.2f} B", f"{entry.context:,}", entry.license,
+            " ".join(entry.labels), " ".join(here[name]),
+        )  # fmt: skip
+    data_console().print(table)
+    return 0
+
+
+def _check(catalog: Catalog, arguments: argparse.Namespace) -> int:
+    from rich.table import Table
+
+    from worker.cli.console import data_console, write_json
+    from worker.model.pull import check
+
+    names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
+    report = {name: check(catalog.entries[name]) for name in names}
+    if arguments.json:
+        write_json(report)
+    else:
+        table = Table("name", "files found", "not found", box=None)
+        for name, found in report.items():
+            lacking = found.problem or "\n".join(found.missing)
+            table.add_row(name, str(found.found), lacking)
+        data_console().print(table)
+    wrong = [name for name, found in report.items() if not found.is_right]
+    if wrong:
+        raise DownloadError(
+            f"The Hub does not have all files of {', '.join(wrong)}.",
+            hint="Correct models.toml, or name a file: hf:ORGANISATION/REPOSITORY::file=NAME.gguf",
+            code="FILE_NOT_FOUND",
+        )
+    return 0
+
+
+def _name(text: str, catalog: Catalog) -> str:
+    name = text.partition(":")[0].lower()
+    catalog.find(name)
+    return name
+
+
+@contextlib.contextmanager
+def _progress() -> Generator[Report]:
+    """A bar for each file on stderr; without a terminal one line as each begins."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    from worker.model.memory import human_bytes
+
+    console = Console(stderr=True)
+    bars: dict[tuple[str, str], Any] = {}
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+
+        def report(file: str, stage: str, done: int, total: int) -> None:
+            name = file.rpartition("/")[2]
+            bar = bars.get((file, stage))
+            if bar is None:
+                bar = bars[file, stage] = progress.add_task(
+                    f"{stage} {name}", total=total, completed=done
+                )
+                if not console.is_terminal:
+                    here = stage == "downloading" and done
+                    begun = f"{human_bytes(done)} of " if here else ""
+                    sys.stderr.write(f"{stage} {name} ({begun}{human_bytes(total)})\n")
+            progress.update(bar, completed=done)
+
+        yield report

@@ -1,0 +1,116 @@
+"""worker quantize: write a model in another encoding."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from worker import machine
+from worker.cli.model import model_path
+from worker.cli.options import add_options, settings_from
+from worker.model.memory import human_bytes
+
+if TYPE_CHECKING:
+    from worker.llama.quantize_plan import QuantizePlan
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "quantize",
+        help="write a model in another encoding",
+        description="Quantise a GGUF file with llama.cpp. The result takes its name when it is "
+        "whole; an interruption leaves nothing under it.",
+        epilog="Example: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "source", metavar="SRC", help="GGUF file or model's name, best in F16, BF16 or F32"
+    )
+    parser.add_argument("target", metavar="DST", help="file to write")
+    parser.add_argument(
+        "type", metavar="TYPE", help="Q4_K_M, Q8_0, IQ4_XS, ...; any of llama.cpp's"
+    )
+    parser.add_argument("--imatrix", metavar="FILE", help="importance matrix of llama-imatrix")
+    switches = (
+        ("--allow-requantize", "also take a source that is quantised already"),
+        ("--leave-output-tensor", "keep output.weight as it is"),
+        ("--pure", "one encoding for all matrices instead of llama.cpp's mix"),
+        ("--dry-run", "only say what would be written"),
+        ("--force", "replace DST where it exists"),
+        ("--json", "machine-readable output"),
+    )
+    for flag, text in switches:
+        parser.add_argument(flag, action="store_true", help=text)
+    add_options(parser, "threads")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file, or say what it would be."""
+    from worker.cli.console import data_console, write_json
+    from worker.llama.quantize import quantize
+    from worker.llama.quantize_plan import Options, plan
+
+    arguments.model = arguments.source
+    settings = settings_from(arguments)
+    threads = settings.threads or machine.usable_cpus()
+    source = model_path(settings)
+    options = Options(
+        imatrix=Path(arguments.imatrix) if arguments.imatrix else None,
+        allow_requantize=arguments.allow_requantize,
+        leave_output_tensor=arguments.leave_output_tensor,
+        pure=arguments.pure,
+    )
+    if arguments.dry_run:
+        made = plan(source, arguments.type, threads=threads, options=options)
+    else:
+        with _progress(Path(arguments.target).name) as report:
+            made = quantize(
+                source, Path(arguments.target), arguments.type, threads=threads,
+                options=options, replace=arguments.force, on_progress=report,
+            )  # fmt: skip
+    if arguments.json:
+        write_json(made)
+    else:
+        data_console().print(_table(made, dry_run=arguments.dry_run))
+    return 0
+
+
+def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
+    from worker.cli.console import pairs
+
+    rows = {
+        "size": f"{human_bytes(made.file_bytes)} of {human_bytes(made.source_bytes)}, "
+        f"{made.bits_per_weight:.2f} bits per weight",
+        "mix": ", ".join(f"{share.tensors} x {name}" for name, share in made.mix.items()),
+    }
+    if made.needs_imatrix:
+        rows["needs --imatrix"] = f"{len(made.needs_imatrix)} tensors"
+    if made.requantized:
+        rows["quantised again"] = f"{len(made.requantized)} tensors (--allow-requantize)"
+    return pairs(f"{made.type_name} (dry run: nothing was written)" if dry_run else made.type_name,
+                 rows)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _progress(name: str) -> Generator[Callable[[float], object]]:
+    """A bar on stderr; without a terminal a line at each quarter."""
+    from worker.cli.console import load_progress
+
+    quarters = iter((0.25, 0.5, 0.75))
+    upcoming = next(quarters)
+    with load_progress(name, "quantising") as bar:
+
+        def report(share: float) -> None:
+            nonlocal upcoming
+            bar(share)
+            if share >= upcoming and not sys.stderr.isatty():
+                sys.stderr.write(f"quantising {name}: {share:.0%}\n")
+                upcoming = next((quarter for quarter in quarters if quarter > share), 2.0)
+
+        yield report

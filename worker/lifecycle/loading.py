@@ -1,0 +1,122 @@
+"""From a file to a model that decodes: checked, planned, placed, loaded, warmed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from worker import machine
+from worker.errors import ModelLoadError, UsageError
+from worker.lifecycle.devices import Devices, choose_devices
+from worker.llama import library, rpc
+from worker.llama.backend import LlamaBackend
+from worker.llama.context import ContextOptions
+from worker.llama.weights import LoadOptions
+from worker.model.config import ModelConfig, load_config
+from worker.model.memory import MemoryPlan, plan_memory
+from worker.settings import Settings
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What is decided before anything is loaded."""
+
+    config: ModelConfig
+    devices: Devices
+    plan: MemoryPlan
+
+
+def prepare(path: Path, settings: Settings) -> Prepared:
+    """Check the file and fit the model to the devices and their memory.
+
+    Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
+    """
+    devices = find_devices(settings)
+    config = load_config(path)
+    return Prepared(config, devices, plan_memory(config, settings, memory_with(devices)))
+
+
+def find_devices(settings: Settings) -> Devices:
+    """The devices that the settings ask for. Raises UsageError, BackendError or ResidencyError."""
+    check_build(settings)
+    rpc.connect(settings.rpc)
+    return choose_devices(settings, library.devices())
+
+
+def memory_with(devices: Devices) -> machine.Memory:
+    """What is free on this machine and on those devices."""
+    return msgspec.structs.replace(machine.memory(), devices=devices.memory)
+
+
+def open_backend(
+    path: Path,
+    settings: Settings,
+    prepared: Prepared,
+    on_progress: Callable[[float], bool] | None = None,
+    *,
+    chunk_outputs: int = 64,
+) -> LlamaBackend:
+    """Load `path` as `settings` and the plan say, checked for residency and warmed up.
+
+    `on_progress` gets 0..1 and returns False to give up; it is asked once more when all is loaded.
+    `chunk_outputs` rows of a prompt can have their logits in one batch.
+    """
+    threads = settings.threads or machine.usable_cpus()
+    devices, plan = prepared.devices, prepared.plan
+    layers = plan.gpu_layers if devices.chosen else settings.n_gpu_layers or 0
+    backend = LlamaBackend(
+        path,
+        LoadOptions(
+            n_gpu_layers=layers,
+            devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
+            tensor_split=settings.tensor_split,
+            split_mode=settings.split_mode,
+            main_gpu=settings.main_gpu,
+            mmap=settings.mmap,
+        ),
+        ContextOptions(
+            num_cells=plan.num_cells,
+            num_slots=plan.num_slots,
+            chunk_outputs=chunk_outputs,
+            batch_size=settings.batch_size,
+            ubatch_size=settings.ubatch_size,
+            threads=threads,
+            threads_batch=settings.threads_batch or threads,
+            cache_type_k=settings.cache_type_k,
+            cache_type_v=settings.cache_type_v,
+            flash_attn=settings.flash_attn,
+        ),
+        on_progress=on_progress,
+    )
+    try:
+        if not backend.weights.generates:
+            raise ModelLoadError(
+                f"{path.name} does not continue text: it is an encoder or a diffusion model.",
+                hint="Choose a decoder model.",
+            )
+        if on_progress is not None and not on_progress(1.0):
+            raise ModelLoadError(f"Loading {path.name} was given up.")
+        backend.warm_up(choose_threads=settings.threads is settings.threads_batch is None)
+    except BaseException:
+        backend.close()
+        raise
+    return backend
+
+
+def check_build(settings: Settings) -> None:
+    """Raise UsageError for settings that this build cannot follow."""
+    if settings.flash_attn == "off" and settings.cache_type_v not in ("f32", "f16", "bf16"):
+        raise UsageError(
+            f"--cache-type-v {settings.cache_type_v} needs flash attention.",
+            hint="Leave --flash-attn at auto, or use f16.",
+        )
+    if settings.backend is None:
+        return
+    have = {name.lower() for name in library.build().backends}
+    have |= {"metal"} if "mtl" in have else set()
+    if settings.backend not in have:
+        raise UsageError(
+            f"This build has no {settings.backend} backend, it has: {', '.join(sorted(have))}.",
+            hint=f"Install one with `make install BACKEND={settings.backend}`.",
+        )

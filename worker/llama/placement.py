@@ -1,0 +1,23 @@
+"""Where a model's memory is, as llama.cpp reported it: the plan's counterpart."""
+
+from __future__ import annotations
+
+from worker.llama import library
+from worker.llama.backend import LlamaBackend
+from worker.model.offload import Part, Placement
+
+
+def allocated(backend: LlamaBackend) -> tuple[Placement, ...]:
+    """Bytes of weights, cells (states of recurrent layers among them) and compute buffers, by
+    device. As printed, rounded to 10 KiB."""
+    parts: dict[Part, tuple[tuple[str, int], ...]] = {
+        "weights": backend.weights.residency.buffers,
+        "kv": backend.context.residency.kv_buffers,
+        "compute": backend.context.residency.compute_buffers,
+    }
+    sums: dict[tuple[str, Part], int] = {}
+    for part, buffers in parts.items():
+        for buffer, nbytes in buffers:
+            key = (library.device_of(buffer), part)
+            sums[key] = sums.get(key, 0) + nbytes
+    return tuple(Placement(device, part, nbytes) for (device, part), nbytes in sums.items())

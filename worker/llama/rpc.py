@@ -1,0 +1,192 @@
+"""RPC servers as devices: processes on this machine or near it that compute for this one.
+
+llama.cpp's client ends the process when a server is not there or answers something else, and it
+waits for ever for one that says nothing. So each server is first asked here, in Python. A server
+that dies later ends this process too, but with exit code 1 and a last line on stderr that says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import os
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from worker.errors import BackendError, UsageError
+from worker.llama import library
+from worker.llama.library import native
+
+# RPC_PROTO_MAJOR_VERSION and _MINOR_VERSION of ggml-rpc.h in the pinned build.
+PROTOCOL = (7, 0)
+TIMEOUT_S = 5.0
+_HELLO, _DEVICE_COUNT = 14, 15  # enum rpc_cmd
+_HELLO_BYTES, _HELLO_ANSWER = 24, struct.Struct("<BBBx24x")
+_COUNT_ANSWER = struct.Struct("<I")
+
+_P = ctypes.c_void_p
+_SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
+    ("ggml_backend_rpc_init", _P, [ctypes.c_char_p, ctypes.c_uint32]),
+    ("ggml_backend_rpc_add_server", _P, [ctypes.c_char_p]),
+    ("ggml_backend_reg_dev_count", ctypes.c_size_t, [_P]),
+    ("ggml_backend_reg_dev_get", _P, [_P, ctypes.c_size_t]),
+    ("ggml_backend_device_register", None, [_P]),
+    ("ggml_set_abort_callback", _P, [_P]),
+)
+_abort_callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+_ABORT = re.compile(r"(?:\S*/)?(\S+:\d+): (.*)")
+_connected: set[tuple[str, int]] = set()
+
+
+def connect(servers: Sequence[str]) -> None:
+    """Add the devices of `servers` (HOST:PORT) to those of this process, for as long as it lives.
+
+    They are named RPC0, RPC1, ... in the order of the servers. One connection to each is kept
+    open, so that nobody else gets the server: it serves one process at a time.
+
+    Raises UsageError on a build without RPC and for an address outside of closed nets,
+    BackendError (RPC_SERVER) where no such server answers.
+    """
+    if servers and not native.llama_supports_rpc():
+        raise UsageError(
+            "--rpc needs a build with the RPC backend, and this one has none.",
+            hint="Install one with `make install RPC=1`.",
+        )
+    library.start()
+    for server in servers:
+        address = _address(server)
+        if address not in _connected:
+            _register(server, address, _ask(server, address))
+            _connected.add(address)
+
+
+def _address(server: str) -> tuple[str, int]:
+    """The IPv4 address behind HOST:PORT: llama.cpp knows no other."""
+    host, _, port = server.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise UsageError(
+            f"--rpc names {server}, whose host is not known.", hint="Give its IPv4 number."
+        ) from None
+    number = str(found[0][4][0])
+    if ipaddress.ip_address(number).is_global:
+        raise UsageError(
+            f"--rpc names {server}, an address of the open Internet ({number}).",
+            hint="An RPC server trusts whoever reaches it: put it behind a tunnel to loopback.",
+        )
+    return number, int(port)
+
+
+def _ask(server: str, address: tuple[str, int]) -> int:
+    """How many devices the server has, by llama.cpp's protocol; at least one."""
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        line = socket.create_connection(address, timeout=TIMEOUT_S)
+    except OSError as error:
+        raise _unusable(
+            f"The RPC server {server} cannot be reached: {error.strerror or error}.",
+            "Start it, or correct --rpc.",
+        ) from None
+    try:
+        with line:
+            major, minor, _ = _call(line, _HELLO, bytes(_HELLO_BYTES), _HELLO_ANSWER, deadline)
+            if major != PROTOCOL[0] or minor > PROTOCOL[1]:
+                raise _unusable(
+                    f"The RPC server {server} speaks protocol {major}.{minor}, and this build "
+                    f"{PROTOCOL[0]}.{PROTOCOL[1]}.",
+                    "Build both from the same version of llama.cpp.",
+                )
+            (count,) = _call(line, _DEVICE_COUNT, b"", _COUNT_ANSWER, deadline)
+    except TimeoutError:
+        raise _silent(server) from None
+    except ValueError:
+        raise _unusable(
+            f"What listens on {server} is no RPC server of llama.cpp.", "Correct --rpc."
+        ) from None
+    limit = native.llama_max_devices() - len(library.device_handles())
+    if not 0 < count <= limit:
+        raise _unusable(
+            f"The RPC server {server} offers {count} devices, and 1 to {limit} can be used.",
+            "Start it with other ones (`--device`).",
+        )
+    return count
+
+
+def _call(
+    line: socket.socket, command: int, body: bytes, answer: struct.Struct, deadline: float
+) -> tuple[int, ...]:
+    """One request of the protocol: a byte and a length before the body, a length before the
+    answer. ValueError for none or one of another length, TimeoutError at the deadline."""
+    try:
+        line.sendall(struct.pack("<BQ", command, len(body)) + body)
+        (length,) = struct.unpack("<Q", _read(line, 8, deadline))
+        if length != answer.size:
+            raise ValueError
+        return answer.unpack(_read(line, length, deadline))
+    except ConnectionError:
+        raise ValueError from None
+
+
+def _read(line: socket.socket, count: int, deadline: float) -> bytes:
+    got = b""
+    while len(got) < count:
+        line.settimeout(max(0.001, deadline - time.monotonic()))
+        more = line.recv(count - len(got))
+        if not more:
+            raise ConnectionError
+        got += more
+    return got
+
+
+def _register(server: str, address: tuple[str, int], count: int) -> None:
+    """Have llama.cpp connect to the server; in a thread, because another process may have got the
+    server since it was asked, and llama.cpp would wait for that one to leave."""
+    lib = library.ggml()
+    for name, result, arguments in _SIGNATURES:
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    lib.ggml_set_abort_callback(_last_words)
+
+    def work() -> None:
+        endpoint = f"{address[0]}:{address[1]}".encode()
+        lib.ggml_backend_rpc_init(endpoint, 0)  # never freed: it holds the connection
+        group = lib.ggml_backend_rpc_add_server(endpoint)
+        for index in range(lib.ggml_backend_reg_dev_count(group)):
+            lib.ggml_backend_device_register(lib.ggml_backend_reg_dev_get(group, index))
+
+    before = len(library.device_handles())
+    thread = threading.Thread(target=work, name="rpc", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    if thread.is_alive():
+        raise _silent(server)
+    if len(library.device_handles()) != before + count:
+        raise _unusable(f"The RPC server {server} now has other devices.", "Try again.")
+
+
+@_abort_callback
+def _last_words(message: bytes) -> None:
+    """llama.cpp is about to abort: leave as a worker that failed does."""
+    text = " ".join(message.decode(errors="replace").split())
+    found = _ABORT.match(text)
+    place, why = found.groups() if found else ("", text)
+    code = "RPC_SERVER" if place.startswith("ggml-rpc") else BackendError.default_code
+    os.write(2, f"error: {code}: llama.cpp gave up: {why} ({place}).\n".encode())
+    os._exit(BackendError.exit_code)
+
+
+def _silent(server: str) -> BackendError:
+    return _unusable(
+        f"The RPC server {server} takes connections and says nothing for {TIMEOUT_S:.0f} seconds.",
+        "It serves one process at a time: another may be using it.",
+    )
+
+
+def _unusable(message: str, hint: str) -> BackendError:
+    return BackendError(message, hint=hint, code="RPC_SERVER")

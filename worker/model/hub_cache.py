@@ -1,0 +1,95 @@
+"""The Hub client's cache of a repository, as it is documented and as other programs share it.
+
+    models--ORG--REPO/refs/REVISION            the commit that a branch or tag stood for
+                     /snapshots/COMMIT/FILE    a link to
+                     /blobs/CHECKSUM           the bytes
+                     /blobs/CHECKSUM.partial   bytes that `worker pull` has so far
+
+A file is in a snapshot only once it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from huggingface_hub import constants
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class RepoCache:
+    """One repository's folder, which need not exist."""
+
+    def __init__(self, repo: str) -> None:
+        self.folder = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
+
+    def find(self, revision: str, files: tuple[str, ...]) -> Path | None:
+        """The first of `files` where all of them are here, from one commit.
+
+        A branch may have moved on since: then any commit will do that has them all.
+        """
+        for snapshot in self._snapshots(revision):
+            if all((snapshot / file).is_file() for file in files):
+                return snapshot / files[0]
+        return None
+
+    def models(self, revision: str) -> dict[str, int]:
+        """The .gguf files that are here, in the snapshot to prefer, with their bytes."""
+        for snapshot in self._snapshots(revision):
+            found = sorted(path for path in snapshot.rglob("*.gguf") if path.is_file())
+            if found:
+                return {str(path.relative_to(snapshot)): path.stat().st_size for path in found}
+        return {}
+
+    def blob(self, checksum: str) -> Path:
+        """Where bytes of that checksum belong."""
+        return self.folder / "blobs" / checksum
+
+    def pointer(self, commit: str, file: str) -> Path:
+        """The name under which a file of a commit is used."""
+        return self.folder / "snapshots" / commit / file
+
+    def publish(self, blob: Path, commit: str, file: str) -> Path:
+        """Make whole bytes known as a commit's file; the path to use."""
+        pointer = self.pointer(commit, file)
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        if pointer.is_symlink() or pointer.exists():
+            return pointer
+        try:
+            if constants.HF_HUB_DISABLE_SYMLINKS:
+                raise OSError("links are not wanted")
+            pointer.symlink_to(os.path.relpath(blob, pointer.parent))
+        except OSError:  # a disk without links has the file itself there
+            blob.replace(pointer)
+        return pointer
+
+    def set_revision(self, revision: str, commit: str) -> None:
+        """Remember what a branch or tag stands for now."""
+        if revision == commit:
+            return
+        ref = self.folder / "refs" / revision
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        fresh = ref.with_name(f"{ref.name}.{os.getpid()}.tmp")
+        fresh.write_text(commit)
+        fresh.replace(ref)
+
+    def _snapshots(self, revision: str) -> Iterator[Path]:
+        """Snapshots that may be meant, the best first."""
+        root = self.folder / "snapshots"
+        if _COMMIT.fullmatch(revision):
+            yield root / revision
+            return
+        told: Path | None = None
+        try:
+            commit = (self.folder / "refs" / revision).read_text().strip()
+        except OSError:
+            commit = ""
+        if _COMMIT.fullmatch(commit):
+            told = root / commit
+            yield told
+        if root.is_dir():
+            others = sorted(root.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+            yield from (path for path in others if path != told and path.is_dir())

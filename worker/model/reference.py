@@ -1,0 +1,83 @@
+"""What the text behind --model names: a file, a model of the catalogue, or one on the Hub.
+
+path                              a file; also what exists, ends in .gguf or looks like a path
+file:PATH                         a file
+NAME[:QUANT]                      an entry of models.toml
+ORG/REPO[@REV][:QUANT]            a repository on the Hub
+hf:ORG/REPO[@REV][:QUANT]         the same
+hf:ORG/REPO[@REV]::file=PATH      one file of it (a split model's first)
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from worker.errors import UsageError
+
+_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?::(?P<quant>[A-Za-z0-9][\w-]*))?")
+_REPO = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?"
+    r"(?:::file=(?P<file>[^:]+\.gguf)|:(?P<quant>[A-Za-z0-9][\w-]*))?"
+)
+_DEFAULT_REVISION = "main"
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A model of the catalogue; without `quant` any encoding of it."""
+
+    name: str
+    quant: str | None
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """A model on the Hub; without `file` the one in `quant`, without both any encoding."""
+
+    repo: str
+    revision: str
+    quant: str | None
+    file: str | None
+
+
+Reference = Path | Named | Remote
+
+
+def parse(text: str) -> Reference:
+    """What `text` names. A file that exists wins over every other reading of its name."""
+    if text.startswith("file:"):
+        return Path(text.removeprefix("file:"))
+    if text.startswith("hf:"):
+        match = _REPO.fullmatch(text.removeprefix("hf:"))
+        if not match or ".." in (match["file"] or "").split("/"):
+            raise UsageError(
+                f"{text!r} is no reference to a model on the Hub.",
+                hint="Write hf:ORGANISATION/REPOSITORY@REVISION::file=NAME.gguf, or "
+                "hf:ORGANISATION/REPOSITORY:Q4_K_M.",
+            )
+        return _remote(match)
+    path = Path(text)
+    if _exists(path) or text.endswith(".gguf") or text.startswith(("/", ".", "~")):
+        return path
+    if match := _REPO.fullmatch(text):
+        return _remote(match)
+    if match := _NAME.fullmatch(text):
+        return Named(match["name"], _upper(match["quant"]))
+    return path
+
+
+def _remote(match: re.Match[str]) -> Remote:
+    revision = match["revision"] or _DEFAULT_REVISION
+    return Remote(match["repo"], revision, _upper(match["quant"]), match["file"])
+
+
+def _upper(quant: str | None) -> str | None:
+    return quant.upper() if quant else None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL
+        return False

@@ -1,0 +1,164 @@
+"""The table of options: flags, environment, help. Nothing else knows their names.
+
+`values.py` has the readers, `settings.py` the fields that they set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from worker import values
+
+BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One way to set a field of Settings: its flags, how its text is read, and its help.
+
+    metavar  what the help calls the value
+    env      environment variables besides LLAMA_ARG_<the first flag>
+    const    the value when the flag stands alone; None: it needs one
+    """
+
+    field: str
+    flags: tuple[str, ...]
+    read: Callable[[str], Any]
+    help: str
+    metavar: str = "N"
+    env: tuple[str, ...] = ()
+    const: Any = None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables that set it, the first found wins."""
+        name = self.flags[0].lstrip("-").replace("-", "_").upper()
+        return (f"LLAMA_ARG_{name}", *self.env)
+
+
+_INT32 = 2**31 - 1
+
+# Topic of the help -> its options.
+# fmt: off
+TOPICS: dict[str, tuple[Option, ...]] = {
+    "Model": (
+        Option("model", ("--model", "-m"), values.nonempty,
+               "GGUF file, or a model's name: tinyllama:Q4_K_M (default: the embedded demo model)",
+               "FILE"),
+        Option("catalog", ("--catalog",), values.nonempty,
+               "your own list of models, of the form of models.toml", "FILE",
+               env=("GGUF_WORKER_MODELS",)),
+        Option("alias", ("--alias", "-a", "--served-model-name"), values.name,
+               "model id in /v1/models", "NAME"),
+        Option("model_ref", ("--model-ref",), values.name,
+               "the manager's name for the model, reported back", "REF"),
+    ),
+    "Service": (
+        Option("host", ("--host",), values.nonempty, "address to listen on (127.0.0.1)", "ADDR"),
+        Option("port", ("--port",), values.integer(0, 65535),
+               "port to listen on; 0 takes a free one (8080)"),
+        Option("api_key", ("--api-key",), values.key,
+               "bearer key that all paths but /health ask for (a file or a variable hide it)",
+               "KEY", env=("LLAMA_API_KEY", "LLORCH_API_TOKEN")),
+        Option("api_key", ("--api-key-file",), values.key_in_file, "file that holds that key",
+               "FILE"),
+        Option("queue_size", ("--queue-size",), values.integer(0, 100_000),
+               "requests that may wait (64)"),
+        Option("drain_timeout", ("--drain-timeout",), values.number(0, 3600),
+               "seconds running requests get at SIGTERM (4)", "SECONDS"),
+    ),
+    "Pool manager": (
+        Option("worker_id", ("--worker-id",), values.name,
+               "the manager's id for this worker (a new UUID)", "ID"),
+        Option("callback_url", ("--callback-url",), values.address,
+               "POSTed once when ready; exit code 5 when refused", "URL"),
+        Option("heartbeat_url", ("--heartbeat-url",), values.address, "POSTed at every heartbeat",
+               "URL"),
+        Option("heartbeat_url", ("--hive-url", "--queen-url"), values.heartbeat_base,
+               "the same, given the manager's own address: " + values.HEARTBEAT_PATH + " is added",
+               "URL"),
+        Option("heartbeat_interval", ("--heartbeat-interval",), values.number(0.1, 86_400),
+               "seconds between heartbeats (30)", "SECONDS"),
+        Option("public_host", ("--public-host",), values.host,
+               "host in the address that the manager is told (as --host)", "NAME",
+               env=("RBEE_WORKER_HOST",)),
+        Option("local_mode", ("--local-mode",), values.switch,
+               "listen on loopback only and call no manager back (off)", "on|off", const=True),
+        Option("die_with_parent", ("--die-with-parent",), values.parent,
+               "leave when the parent process dies or, with stdin, when standard input ends (off)",
+               "process|stdin", const="process"),
+    ),
+    "Work": (
+        Option("ctx_size", ("--ctx-size", "-c", "--n-ctx", "--max-model-len"),
+               values.integer(0, _INT32),
+               "KV cells in all, shared by all sequences (fitted to model and memory)"),
+        Option("parallel", ("--parallel", "-np", "--max-num-seqs"), values.integer(1, 256),
+               "sequences decoded at once (4, fewer where memory is short)",
+               env=("LLAMA_ARG_N_PARALLEL",)),
+        Option("inference_timeout", ("--inference-timeout-sec", "--inference-timeout"),
+               values.number(0.1, 86_400), "seconds that a job may take (300)", "SECONDS"),
+        Option("max_tokens_out", ("--max-tokens-out",), values.integer(1, _INT32),
+               "tokens that a job may ask for (2048)"),
+        Option("max_stall_ms", ("--max-stall-ms",), values.integer(1, 60_000),
+               "milliseconds that reading a prompt may make running streams wait (400)"),
+        Option("draft", ("--draft",), values.one_of("none", "ngram"),
+               "guess tokens from the text itself and verify them in the same step (none)",
+               "none|ngram"),
+        Option("threads", ("--threads", "-t"), values.integer(1, 4096),
+               "compute threads (the CPUs this process may use)"),
+        Option("threads_batch", ("--threads-batch", "-tb"), values.integer(1, 4096),
+               "compute threads for prompts (as --threads)"),
+        Option("batch_size", ("--batch-size", "-b"), values.integer(1, 65536),
+               "tokens in a step, at most (512)", env=("LLAMA_ARG_BATCH",)),
+        Option("ubatch_size", ("--ubatch-size", "-ub"), values.integer(1, 65536),
+               "tokens computed at once inside a step (512)", env=("LLAMA_ARG_UBATCH",)),
+    ),
+    "Devices and memory": (
+        Option("backend", ("--backend",), values.one_of(*BACKENDS),
+               "refuse to run on anything else", "NAME"),
+        Option("n_gpu_layers", ("--n-gpu-layers", "--gpu-layers", "-ngl"), values.layers,
+               "layers to offload: a number, all, or auto (as many as fit the GPU)"),
+        Option("device", ("--device", "-dev"), values.names,
+               "devices to use: names as `worker version` shows them, numbers, or kind:number",
+               "A,B"),
+        Option("device", ("--cuda-device",), values.nth("cuda"), "the CUDA device of that number"),
+        Option("device", ("--metal-device",), values.nth("metal"),
+               "the Metal device of that number"),
+        Option("device", ("--gpu-device",), values.nth("gpu"),
+               "the GPU of that number, of any kind"),
+        Option("rpc", ("--rpc",), values.servers,
+               "llama.cpp RPC servers whose devices are used too; they know no key and no "
+               "encryption and trust whoever reaches them: loopback or a closed net only",
+               "HOST:PORT,..."),
+        Option("tensor_split", ("--tensor-split", "-ts"), values.shares, "share of each device",
+               "S,S"),
+        Option("split_mode", ("--split-mode", "-sm"), values.one_of("none", "layer", "row"),
+               "how to split over devices (layer)", "MODE"),
+        Option("main_gpu", ("--main-gpu", "-mg"), values.integer(0, 255),
+               "the device for split mode none"),
+        Option("cache_type_k", ("--cache-type-k", "-ctk"), values.one_of(*CACHE_TYPES),
+               "type of K (f16)", "TYPE"),
+        Option("cache_type_v", ("--cache-type-v", "-ctv"), values.one_of(*CACHE_TYPES),
+               "type of V (f16)", "TYPE"),
+        Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),
+               "attention kernel: on, off or auto (auto)", "MODE", const="on"),
+        Option("mmap", ("--mmap",), values.switch,
+               "map the file instead of reading it: starts sooner, holds more memory (off)",
+               "on|off", const=True),
+        Option("mmap", ("--no-mmap",), values.opposite, "the opposite", "on|off", const=False),
+        Option("mmap", ("--load-mode", "-lm"), values.load_mode,
+               "the same in llama-server's words: none, dio, auto or mmap", "MODE"),
+    ),
+    "Log": (
+        Option("log_format", ("--log-format",), values.one_of("console", "json"),
+               "console or json (console)", "FORMAT", env=("LLORCH_LOG_FORMAT",)),
+        Option("verbose", ("--verbose", "-v"), values.switch, "also log what llama.cpp says (off)",
+               "on|off", const=True),
+    ),
+}
+# fmt: on
+
+OPTIONS: tuple[Option, ...] = tuple(option for options in TOPICS.values() for option in options)

@@ -1,0 +1,121 @@
+"""GET /props and /slots: what runs here, in the shapes that callers of llama-server read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Response, get
+
+from worker import __version__
+from worker.engine.request import SamplingParams
+from worker.engine.sequence import Sequence
+from worker.errors import UnavailableError
+from worker.lifecycle.worker import Worker
+from worker.service.errors import json_response
+from worker.service.sampling import defaults_of
+
+
+class Defaults(msgspec.Struct):
+    """n_ctx: the longest sequence; all sequences share one cache, so no slot has a part of it."""
+
+    n_ctx: int
+    params: SamplingParams
+
+
+class Modalities(msgspec.Struct):
+    """Text only."""
+
+    vision: bool = False
+    audio: bool = False
+
+
+class Props(msgspec.Struct, kw_only=True):
+    """GET /props."""
+
+    default_generation_settings: Defaults
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: Modalities
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    build_info: str
+    is_sleeping: bool = False
+
+
+class NextToken(msgspec.Struct):
+    """How far a sequence is; n_remain: tokens that it may still sample."""
+
+    n_decoded: int
+    n_remain: int
+
+
+class Slot(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One of the sequences that run at once; `id` counts them, the oldest running one first."""
+
+    id: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    n_prompt_tokens: int | None = None
+    n_prompt_tokens_processed: int | None = None
+    next_token: list[NextToken] | None = None
+
+
+def props_of(worker: Worker) -> Props:
+    """Read from the settings, the file and the loaded model."""
+    tokenizer = worker.config.tokenizer if worker.config else None
+    vocab = worker.backend.vocab
+    return Props(
+        default_generation_settings=Defaults(worker.backend.max_length, defaults_of(worker.config)),
+        total_slots=worker.engine.engine.max_running,
+        model_alias=worker.model_id,
+        model_path=str(worker.model_path),
+        modalities=Modalities(),
+        chat_template=(tokenizer.chat_template if tokenizer else None) or "",
+        bos_token="" if vocab.bos is None else vocab.name(vocab.bos),
+        eos_token="" if vocab.eos is None else vocab.name(vocab.eos),
+        build_info=f"gguf-worker-{__version__}",
+    )
+
+
+def slots_of(worker: Worker) -> list[Slot]:
+    """Running sequences, then idle slots. Counters only: the engine's thread is not waited for."""
+    engine = worker.engine.engine
+    running: list[Sequence | None] = list(engine.scheduler.running)
+    running += [None] * (engine.max_running - len(running))
+    return [_slot(index, sequence, worker) for index, sequence in enumerate(running)]
+
+
+def _slot(index: int, sequence: Sequence | None, worker: Worker) -> Slot:
+    slot = Slot(
+        id=index,
+        n_ctx=worker.backend.max_length,
+        speculative=worker.settings.draft != "none",
+        is_processing=sequence is not None,
+    )
+    if sequence is not None:
+        sampled = sequence.num_sampled
+        slot.n_prompt_tokens = sequence.num_prompt
+        slot.n_prompt_tokens_processed = min(sequence.num_computed, sequence.num_prompt)
+        slot.next_token = [NextToken(sampled, sequence.limit - sequence.num_prompt - sampled)]
+    return slot
+
+
+def props_routes(worker: Worker) -> list[Any]:
+    """The routes, bound to their worker."""
+
+    @get("/props", summary="What runs here")
+    async def props() -> Response[bytes]:
+        return json_response(props_of(worker))
+
+    @get("/slots", summary="What each slot does")
+    async def slots(fail_on_no_slot: str | None = None) -> Response[bytes]:
+        found = slots_of(worker)
+        if fail_on_no_slot and all(slot.is_processing for slot in found):
+            raise UnavailableError("no slot available", code="no_slot")
+        return json_response(found)
+
+    return [props, slots]

@@ -1,0 +1,68 @@
+"""POST /shutdown: leave, as at SIGTERM."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import Request, Response, post
+
+from worker.errors import ForbiddenError
+from worker.lifecycle.worker import Worker
+from worker.service.errors import json_response
+
+PATHS = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
+
+
+class ShutdownReply(msgspec.Struct):
+    """`drain_timeout`: seconds that running requests still have, at most."""
+
+    status: str
+    drain_timeout: float
+
+
+def shutdown_route(worker: Worker) -> Any:
+    """The route, bound to its worker."""
+
+    @post(PATHS, status_code=202, summary="Drain and leave")
+    async def shutdown(request: Request[Any, Any, Any]) -> Response[bytes]:
+        if worker.settings.api_key is None:
+            check_local(request)
+        worker.request_stop("request")
+        return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)
+
+    return shutdown
+
+
+def check_local(request: Request[Any, Any, Any]) -> None:
+    """Raise ForbiddenError unless it is a program of this machine that asks.
+
+    A page from elsewhere can make a browser here send a POST, but not without its Origin.
+    """
+    if request.client is None or not is_loopback(request.client.host):
+        raise ForbiddenError(
+            "Without an API key only this machine may ask for that.",
+            hint="Start the worker with --api-key and send the key.",
+        )
+    origin = request.headers.get("origin")
+    if origin is not None and not is_loopback(_host_of(origin)):
+        raise ForbiddenError("Pages of other origins may not ask for that.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name localhost, is this machine's own."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,193 @@
+"""How the text of an option becomes its value; a ValueError says what is wrong with it.
+
+No message repeats the text of a key or of an address: both may be secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+_MAX_NAME = 512
+_MAX_KEY_FILE = 1 << 16
+HEARTBEAT_PATH = "/v1/worker-heartbeat"
+AUTO = -2  # of layers: as many as fit
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """Reads whole numbers from `low` to `high`."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"must be a whole number, not {text!r}") from None
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low} to {high}, not {value}")
+        return value
+
+    return read
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Reads numbers from `low` to `high`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"must be a number, not {text!r}") from None
+        if not low <= value <= high:
+            raise ValueError(f"must be from {low:g} to {high:g}, not {text}")
+        return value
+
+    return read
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Reads one of `names`, in any case of letters."""
+
+    def read(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError(f"must be one of {', '.join(names)}, not {text!r}")
+        return text.lower()
+
+    return read
+
+
+def nonempty(text: str) -> str:
+    """Anything but nothing."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
+def name(text: str) -> str:
+    """What a manager calls something: one printable line."""
+    if not text or len(text) > _MAX_NAME or not text.isprintable():
+        raise ValueError(f"must be 1 to {_MAX_NAME} printable characters")
+    return text
+
+
+def switch(text: str) -> bool:
+    """on or off, and other ways to say it."""
+    if text.lower() in ("1", "true", "on", "yes"):
+        return True
+    if text.lower() in ("0", "false", "off", "no"):
+        return False
+    raise ValueError(f"must be on or off, not {text!r}")
+
+
+def opposite(text: str) -> bool:
+    """A switch that turns something off."""
+    return not switch(text)
+
+
+def load_mode(text: str) -> bool:
+    """llama-server's word for how a file is read: whether it is mapped."""
+    return one_of("none", "dio", "auto", "mmap")(text) == "mmap"
+
+
+def layers(text: str) -> int:
+    """A number of layers, all, or auto."""
+    if text.lower() == "auto":
+        return AUTO
+    return 10_000 if text.lower() == "all" else integer(-1, 10_000)(text)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names, separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def servers(text: str) -> tuple[str, ...]:
+    """HOST:PORT, separated by commas; a host is a name or an IPv4 number."""
+    found = names(text)
+    for server in found:
+        where, _, port = server.rpartition(":")
+        try:
+            good = 0 < int(port) < 65536 and host(where) and ":" not in where
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError(f"must name servers as HOST:PORT, not {server!r}")
+    if not found or len(set(found)) < len(found):
+        raise ValueError("must name each server once" if found else "must name a server")
+    return found
+
+
+def nth(kind: str) -> Callable[[str], tuple[str, ...]]:
+    """Reads a number as the device of that number among those of a kind: 1 -> ("cuda:1",)."""
+
+    def read(text: str) -> tuple[str, ...]:
+        return (f"{kind}:{integer(0, 255)(text)}",)
+
+    return read
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Numbers, separated by commas or slashes."""
+    return tuple(number(0, 1e6)(part) for part in text.replace("/", ",").split(","))
+
+
+def parent(text: str) -> str:
+    """process, stdin, or off (also as a switch)."""
+    if text.lower() in ("process", "stdin"):
+        return text.lower()
+    return "process" if switch(text) else "off"
+
+
+def host(text: str) -> str:
+    """A host's name or number, as it stands in an address."""
+    if not text or not text.isascii() or not all(c.isalnum() or c in ".-_:" for c in text):
+        raise ValueError("must be the name or the number of a host")
+    return text
+
+
+def address(text: str) -> str:
+    """An http:// or https:// address without a password in it."""
+    _split(text)
+    return text
+
+
+def heartbeat_base(text: str) -> str:
+    """A manager's own address, to which the path of heartbeats is added."""
+    parts = _split(text)
+    return parts._replace(path=parts.path.rstrip("/") + HEARTBEAT_PATH).geturl()
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good, parts = False, urlsplit("")
+    if not good or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be an http:// or https:// address")
+    if parts.username is not None:
+        raise ValueError("must not hold a user name or a password")
+    return parts
+
+
+def key(text: str) -> str:
+    """A bearer key, as it can be sent in a header."""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be printable ASCII without spaces")
+    return text
+
+
+def key_in_file(text: str) -> str:
+    """The one key in a file; lines that start with # are comments."""
+    try:
+        with Path(text).open("rb") as file:
+            held = file.read(_MAX_KEY_FILE).decode()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("is not a text file") from None
+    lines = [line.strip() for line in held.splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if len(keys) != 1:
+        raise ValueError(f"must name a file with one key, this one holds {len(keys)}")
+    return key(keys[0])
