@@ -7,6 +7,8 @@ import shutil
 import socket
 import ssl
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -86,41 +88,49 @@ def test_the_address_that_is_told(tiny: Path) -> None:
     side_by_side(check, cases)
 
 
-def test_refused_callback(tiny: Path) -> None:
+def refused(model: Path, kind: str) -> None:
     """Three tries, then exit 5 with a sentence; a redirect is a refusal and is not followed."""
-
-    def refused(url: str) -> None:
-        with starting("--model", tiny, "-t", "1", "--callback-url", url) as server:
-            assert server.wait(60) == 5
-        start = f"error: CALLBACK_REFUSED: The manager at {url} did not accept the ready callback: "
-        assert server.lines[-1].startswith(start)
-        assert server.lines[-1].endswith(" Check --callback-url.")
-
-    def check(kind: str) -> None:
-        if kind in NOBODY:
-            refused(kind)
-            return
-        with manager(managers.REFUSING[kind]) as hive:
-            refused(hive.url + "/ready")
-        assert hive.paths == ["/ready"] * 3
-        assert hive.sent < 16 << 20  # what the kernel's buffers take
-
-    side_by_side(check, [*managers.REFUSING, *NOBODY])
+    with manager(managers.REFUSING[kind]) as hive:
+        url = hive.url + "/ready"
+        with starting("--model", model, "-t", "1", "--callback-url", url) as server:
+            assert server.wait() == 5
+    assert hive.paths == ["/ready"] * 3
+    assert hive.sent < 16 << 20  # what the kernel's buffers take
+    start = f"error: CALLBACK_REFUSED: The manager at {url} did not accept the ready callback: "
+    assert server.lines[-1].startswith(start)
+    assert server.lines[-1].endswith(" Check --callback-url.")
 
 
-def test_streams_end_when_the_callback_is_refused(tiny: Path) -> None:
+def nobody(model: Path, url: str) -> None:
+    """Nobody there is exit 5 too."""
+    with starting("--model", model, "-t", "1", "--callback-url", url) as server:
+        assert server.wait(60) == 5
+    assert server.lines[-1].startswith("error: CALLBACK_REFUSED: ")
+
+
+def early_streams(model: Path) -> None:
     """Who came early is told by an error event, not by a cut connection."""
-    body = {"prompt": "a", "max_tokens": 1_800, "ignore_eos": True, "stream": True}
+    body = {"prompt": "a", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
     with (
         manager(managers.REFUSING["500"]) as hive,
-        serving("--model", tiny, "-c", "2048", "-t", "1", "--callback-url", hive.url) as server,
-        httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=30) as answer,
+        serving("--model", model, "-c", "2048", "-t", "1", "--callback-url", hive.url) as server,
+        httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer,
     ):
         lines = [line for line in answer.iter_lines() if line]
         assert server.wait() == 5
     assert lines[-1] == "data: [DONE]"
     # A fast machine may have finished it before.
     assert '"error"' in lines[-2] or '"finish_reason":"length"' in lines[-2]
+
+
+def test_refused_callback(tiny: Path, slow_model: Path) -> None:
+    """What becomes of a worker that the manager does not want; `post` sees more kinds below."""
+    checks: list[Callable[[], None]] = [
+        partial(early_streams, slow_model),
+        *(partial(refused, tiny, kind) for kind in ("403", "redirect", "endless head")),
+        *(partial(nobody, tiny, url) for url in NOBODY),
+    ]
+    side_by_side(lambda check: check(), checks)
 
 
 def test_nasty_answer_to_the_callback(tiny: Path, server: Server) -> None:
@@ -138,7 +148,7 @@ def test_nasty_answer_to_the_callback(tiny: Path, server: Server) -> None:
             assert len(hive.bodies) == 1
         assert hive.sent < 16 << 20
 
-    side_by_side(check, managers.NASTY)
+    side_by_side(check, ["a gigabyte", "gzip bomb"])
 
 
 def test_second_try_is_enough(tiny: Path) -> None:
@@ -271,6 +281,19 @@ def test_heartbeats_to_nobody(tiny: Path) -> None:
             assert server.wait(4) == 0
 
     side_by_side(check, NOBODY)
+
+
+@pytest.mark.parametrize("kind", [*managers.REFUSING, *managers.NASTY])
+def test_what_is_taken_for_a_yes(kind: str) -> None:
+    """A head with 2xx, whatever follows it, and nothing else."""
+    with manager({**managers.REFUSING, **managers.NASTY}[kind]) as hive:
+        try:
+            accepted = 200 <= post(hive.url, b"{}") < 300
+        except OSError:
+            accepted = False
+        assert len(hive.bodies) == 1
+    assert accepted is (kind in managers.NASTY)
+    assert hive.sent < 16 << 20
 
 
 def test_one_deadline_for_the_whole_answer() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+_TRUST_S = 20.0
+
 
 class Clock:
     """Stages with the seconds that each was expected to take."""
@@ -48,6 +50,8 @@ class Clock:
         ahead = sum(self._expected.values()) - here * share
         behind = self._earned + self._skipped + here * share
         done = behind / (behind + ahead) if behind + ahead else 1.0
-        if self._earned < 1.0:
-            return done, ahead if self._expected else None
-        return done, ahead * self._spent / self._earned
+        if not self._expected:
+            return done, None
+        # What was expected counts as if seen for a while, so that a first odd stage decides little.
+        pace = (self._spent + _TRUST_S) / (self._earned + _TRUST_S)
+        return done, ahead * pace

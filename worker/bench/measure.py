@@ -28,10 +28,11 @@ from worker.bench.plan import SEED, Level, Plan, Probe, Sizes, expected_s, setti
 from worker.bench.reference import MAX_BYTES
 from worker.bench.results import LevelReport, NoiseFloor
 from worker.bench.stages import Events, StageFailed, Stages
+from worker.model.config import ModelConfig
 
 _BATCH_ROWS, _OTHER_BATCH_ROWS = 512, 96
 _START_S = 0.6  # of a process, with its imports and a small model
-_QUANTISE_PER_S = 40e6  # weights
+_QUANTISE_PER_S, _LOAD_PER_S = 40e6, 1.5e9  # weights, bytes
 _OTHER_SEED = 1_000_000  # far from the prompts of the first pass
 
 Stage = Callable[[Level, File, Answers], Events[Answers]]
@@ -64,23 +65,25 @@ class Measure:
             self._stages, level, source, self._plan, self._found.build.bindings, keep
         ))  # fmt: skip
 
-    def start(self, sizes: Sizes, probe: Probe, weights: int) -> None:
-        """Settle the sizes, and tell the clock what is ahead of a model of so many weights."""
+    def start(self, sizes: Sizes, probe: Probe, reference: ModelConfig) -> None:
+        """Settle the sizes, and tell the clock what is ahead."""
         self._sizes, self._settings = sizes, settings_of(self._plan, sizes)
         plan, clock, slots = self._plan, self._stages.clock, self._settings.slots
         third = expected_s(sizes, probe, slots, quality=False) / 3
         scoring = expected_s(sizes, probe, slots, quality=True) - 3 * third
+        weights, size = reference.n_params, reference.size_bytes
+        start = _START_S + size / _LOAD_PER_S
         for index, level in enumerate(plan.levels):
             if level.path is None:
                 clock.expect(level.name, "quantise", weights / _QUANTISE_PER_S)
-            clock.expect(level.name, "load", _START_S + sizes.loads * 0.2)
-            clock.expect(level.name, "speed", _START_S + third)
-            clock.expect(level.name, "serve", 2 * _START_S + third)
-            clock.expect(level.name, "serve again", 2 * _START_S + third)
+            clock.expect(level.name, "load", _START_S + 3 * sizes.loads * size / _LOAD_PER_S)
+            clock.expect(level.name, "speed", start + third)
+            clock.expect(level.name, "serve", _START_S + start + third)
+            clock.expect(level.name, "serve again", _START_S + start + third)
             if plan.corpus is not None:
-                clock.expect(level.name, "quality", _START_S + scoring)
+                clock.expect(level.name, "quality", start + scoring)
                 if not index:
-                    clock.expect(level.name, "noise floor", _START_S + 2 * scoring)
+                    clock.expect(level.name, "noise floor", start + 2 * scoring)
 
     def skip(self, level: Level) -> None:
         """Nothing more will come of a level."""

@@ -64,7 +64,7 @@ EFFORTS: dict[Effort, tuple[Sizes, float]] = {
     ),
 }  # fmt: skip
 _LEAST = Sizes(window=128, windows=4, questions=16, greedy_prompts=2, greedy_tokens=16,
-               prompt=64, depth=128, decode=8, repetitions=3, requests=2, loads=1)  # fmt: skip
+               prompt=64, depth=128, decode=16, repetitions=3, requests=2, loads=1)  # fmt: skip
 
 _LEAST_S, _MOST_DECODE = 0.05, 96
 

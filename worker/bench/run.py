@@ -62,7 +62,7 @@ class Bench:
             plan.effort, probe, longest_sequence(reference.config), plan.settings.slots,
             quality=plan.corpus is not None,
         )  # fmt: skip
-        measure.start(sizes, probe, reference.config.n_params)
+        measure.start(sizes, probe, reference.config)
         measured: list[Level] = []
         for level in plan.levels:
             try:

@@ -15,10 +15,13 @@ _CONFIDENCE = {
 
 def paragraphs(report: Report) -> list[tuple[str, list[str]]]:
     """Titles and their sentences."""
+    judged = [f"{found.quant} {found.why}." for found in report.verdict.judgements]
+    if all(level.quality is None for level in report.levels):
+        judged = []
     found = [
         ("Verdict", [headline(report), *report.verdict.reasons, *report.verdict.doubts,
                      f"Rule: {report.verdict.rule}", f"Pareto front: {_front(report)}."]),
-        ("Levels", [f"{found.quant} {found.why}." for found in report.verdict.judgements]),
+        ("Levels", judged),
         ("Step by step", [comparison_text(found) for found in report.verdict.comparisons]),
         ("Measured", measured(report)),
     ]  # fmt: skip

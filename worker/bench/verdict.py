@@ -49,6 +49,8 @@ class Judge:
             doubts += [f"{b.quant} {b.why}." for b in judgements if b.passes is None]
         else:
             reasons = ["Quality was not measured, so no level is recommended."]
+            if measured := [level for level in self._levels if level.speed is not None]:
+                reasons.append(f"The fastest is {max(measured, key=_speed).quant}.")
         confidence = "none"
         if chosen is not None:
             rivals = [a.quant for a, b in pairs if b.passes and self._is_rival(chosen, a)]

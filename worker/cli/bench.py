@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     plan = _plan(arguments)
     out = _folder(arguments.out)
-    report = watch(Bench(plan, cache).events(), plan)
+    with _ending_well():
+        report = watch(Bench(plan, cache).events(), plan)
     if out is not None:
         for path in write_report(report, out):
             sys.stderr.write(f"wrote {path}\n")
@@ -96,6 +100,21 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         data_console().print(report_table(report))
     return 0
+
+
+@contextlib.contextmanager
+def _ending_well() -> Generator[None]:
+    """Told to end, we leave by way of an exception, so that what we have started ends too."""
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:

@@ -66,9 +66,11 @@ def place(
     others = config.n_params - config.n_embedding_params
     blocks = int(others * config.bits_per_weight_without_embeddings / 8)
     output = embedding if tied else config.size_bytes - blocks - embedding
+    stay = (config.layers + 1 - gpu_layers) / max(config.layers, 1)
     host = dict(parts)
-    if not tied or (not settings.mmap and parts["weights"] > config.size_bytes):
-        host["weights"] -= output
+    host["weights"] = config.size_bytes - (0 if tied else output)
+    if settings.mmap:  # beside the mapped blocks there are those in another order
+        host["weights"] += int((parts["weights"] - config.size_bytes) * stay)
     if gpu_layers > config.layers:
         host["compute"] = copies * (step.mask + step.rows) + step.rows
     else:

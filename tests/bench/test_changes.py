@@ -1,0 +1,83 @@
+"""Two reports side by side: real changes are called real, others none."""
+
+from __future__ import annotations
+
+from tests.bench.reports import level, quality, replaced, report, speed
+from worker.bench.changes import Change, changes_between
+from worker.bench.results import LevelReport, Report
+
+
+def before(*, per_s: float = 20.0) -> Report:
+    """Two levels."""
+    return report([level("F16", 1000, 10, 0.0, reference=True), level("Q8_0", 500, per_s, 0.01)])
+
+
+def changed(report_: Report, **fields: object) -> Report:
+    """The report with its second level changed."""
+    first, second = report_.levels
+    return replaced(report_, levels=(first, replaced(second, **fields)))
+
+
+def found(a: Report, b: Report, figure: str) -> Change:
+    """The change of one figure of the second level."""
+    return next(c for c in changes_between(a, b).changes if (c.quant, c.figure) == ("Q8_0", figure))
+
+
+def test_a_report_has_not_changed_from_itself() -> None:
+    """Nothing is real, nothing is missing, no condition differs."""
+    same = changes_between(before(), before())
+    assert same.changes
+    assert not any(change.is_real for change in same.changes)
+    assert same.conditions == same.only_before == same.only_after == ()
+
+
+def test_speed_is_judged_by_its_spread() -> None:
+    """A tenth faster is real where runs differ by 1 %; and none where passes differ by 10 %."""
+    faster = changed(before(), speed=speed(22))
+    assert found(before(), faster, "decode x1 at 0").is_real
+    assert found(before(), faster, "HTTP x1").is_real
+    noisy = before()
+    noisy = replaced(noisy, verdict=replaced(noisy.verdict, speed_noise=0.1))
+    assert not found(noisy, faster, "decode x1 at 0").is_real
+    slightly = changed(before(), speed=speed(20.3))
+    assert not found(before(), slightly, "decode x1 at 0").is_real
+
+
+def test_quality_is_judged_window_by_window() -> None:
+    """The same shift in every window is real, however much windows differ."""
+    worse = changed(before(), quality=quality(0.012))
+    change = found(before(), worse, "KLD")
+    assert change.is_real
+    assert change.margin is not None
+    assert change.after - change.before > change.margin
+
+
+def test_another_text_cannot_be_compared() -> None:
+    """Then no change of quality is called real, and the text is named as a condition."""
+    worse = changed(before(), quality=quality(0.5))
+    assert worse.corpus is not None
+    other = replaced(worse, corpus=replaced(worse.corpus, sha256="ef" * 32))
+    change = found(before(), other, "KLD")
+    assert not change.is_real
+    assert change.note == "other text"
+    assert any(text.startswith("text:") for text in changes_between(before(), other).conditions)
+
+
+def test_memory_and_size_have_no_spread() -> None:
+    """Resident memory is real above 2 %, the size of a file always."""
+    level_ = before().levels[1]
+    assert level_.memory is not None
+    for share, is_real in ((1.01, False), (1.05, True)):
+        memory = replaced(level_.memory, peak_rss=round(1000 * share))
+        assert found(before(), changed(before(), memory=memory), "peak_rss").is_real == is_real
+    assert found(before(), changed(before(), size_bytes=501), "size").is_real
+
+
+def test_levels_of_one_report_only_are_named() -> None:
+    """Levels that came or went, and the two verdicts."""
+    extra: list[LevelReport] = [*before().levels, level("Q4_0", 300, 30, 0.02)]
+    more = report(extra)
+    changes = changes_between(before(), more)
+    assert changes.only_after == ("Q4_0",)
+    assert changes.recommended == ("Q8_0", "Q4_0")
+    assert changes_between(more, before()).only_before == ("Q4_0",)

@@ -1,0 +1,254 @@
+"""`worker bench` as a user runs it: to the end, interrupted, killed, and with mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import ggufs
+from tests.bench.processes import arguments, children, is_gone, wait_until
+from tests.bench.reports import level, report
+from worker.bench.changes import Changes, read_report
+from worker.bench.output import write_report
+from worker.bench.results import Report
+from worker.cli.main import main
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+QUICK = ("--quick", "--quants", "Q2_K", "--threads", "1", "--parallel", "2")
+
+
+@contextmanager
+def bench(cache: Path, *words: str) -> Generator[subprocess.Popen[str]]:
+    """The command as a process with a cache of its own; gone afterwards."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker", "bench", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], word: str) -> None:
+    """Read stderr until a line has the word."""
+    assert process.stderr is not None
+    seen: list[str] = []
+    for line in process.stderr:
+        seen.append(line)
+        if word in line:
+            return
+    raise AssertionError(f"no {word!r} in {seen}")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the runs of this module."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def finished(cache: Path) -> tuple[Report, dict[str, Any], Path, str]:
+    """A run that was interrupted, then killed, then let go on to its end: report, JSON from
+    stdout, folder, stderr."""
+    with bench(cache, *QUICK) as process:
+        read_until(process, "F16: speed")  # loading is measured, and kept
+        inside = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert inside
+        wait_until(lambda: all(map(is_gone, inside)))
+    with bench(cache, *QUICK) as process:
+        read_until(process, "F16: serve")
+        wait_until(lambda: any(b"serve" in arguments(pid) for pid in children(process.pid)))
+        inside = children(process.pid)
+        process.kill()
+        process.wait(30)
+        wait_until(lambda: all(map(is_gone, inside)))
+    out = cache / "report"
+    with bench(cache, *QUICK, "--json", "--out", str(out)) as process:
+        stdout, stderr = process.communicate(timeout=200)
+        assert process.returncode == 0, stderr
+    assert stdout.count("\n") == 1
+    return read_report(out / "report.json"), json.loads(stdout), out, stderr
+
+
+def test_a_run_reports_every_level(finished: tuple[Report, dict[str, Any], Path, str]) -> None:
+    """Size, loading, speed bare and over HTTP in two passes, memory and quality of each."""
+    made, plain, out, stderr = finished
+    assert [found.quant for found in made.levels] == ["F16", "Q2_K"]
+    assert msgspec.convert(plain, Report) == made
+    assert sorted(path.suffix for path in out.iterdir()) == [
+        ".csv",
+        ".html",
+        ".json",
+        ".md",
+        ".svg",
+    ]
+    for found in made.levels:
+        assert found.errors == {}
+        assert found.load is not None
+        assert found.speed is not None
+        assert found.memory is not None
+        assert found.quality is not None
+        assert len(found.sha256) == 64
+        assert {request.streams for request in found.speed.http_requests} == {1, 2}
+        assert all(len(request.passes) == 2 for request in found.speed.http_requests)
+        assert {rate.kind for rate in found.speed.rates} == {"prefill", "decode"}
+        assert found.memory.peak_rss is not None
+        assert found.memory.server_peak_rss is not None
+        assert found.memory.peak_rss > found.size_bytes
+    assert "Q2_K: quantise" in stderr
+    assert made.verdict.rule
+    assert made.verdict.speed_noise is not None
+
+
+def test_quality_is_in_the_order_that_it_must_have(
+    finished: tuple[Report, dict[str, Any], Path, str],
+) -> None:
+    """Two bits are further from the reference than it is from itself, by far."""
+    made, *_ = finished
+    assert made.noise_floor is not None
+    f16, q2 = (found.quality for found in made.levels)
+    assert f16 is not None
+    assert q2 is not None
+    assert abs(f16.kld_mean) < 1e-6
+    assert q2.kld_mean > 1e-3 > 100 * abs(made.noise_floor.quality.kld_mean)
+    assert q2.same_top < 0.99
+    assert q2.ppl_reference == pytest.approx(f16.ppl)
+
+
+def test_an_interrupted_run_goes_on(finished: tuple[Report, dict[str, Any], Path, str]) -> None:
+    """What was measured before Ctrl-C and before the kill is not measured again, and is told."""
+    made, _, _, stderr = finished
+    assert {"probe", "load", "speed"} <= set(made.levels[0].cached)
+    assert "F16: load" not in stderr
+    assert "F16: speed" not in stderr
+    assert "F16: serve" in stderr
+
+
+def test_a_complete_run_is_not_taken_for_the_next_one(
+    cache: Path, finished: tuple[Report, dict[str, Any], Path, str]
+) -> None:
+    """Timings are taken anew; quality, which does not change, and files are kept."""
+    kept = cache / "gguf-worker" / "bench"
+    with bench(cache, *QUICK) as process:
+        read_until(process, "F16: load")
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    assert len(list(kept.glob("quants/*/*-Q2_K.gguf"))) == 1
+    assert len(list(kept.glob("references/*"))) == 1
+    assert finished[0].levels[1].file == str(next(kept.glob("quants/*/*")))
+
+
+def test_a_second_run_waits_for_the_first(cache: Path) -> None:
+    """They would disturb each other's timings."""
+    with bench(cache, *QUICK, "--fresh") as first:
+        read_until(first, "machine")
+        with bench(cache, *QUICK) as second:
+            _, stderr = second.communicate(timeout=30)
+            assert second.returncode == 2
+            assert stderr.startswith("error: BUSY: ")
+        first.send_signal(signal.SIGINT)
+        first.wait(30)
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path, *words: str
+) -> tuple[int, str, str]:
+    """The command in this process: code, stdout, stderr."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    code = main(["bench", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_clean_empties_the_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says how much that was; an empty one is fine too."""
+    folder = tmp_path / "gguf-worker" / "bench" / "quants" / "x"
+    folder.mkdir(parents=True)
+    (folder / "y.gguf").write_bytes(bytes(4096))
+    code, _, stderr = run(capsys, monkeypatch, tmp_path, "--clean")
+    assert code == 0
+    assert "4.0 KiB removed" in stderr
+    assert not folder.exists()
+    assert run(capsys, monkeypatch, tmp_path, "--clean")[0] == 0
+
+
+def test_two_reports_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a table that names what is real, and as JSON."""
+    paths: list[str] = []
+    for name, per_s in (("a", 20.0), ("b", 30.0)):
+        made = report(
+            [level("F16", 1000, 10, 0.0, reference=True), level("Q8_0", 500, per_s, 0.01)]
+        )
+        paths.append(str(write_report(made, tmp_path / name)[0]))
+    code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths)
+    assert code == 0
+    line = next(line for line in stdout.splitlines() if "decode x1 at 0" in line and "Q8_0" in line)
+    assert "+50.0%" in line
+    assert line.rstrip().endswith("real")
+    code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths, "--json")
+    assert code == 0
+    changes = msgspec.json.decode(stdout, type=Changes)
+    assert any(change.is_real for change in changes.changes)
+
+
+def test_a_quantised_file_alone_has_no_quality(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its speed and memory are measured, and no level is recommended."""
+    path = ggufs.write_llama(tmp_path / "tiny-Q8_0.gguf", encoding="Q8_0", context=512)
+    words = (str(path), "--quick", "--threads", "1", "--parallel", "1", "--json")
+    code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
+    assert code == 0, stderr
+    made = msgspec.json.decode(stdout, type=Report)
+    (found,) = made.levels
+    assert found.errors == {}
+    assert found.quality is None
+    assert found.speed is not None
+    assert made.verdict.recommended is None
+    assert made.noise_floor is None
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "start"),
+    [
+        (["no-such-file.gguf"], 1, "error: "),
+        (["--quants", "Q9_K"], 2, "error: USAGE: There is no quantisation type"),
+        (["--quick", "--thorough"], 2, "error: USAGE: "),
+        (["--text", "no-such-text"], 2, "error: USAGE: no-such-text cannot be read"),
+        (["--max-kld", "0"], 2, "error: USAGE: --max-kld must be above 0"),
+        (["--cache-gb", "-1"], 2, "error: USAGE: --cache-gb must not be negative"),
+        (["--compare", "a.json", "b.json"], 2, "error: USAGE: a.json cannot be read"),
+        (["--out", "/dev/null/x"], 2, "error: USAGE: "),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_measured(
+    words: list[str], code: int, start: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One line on stderr, its exit code, nothing on stdout."""
+    found, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
+    assert found == code
+    assert stdout == ""
+    assert stderr.startswith(start)
+    assert stderr.count("\n") == 1
+    assert not (tmp_path / "gguf-worker" / "bench" / "stages").exists()

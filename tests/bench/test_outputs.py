@@ -1,0 +1,216 @@
+"""The files of a report: well-formed, complete, and safe with names from strangers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.bench.reports import level, replaced, report
+from worker.bench.changes import read_report
+from worker.bench.html import html
+from worker.bench.markdown import comma_separated, markdown
+from worker.bench.output import write_report
+from worker.bench.results import LevelReport, Report
+from worker.bench.svg import svg
+from worker.errors import UsageError
+
+HOSTILE = "<script>alert(1)</script> & \"x\" 'y' | `z` \x1b[31m ](javascript:0) ￾"
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+def levels() -> list[LevelReport]:
+    """A reference and three others, one of which failed."""
+    failed = replaced(
+        level("Q2_K", 200 << 20, 40, 0.4), speed=None, memory=None, quality=None, load=None,
+        errors={"speed": "The process ended by SIGABRT."},
+    )  # fmt: skip
+    return [
+        level("F16", 1000 << 20, 10, 0.0, reference=True),
+        level("Q8_0", 530 << 20, 18, 0.001),
+        level("Q4_K_M", 300 << 20, 30, 0.03),
+        failed,
+    ]
+
+
+def hostile() -> Report:
+    """A model whose names are an attack on whoever shows them."""
+    found = [
+        replaced(one, file=f"/models/{HOSTILE}.gguf", encoding=HOSTILE, file_type=HOSTILE)
+        for one in levels()
+    ]
+    found[1] = replaced(found[1], quant=HOSTILE, errors={"load": HOSTILE})
+    made = report(found, model=HOSTILE)
+    assert made.corpus is not None
+    return replaced(made, corpus=replaced(made.corpus, name=HOSTILE), notes=(HOSTILE,))
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and collects what could load something or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note it."""
+        self.seen.add(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """A tag that closes itself, as SVG has them."""
+        self.seen.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        """It must be the one that is open."""
+        assert self.open, tag
+        assert self.open[-1] == tag, f"{tag} closes {self.open[-1]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        """Note it."""
+        self.text.append(data)
+
+
+@pytest.mark.parametrize("make", [lambda: report(levels()), hostile], ids=["plain", "hostile"])
+def test_the_page_is_one_sound_file(make: Callable[[], Report]) -> None:
+    """Tags nest, nothing is loaded from elsewhere, nothing runs."""
+    text = html(make())
+    page = Page(text)
+    assert page.open == []
+    assert text.startswith("<!DOCTYPE html>")
+    assert not page.seen & {"script", "link", "img", "iframe", "object", "embed", "form"}
+    names = {name for name, _ in page.attributes}
+    assert not names & {"src", "href", "action", "onload", "onclick", "style"}
+    assert not re.search(r"url\(|@import", text)
+    assert "prefers-color-scheme:dark" in text
+    for name in ("title", "table", "svg", "details"):
+        assert name in page.seen
+
+
+def test_the_page_holds_everything() -> None:
+    """Verdict, all levels, the reasons, the failure, and the report itself."""
+    made = report(levels())
+    page = Page(html(made))
+    text = "".join(page.text)
+    assert "Take Q4_K_M on this machine" in text
+    for one in made.levels:
+        assert one.quant in text
+        assert one.sha256[:16] in text
+    assert "The process ended by SIGABRT." in text
+    assert '"kld_mean"' in text
+
+
+@pytest.mark.parametrize("make", [lambda: report(levels()), hostile], ids=["plain", "hostile"])
+def test_the_plot_is_sound_svg(make: Callable[[], Report]) -> None:
+    """It parses, has a dot for each level that was measured, and no script."""
+    made = make()
+    tree = ElementTree.fromstring(svg(made))
+    space = "{http://www.w3.org/2000/svg}"
+    assert tree.tag == f"{space}svg"
+    dots = tree.findall(f".//{space}circle")
+    assert len(dots) == 3
+    assert not tree.findall(f".//{space}script")
+    labels = ["".join(text.itertext()) for text in tree.findall(f".//{space}text")]
+    assert "F16" in labels
+    assert "Q4_K_M" in labels
+
+
+def test_the_plot_puts_things_where_they_belong() -> None:
+    """Faster is to the right, less divergence is higher, larger is larger; the chosen one stands
+    out; the line goes through the best."""
+    tree = ElementTree.fromstring(svg(report(levels())))
+    space = "{http://www.w3.org/2000/svg}"
+    f16, q8, q4 = tree.findall(f".//{space}circle")
+    x, y, r = ([float(dot.get(name, "")) for dot in (f16, q8, q4)] for name in ("cx", "cy", "r"))
+    assert x[0] < x[1] < x[2]
+    assert y[0] < y[1] < y[2]
+    assert r[0] > r[1] > r[2]
+    area = [radius**2 for radius in r]
+    assert area[1] / area[0] == pytest.approx(0.53, rel=0.02)
+    assert [dot.get("class") for dot in (f16, q8, q4)] == ["dot", "dot", "dot chosen"]
+    line = tree.find(f".//{space}polyline")
+    assert line is not None
+    points = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
+    assert sorted(points) == sorted(zip(x, y, strict=True))
+    for dot in (f16, q8, q4):
+        assert 0 < float(dot.get("cx", "")) < 760
+        assert 0 < float(dot.get("cy", "")) < 440
+
+
+def test_without_quality_bits_are_drawn() -> None:
+    """A plot of what there is; and one without any result is sound too."""
+    scoreless = [replaced(one, quality=None) for one in levels()]
+    text = svg(report(scoreless))
+    assert "bits per weight" in text
+    nothing = [replaced(one, speed=None, quality=None) for one in levels()]
+    assert ElementTree.fromstring(svg(report(nothing))) is not None
+
+
+def test_the_markdown_table_is_a_table() -> None:
+    """Every row has as many cells as the head, whatever is in them."""
+    for made in (report(levels()), hostile()):
+        rows = [line for line in markdown(made).splitlines() if line.startswith("| ")]
+        assert len(rows) == 2 + len(made.levels)
+        assert len({row.count(" | ") for row in rows}) == 1
+    text = markdown(hostile())
+    assert "<script" not in text
+    assert "\x1b" not in text
+
+
+def test_the_csv_has_plain_numbers() -> None:
+    """One row a level, the same columns for all, numbers that read back."""
+    made = report(levels())
+    rows = list(csv.DictReader(io.StringIO(comma_separated(made))))
+    assert [row["quant"] for row in rows] == [one.quant for one in made.levels]
+    for row, one in zip(rows, made.levels, strict=True):
+        assert int(row["size_bytes"]) == one.size_bytes
+        if one.quality is not None:
+            assert float(row["kld_mean"]) == one.quality.kld_mean
+            assert float(row["same_top"]) == one.quality.same_top
+        else:
+            assert row["kld_mean"] == ""
+    assert float(rows[1]["decode_x1_at_0_tokens_per_s"]) == pytest.approx(18)
+    assert float(rows[1]["http_x4_itl_p99_s"]) == pytest.approx(1 / 18, abs=1e-6)
+
+
+def test_a_report_reads_back(tmp_path: Path) -> None:
+    """All five files are written, none is left half, and the JSON is the report."""
+    made = hostile()
+    paths = write_report(made, tmp_path / "new" / "folder")
+    assert sorted(path.name for path in paths) == sorted(
+        path.name for path in (tmp_path / "new" / "folder").iterdir()
+    ) == ["report.csv", "report.html", "report.json", "report.md", "report.svg"]  # fmt: skip
+    assert read_report(paths[0]) == made
+    plain = msgspec.json.decode(paths[0].read_bytes())
+    first = plain["levels"][0]
+    assert {"quant", "size_bytes", "bpw", "speed", "memory", "quality"} <= first.keys()
+    assert {"ppl", "kld_mean", "same_top"} <= first["quality"].keys()
+    assert plain["verdict"]["rule"]
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+    """A file that is not there, not JSON, not a report, or of another format."""
+    made = report(levels())
+    other = tmp_path / "other.json"
+    for content in (b"{", b"{}", msgspec.json.encode(replaced(made, format=99))):
+        other.write_bytes(content)
+        with pytest.raises(UsageError):
+            read_report(other)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_report(tmp_path / "none.json")

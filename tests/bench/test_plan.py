@@ -1,0 +1,64 @@
+"""How much is measured: within the model's context and within the time."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.bench.plan import (
+    EFFORTS,
+    Effort,
+    Level,
+    Plan,
+    Probe,
+    expected_s,
+    settings_of,
+    sizes_for,
+)
+from worker.settings import Settings
+
+FAST = Probe(read_s=5e-5, write_s=3e-4)
+SLOW = Probe(read_s=0.05, write_s=0.2)
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("context", [64, 300, 2048, 131_072])
+@pytest.mark.parametrize("probe", [FAST, SLOW], ids=["fast", "slow"])
+def test_sequences_fit_the_context(effort: Effort, context: int, probe: Probe) -> None:
+    """No test is longer than what the model was trained on, and every one measures something."""
+    sizes = sizes_for(effort, probe, context, 4, quality=True)
+    longest = max(sizes.depth + max(sizes.prompt, sizes.decode), sizes.prompt + sizes.decode)
+    assert longest <= context
+    assert sizes.window <= context
+    assert min(sizes.prompt, sizes.decode, sizes.greedy_tokens, sizes.repetitions) >= 1
+
+
+def test_a_slow_model_is_measured_less() -> None:
+    """Where the effort's sizes would take too long, they are cut down to the time it has."""
+    full, budget_s = EFFORTS["normal"]
+    assert expected_s(full, SLOW, 4, quality=True) > 10 * budget_s
+    cut = sizes_for("normal", SLOW, 131_072, 4, quality=True)
+    assert cut.windows < full.windows
+    assert cut.depth < full.depth
+    assert expected_s(cut, SLOW, 4, quality=True) < expected_s(full, SLOW, 4, quality=True) / 4
+    half = Probe(read_s=2e-3, write_s=2e-2)
+    fitted = sizes_for("normal", half, 131_072, 4, quality=True)
+    assert expected_s(fitted, half, 4, quality=True) <= budget_s
+
+
+def test_a_fast_model_writes_more_in_a_repetition() -> None:
+    """A repetition of a few milliseconds would measure nothing."""
+    assert sizes_for("quick", FAST, 131_072, 4, quality=True).decode > EFFORTS["quick"][0].decode
+
+
+def test_cells_are_enough_for_all_streams() -> None:
+    """The context holds every stream at full depth."""
+    sizes = sizes_for("normal", FAST, 2048, 4, quality=True)
+    plan = Plan(
+        levels=(Level(name="F16", path="x"),), source=None, imatrix=None,
+        settings=Settings(parallel=3), effort="normal", threads=2, corpus=None,
+        questions="general", max_kld=0.05,
+    )  # fmt: skip
+    settings = settings_of(plan, sizes)
+    assert settings.ctx_size is not None
+    assert settings.ctx_size >= 3 * (sizes.depth + sizes.decode)
+    assert settings.slots == 3

@@ -1,0 +1,101 @@
+"""A child that dies, hangs or is given up costs its own job and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.bench.processes import arguments, children, is_gone, wait_until
+from worker.bench.job import Failure, LoadJob, Progress, ServeJob, SpeedJob
+from worker.bench.plan import EFFORTS
+from worker.bench.process import ask
+from worker.demo import MODEL_PATH
+from worker.settings import Settings
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+SIZES = EFFORTS["quick"][0]
+SPEED = SpeedJob(path=str(MODEL_PATH), settings=Settings(parallel=2, ctx_size=1500), sizes=SIZES)
+
+
+def child() -> int:
+    """The one child that measures."""
+    (pid,) = [pid for pid in children(os.getpid()) if b"worker.bench.child" in arguments(pid)]
+    return pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGKILL])
+def test_a_native_abort_is_a_failure_of_one_job(number: signal.Signals) -> None:
+    """The signal is named, and the next job runs as if nothing had been."""
+    with closing(ask(SPEED)) as messages:
+        assert isinstance(next(messages), Progress)
+        os.kill(child(), number)
+        last = list(messages)[-1]
+    assert isinstance(last, Failure)
+    assert last.code == "ABORTED"
+    assert number.name in last.message
+    job = LoadJob(path=str(MODEL_PATH), settings=Settings(ctx_size=512), sizes=SIZES)
+    with closing(ask(job)) as messages:
+        assert not isinstance(list(messages)[-1], Failure)
+
+
+def test_a_child_that_hangs_is_given_up() -> None:
+    """After a time without a line, which no job takes; then its process is gone."""
+    with closing(ask(SPEED, silence_s=4)) as messages:
+        assert isinstance(next(messages), Progress)
+        pid = child()
+        os.kill(pid, signal.SIGSTOP)
+        last = list(messages)[-1]
+    assert isinstance(last, Failure)
+    assert last.code == "SILENT"
+    assert is_gone(pid)
+
+
+def test_a_run_that_is_given_up_leaves_nothing_behind() -> None:
+    """Closing the generator ends the child and the server that it has started."""
+    job = ServeJob(
+        path=str(MODEL_PATH), settings=Settings(parallel=2, ctx_size=1500), sizes=SIZES, seed=1
+    )
+    with closing(ask(job)) as messages:
+        assert isinstance(next(messages), Progress)  # the server is ready
+        pid = child()
+        (server,) = children(pid)
+        assert b"serve" in arguments(server)
+    assert is_gone(pid)
+    wait_until(lambda: is_gone(server))
+
+
+def test_a_server_ends_with_a_child_that_was_killed() -> None:
+    """Also where the child can do nothing about it."""
+    job = ServeJob(
+        path=str(MODEL_PATH), settings=Settings(parallel=2, ctx_size=1500), sizes=SIZES, seed=1
+    )
+    with closing(ask(job)) as messages:
+        next(messages)
+        (server,) = children(child())
+        os.kill(child(), signal.SIGKILL)
+        wait_until(lambda: is_gone(server))
+        assert isinstance(list(messages)[-1], Failure)
+
+
+def test_a_file_that_does_not_load_says_why(tmp_path: Path) -> None:
+    """The worker's own error arrives with its code."""
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(MODEL_PATH.read_bytes()[:100_000])
+    job = LoadJob(path=str(broken), settings=Settings(ctx_size=512), sizes=SIZES)
+    with closing(ask(job)) as messages:
+        last = list(messages)[-1]
+    assert isinstance(last, Failure)
+    assert last.code == "TRUNCATED"
+
+
+def test_what_does_not_fit_says_so() -> None:
+    """Before anything is loaded."""
+    job = LoadJob(path=str(MODEL_PATH), settings=Settings(ctx_size=2**30), sizes=SIZES)
+    with closing(ask(job)) as messages:
+        last = list(messages)[-1]
+    assert isinstance(last, Failure)
+    assert last.code == "DOES_NOT_FIT"

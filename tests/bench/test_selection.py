@@ -1,0 +1,130 @@
+"""Which levels a run has, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from tests import ggufs
+from worker.bench.plan import QUANTS, Level
+from worker.bench.selection import levels_of_files, levels_of_source, named_by_encoding
+from worker.cli.bench import levels_of
+from worker.cli.main import parser
+from worker.cli.options import settings_from
+from worker.errors import ModelFileError, UsageError
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One small model in several encodings, and another one."""
+    folder = tmp_path_factory.mktemp("files")
+    made = {
+        name: ggufs.write_llama(folder / f"model-{name}.gguf", encoding=name)
+        for name in ("F32", "F16", "Q8_0", "Q4_0")
+    }
+    return made | {"other": ggufs.write_llama(folder / "other.gguf", layers=3)}
+
+
+def names(levels: tuple[Level, ...]) -> list[str]:
+    """In the order of the run."""
+    return [level.name for level in levels]
+
+
+def test_a_plain_file_is_quantised(files: dict[str, Path]) -> None:
+    """The file is the reference and the source of all others, once each."""
+    levels, source = levels_of_source(files["F16"], None, None)
+    assert names(levels) == ["F16", *QUANTS]
+    assert source == files["F16"]
+    assert levels[0].path == str(files["F16"])
+    assert all(level.path is None and level.quant == level.name for level in levels[1:])
+    levels, _ = levels_of_source(files["F16"], ["q8_0", "Q4_K_M", "Q8_0"], None)
+    assert names(levels) == ["F16", "Q8_0", "Q4_K_M"]
+
+
+def test_the_reference_can_be_a_level_made_here(files: dict[str, Path]) -> None:
+    """For a machine that cannot hold the plain file; that is then measured when asked for."""
+    levels, _ = levels_of_source(files["F16"], ["Q4_K_M"], "Q8_0")
+    assert names(levels) == ["Q8_0", "Q4_K_M"]
+    assert levels[0].quant == "Q8_0"
+    levels, _ = levels_of_source(files["F16"], ["Q4_K_M", "F16"], "Q8_0")
+    assert names(levels) == ["Q8_0", "Q4_K_M", "F16"]
+    levels, _ = levels_of_source(files["F16"], ["Q4_K_M"], "F16")
+    assert names(levels) == ["F16", "Q4_K_M"]
+
+
+def test_a_quantised_file_stands_alone(files: dict[str, Path]) -> None:
+    """It is measured, and not quantised twice."""
+    levels, source = levels_of_source(files["Q8_0"], None, None)
+    assert names(levels) == ["Q8_0"]
+    assert source is None
+    with pytest.raises(UsageError, match="lose quality twice"):
+        levels_of_source(files["Q8_0"], ["Q4_0"], None)
+
+
+def test_of_several_files_the_largest_encoding_is_the_reference(files: dict[str, Path]) -> None:
+    """In whatever order they come; the others follow by their bits."""
+    given = named_by_encoding([files["Q4_0"], files["F32"], files["Q8_0"]])
+    assert list(given) == ["Q4_0", "F32", "Q8_0"]
+    assert names(levels_of_files(given, None, None)) == ["F32", "Q8_0", "Q4_0"]
+    assert names(levels_of_files(given, None, "q8_0")) == ["Q8_0", "F32", "Q4_0"]
+    assert names(levels_of_files(given, ["Q4_0"], "F32")) == ["F32", "Q4_0"]
+
+
+def test_files_of_one_encoding_go_by_their_names(files: dict[str, Path], tmp_path: Path) -> None:
+    """Two mixes with one label are told apart."""
+    twin = ggufs.write_llama(tmp_path / "twin.gguf", encoding="Q8_0")
+    given = named_by_encoding([files["F16"], files["Q8_0"], twin])
+    assert list(given) == ["F16", "model-Q8_0", "twin"]
+
+
+@pytest.mark.parametrize(
+    ("given", "quants", "reference", "word"),
+    [
+        (["F16", "other"], None, None, "not of one model"),
+        (["F16", "Q8_0"], None, "Q2_K", "None of the files is Q2_K"),
+        (["F16", "Q8_0"], ["Q2_K"], None, "None of the files is asked for"),
+        (["F16", "F16"], None, None, "given twice"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    files: dict[str, Path], given: list[str], quants: list[str] | None, reference: str | None,
+    word: str,
+) -> None:  # fmt: skip
+    """With the reason."""
+    with pytest.raises(UsageError, match=word):
+        levels_of_files(named_by_encoding([files[name] for name in given]), quants, reference)
+
+
+def test_an_unknown_type_is_refused_at_once(files: dict[str, Path]) -> None:
+    """Before anything is measured."""
+    with pytest.raises(UsageError, match="Q9_K"):
+        levels_of_source(files["F16"], ["Q9_K"], None)
+
+
+def test_a_name_stands_for_all_its_encodings_that_are_here(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were pulled; one of them named with its encoding stands alone."""
+    catalog = tmp_path / "models.toml"
+    catalog.write_text(
+        '[tiny]\nrepo = "org/tiny"\nlicense = "none"\nparameters = 1\ncontext = 1\n'
+        'quants = ["F16", "Q8_0", "Q4_0"]\nfile = "tiny-{QUANT}.gguf"\n'
+    )
+    snapshot = tmp_path / "hub" / "models--org--tiny" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    for name in ("F16", "Q8_0"):
+        (snapshot / f"tiny-{name}.gguf").write_bytes(files[name].read_bytes())
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def found(*words: str) -> list[str]:
+        arguments = parser().parse_args(["bench", *words, "--catalog", str(catalog)])
+        return names(levels_of(arguments, settings_from(arguments))[0])
+
+    assert found("tiny") == ["F16", "Q8_0"]
+    assert found("tiny", "--quants", "Q8_0", "--reference", "F16") == ["F16", "Q8_0"]
+    assert found("tiny:Q8_0") == ["Q8_0"]
+    assert found("tiny:F16", "--quants", "Q4_0") == ["F16", "Q4_0"]
+    with pytest.raises(ModelFileError, match="worker pull tiny:Q4_0"):
+        found("tiny:Q4_0")
