@@ -49,7 +49,8 @@ class Judge:
             doubts += [f"{b.quant} {b.why}." for b in judgements if b.passes is None]
         else:
             reasons = ["Quality was not measured, so no level is recommended."]
-            if measured := [level for level in self._levels if level.speed is not None]:
+            measured = [level for level in self._levels if level.speed is not None]
+            if len(measured) > 1:
                 reasons.append(f"The fastest is {max(measured, key=_speed).quant}.")
         confidence = "none"
         if chosen is not None:

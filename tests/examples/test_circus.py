@@ -1,0 +1,103 @@
+"""examples/circus.ini with the real Circus."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.examples import programs
+from tests.examples.programs import EXAMPLES, Load, Program, Reader
+from tests.processes import until
+
+
+class Circus(Program):
+    """circusd with the example's configuration, but on free ports.
+
+    urls  of the two workers
+    """
+
+    def __init__(self, folder: Path) -> None:
+        ports = programs.free_ports(4)
+        text = (EXAMPLES / "circus.ini").read_text()
+        for example, port in zip(("8081", "8082", "5555", "5556"), ports, strict=True):
+            text = text.replace(example, str(port))
+        file = folder / "circus.ini"
+        file.write_text(text)
+        self.urls = [f"http://127.0.0.1:{port}" for port in ports[:2]]
+        self.names = [f"worker-{port}" for port in ports[:2]]
+        self._control = [programs.command("circusctl"), "--endpoint", f"tcp://127.0.0.1:{ports[2]}"]
+        super().__init__(programs.command("circusd"), file)
+
+    def control(self, *words: str) -> str:
+        """What circusctl prints."""
+        command = [*self._control, "--json", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+
+    def status_of(self, name: str) -> str:
+        """active, stopping or stopped."""
+        return json.loads(self.control("status", name))["status"]
+
+    def pid_of(self, name: str) -> int:
+        """Of the process that runs under that name now; 0 when there is none."""
+        pids = json.loads(self.control("list", name)).get("pids", [])
+        return pids[0] if pids else 0
+
+
+@pytest.fixture
+def circus(tmp_path: Path) -> Generator[Circus]:
+    """Circus with two workers that are ready; all gone afterwards."""
+    with Circus(tmp_path) as program:
+        until(lambda: all(map(programs.is_serving, program.urls)), seconds=60)
+        yield program
+
+
+def test_a_killed_worker_is_replaced(circus: Circus) -> None:
+    """It serves again on its port; clients of the other one notice nothing."""
+    victim, other = circus.urls
+    pid = circus.pid_of(circus.names[0])
+    with Load(other) as load:
+        cut_off, finished = Reader(victim), Reader(other)
+        os.kill(pid, signal.SIGKILL)
+        assert isinstance(cut_off.result(), Exception)
+        until(lambda: programs.is_serving(victim), seconds=60)
+        assert circus.pid_of(circus.names[0]) not in (0, pid)
+        assert Reader(victim, tokens=20).result() == "length"
+        assert finished.result() == "length"
+        load.goes_on()
+    assert not load.errors
+
+
+def test_stopping_one(circus: Circus) -> None:
+    """`circusctl stop` drains a worker and does not start it again; the other one goes on."""
+    pid = circus.pid_of(circus.names[0])
+    reader = Reader(circus.urls[0], tokens=300)
+    circus.control("stop", circus.names[0])
+    assert reader.result() == "length"
+    until(lambda: not programs.is_running(pid))
+    assert circus.status_of(circus.names[0]) == "stopped"
+    assert programs.is_serving(circus.urls[1])
+
+
+def test_drain(circus: Circus) -> None:
+    """At SIGTERM running streams are finished, and nothing is left."""
+    readers = [Reader(url, tokens=300) for url in circus.urls]
+    circus.process.terminate()
+    assert [reader.result() for reader in readers] == ["length", "length"]
+    assert circus.wait() == 0
+    circus.wait_until_silent(5)
+    assert not any("SIGKILL" in line for line in circus.lines)
+
+
+def test_sigkill_of_circus(circus: Circus) -> None:
+    """The workers leave with it."""
+    pids = [circus.pid_of(name) for name in circus.names]
+    readers = [Reader(url) for url in circus.urls]
+    circus.process.kill()
+    until(lambda: not any(map(programs.is_running, pids)), seconds=2)
+    assert all(isinstance(reader.result(), Exception) for reader in readers)
