@@ -66,6 +66,7 @@ def finished(cache: Path) -> tuple[Report, dict[str, Any], Path, str]:
     stdout, folder, stderr."""
     with bench(cache, *QUICK) as process:
         read_until(process, "F16: speed")  # loading is measured, and kept
+        wait_until(lambda: bool(children(process.pid)))
         inside = children(process.pid)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
