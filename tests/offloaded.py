@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Where everything is, what was planned, and what the model says: tokens continued greedily,
-    and the logits behind the prompt."""
+    and the logits behind the prompt. log: what the process wrote to stderr."""
 
     layers: tuple[str, ...]
     kv: tuple[tuple[int, str], ...]
@@ -46,6 +46,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     allocated: tuple[Placement, ...]
     tokens: tuple[int, ...]
     logits: tuple[float, ...]
+    log: str = ""
 
 
 class FailedLoadError(Exception):
@@ -69,10 +70,11 @@ def load(
         check=False,
         env={**os.environ, "GGML_NO_BACKTRACE": "1"},
     )
+    log = done.stderr.decode(errors="replace")
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise FailedLoadError(done.returncode, lines[-1] if lines else "")
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Loaded)
+        raise FailedLoadError(done.returncode, log.strip().rpartition("\n")[2])
+    loaded = msgspec.json.decode(done.stdout.splitlines()[-1], type=Loaded)
+    return msgspec.structs.replace(loaded, log=log)
 
 
 class _Override(ctypes.Structure):

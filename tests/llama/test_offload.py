@@ -269,6 +269,8 @@ def test_a_tensor_that_stays_on_the_cpu(device: RpcServer, on_cpu: Loaded) -> No
     everything = load(MODEL_PATH, settings(device, layers=-1))
     more = (by_device(made.allocated)["CPU"]["weights"] for made in (loaded, everything))
     assert next(more) - next(more) == pytest.approx(256 * 768 * 2, abs=11_000)
+    assert "tensors of offloaded layers are on the CPU" in loaded.log
+    assert "tensors of offloaded layers" not in everything.log
     assert loaded.tokens == on_cpu.tokens
 
 

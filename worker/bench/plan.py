@@ -53,8 +53,8 @@ EFFORTS: dict[Effort, tuple[Sizes, float]] = {
         10.0,
     ),
     "normal": (
-        Sizes(window=512, windows=32, questions=120, greedy_prompts=8, greedy_tokens=48,
-              prompt=512, depth=1024, decode=48, repetitions=5, requests=3, loads=2),
+        Sizes(window=512, windows=24, questions=96, greedy_prompts=8, greedy_tokens=48,
+              prompt=512, depth=1024, decode=32, repetitions=5, requests=3, loads=2),
         40.0,
     ),
     "thorough": (
@@ -66,7 +66,7 @@ EFFORTS: dict[Effort, tuple[Sizes, float]] = {
 _LEAST = Sizes(window=128, windows=4, questions=16, greedy_prompts=2, greedy_tokens=16,
                prompt=64, depth=128, decode=16, repetitions=3, requests=2, loads=1)  # fmt: skip
 
-_LEAST_S, _MOST_DECODE = 0.05, 96
+_LEAST_S, _MOST_DECODE = 0.03, 64
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,8 +64,8 @@ def measured(report: Report) -> list[str]:
     lines = [
         f"{report.created}, effort {report.effort}, seed {report.seed}.",
         f"{machine.cpu}, {machine.cpus} CPUs, {human_bytes(machine.memory_bytes)}, "
-        f"{machine.system}; {bandwidth.threads} threads read {bandwidth.per_s.mean / 1e9:.1f} "
-        f"± {bandwidth.per_s.deviation / 1e9:.1f} GB/s with numpy.",
+        f"{machine.system}; numpy reads {bandwidth.per_s.mean / 1e9:.1f} "
+        f"± {bandwidth.per_s.deviation / 1e9:.1f} GB/s (threads: {bandwidth.threads}).",
         f"worker {build.worker}, llama-cpp-python {build.bindings} "
         f"({', '.join(build.backends)}), Python {build.python}.",
         f"Speed: prompts of {sizes.prompt} tokens, {sizes.decode} tokens written, "
@@ -111,20 +111,22 @@ def _quality(report: Report) -> list[str]:
         )
     if report.reference_rows is not None:
         head, drawn = report.reference_rows
-        rest = f" and {drawn} drawn of the others" if drawn else ", which is all of them"
-        error = max((lv.quality.kld_sampling_error for lv in report.levels if lv.quality),
-                    default=0.0)  # fmt: skip
-        lines.append(
-            f"The reference's rows were kept as their {head:,} likeliest tokens{rest}; "
-            f"that adds at most {error:.1g} nats (one standard error) to a divergence."
-        )
+        kept = f"The reference's rows were kept whole, {head:,} tokens each."
+        if drawn:
+            errors = [lv.quality.kld_sampling_error for lv in report.levels if lv.quality]
+            kept = (
+                f"The reference's rows were kept as their {head:,} likeliest tokens and {drawn} "
+                f"drawn of the others, which adds an error of at most {max(errors):.1g} nats "
+                "(one standard error) to a divergence."
+            )
+        lines.append(kept)
     if report.noise_floor is not None:
         floor = report.noise_floor
         lines.append(
             f"Noise floor: {report.reference} against itself with {floor.other_threads} instead "
-            f"of {floor.threads} threads and {floor.other_batch_rows} instead of "
-            f"{floor.batch_rows} tokens at once diverges by {floor.quality.kld_mean:.2g} nats, "
-            f"{floor.quality.same_top:.2%} same top token, "
+            f"of {floor.threads} thread(s) and {floor.other_batch_rows} instead of "
+            f"{floor.batch_rows} tokens at once diverges by {abs(floor.quality.kld_mean):.1g} "
+            f"nats, {floor.quality.same_top:.2%} same top token, "
             f"{floor.quality.choices.flips:.1%} flips."
         )
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from worker.bench.escaping import escape
 from worker.bench.results import LevelReport, Report
@@ -11,6 +12,7 @@ from worker.model.memory import human_bytes
 WIDTH, HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 24, 40, 56
 _LARGEST = 26.0  # radius of the largest file, pixels
+_LABEL = 24  # characters of a name that are drawn
 # Of both colour schemes; the page's and a picture's own.
 STYLE = """
 .plot{font:12px system-ui,sans-serif;fill:#1c1c1c}
@@ -48,6 +50,33 @@ def svg(report: Report, *, styled: bool = True) -> str:
         f"<title>{title}</title>{style}"
         f'<rect class="back" width="{WIDTH}" height="{HEIGHT}"/>{"".join(body)}</svg>\n'
     )
+
+
+class _Box(NamedTuple):
+    """Where a label begins, the middle of its line, and how wide it is."""
+
+    x: float
+    y: float
+    width: float
+
+    def meets(self, other: _Box) -> bool:
+        """Whether the two would be drawn over each other."""
+        beside = self.x + self.width < other.x or other.x + other.width < self.x
+        return not beside and abs(self.y - other.y) < 13
+
+
+def _place(text: str, x: float, y: float, radius: float, taken: list[_Box]) -> _Box:
+    """To the right of the dot, to its left, above or below: the first place that is free."""
+    width = 7.5 * len(text)
+    places = [
+        _Box(x + radius + 4, y, width),
+        _Box(x - radius - 4 - width, y, width),
+        _Box(x - width / 2, y - radius - 9, width),
+        _Box(x - width / 2, y + radius + 9, width),
+    ]
+    inside = [place for place in places if place.x > _LEFT and place.x + width < WIDTH]
+    free = [place for place in inside if not any(place.meets(other) for other in taken)]
+    return (free or inside or places)[0]
 
 
 class _Plot:
@@ -98,8 +127,9 @@ class _Plot:
         if len(front) > 1:
             places = (f"{self.x(_speed(lv)):.1f},{self.y(self._value(lv)):.1f}" for lv in front)
             parts.append(f'<polyline class="front" points="{" ".join(places)}"/>')
+        labels: list[_Box] = []
         for level in self.levels:
-            parts += self._dot(level, report.verdict.recommended)
+            parts += self._dot(level, report.verdict.recommended, labels)
         return parts
 
     def _front(self) -> list[LevelReport]:
@@ -110,20 +140,23 @@ class _Plot:
                 front.append(level)
         return front
 
-    def _dot(self, level: LevelReport, recommended: str | None) -> list[str]:
+    def _dot(self, level: LevelReport, recommended: str | None, labels: list[_Box]) -> list[str]:
         speed, error = _speed(level), _error(level)
         x, y = self.x(speed), self.y(self._value(level))
         radius = max(4.0, _LARGEST * math.sqrt(level.size_bytes / self._largest))
         kind = "dot chosen" if level.quant == recommended else "dot"
         told = [level.quant, human_bytes(level.size_bytes), f"{speed:.1f} ± {error:.1f} tokens/s"]
         if level.quality is not None:
-            told.append(f"KL divergence {level.quality.kld_mean:.5f}")
-        left, right = self.x(max(0.0, speed - error)), self.x(speed + error)
+            told.append(f"KL divergence {abs(level.quality.kld_mean):.5f}")
+        left = self.x(max(0.0, speed - error))
+        right = min(self.x(speed + error), WIDTH - _RIGHT)
+        label = _place(level.quant[:_LABEL], x, y, radius, labels)
+        labels.append(label)
         return [
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
             f"<title>{escape(', '.join(told))}</title></circle>",
             f'<line class="error" x1="{left:.1f}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>',
-            _text(x, y - radius - 5, level.quant),
+            _text(label.x, label.y + 4, level.quant[:_LABEL], anchor="start"),
         ]
 
     def _axes(self) -> list[str]:

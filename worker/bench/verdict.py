@@ -94,7 +94,7 @@ class Judge:
         chosen = min(near, key=lambda level: level.size_bytes)
         if chosen is not best:
             reasons.append(
-                f"{best.quant} diverges less ({abs(_kld(best)):.4f} against {_kld(chosen):.4f} "
+                f"{best.quant} diverges less ({abs(_kld(best)):.5f} against {_kld(chosen):.5f} "
                 "nats), too little to be worth its size."
             )
         far = [level for level in quick if level not in near]
@@ -122,7 +122,7 @@ class Judge:
         if level.is_reference:
             return found(True, "is the reference")
         kld, margin = _kld(level), _kld_margin(level)
-        text = f"diverges by {kld:.4f} ± {margin:.4f} nats"
+        text = f"diverges by {kld:.5f} ± {margin:.5f} nats"
         if kld + margin <= self._max_kld:
             return found(True, text)
         if kld - margin > self._max_kld:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Generator
-from contextlib import closing
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -28,34 +28,24 @@ _SHOWN = ("level", "size", "bits", "warm", "read", "write", "HTTP", "TTFT", "pea
 
 def watch(events: Generator[Event], plan: Plan) -> Report:
     """Follow a run on stderr: a live table on a terminal, else a line for each level."""
-    console = Console(stderr=True)
-    view = _View(plan)
-    with (
-        closing(events),
-        Live(
-            view.render(), console=console, refresh_per_second=_REFRESH_PER_S, transient=True,
-            redirect_stdout=False, redirect_stderr=False,
-        ) if console.is_terminal else _Quiet() as live,
-    ):  # fmt: skip
+    console, view = Console(stderr=True), _View(plan)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(events))
+        live = None
+        if console.is_terminal:
+            live = stack.enter_context(
+                Live(view.render(), console=console, refresh_per_second=_REFRESH_PER_S,
+                     transient=True, redirect_stdout=False, redirect_stderr=False)
+            )  # fmt: skip
         for event in events:
             if isinstance(event, Finished):
                 return event.report
             view.take(event)
-            if isinstance(live, Live):
+            if live is not None:
                 live.update(view.render())
             elif line := view.line(event):
                 sys.stderr.write(f"{line}\n")
     raise AssertionError("a run ends with its report")
-
-
-class _Quiet:
-    """Nothing to draw on."""
-
-    def __enter__(self) -> _Quiet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 class _View:
@@ -113,7 +103,7 @@ def _row(level: LevelReport) -> list[Text]:
     served = speed.served_tokens_per_s if speed else None
     cells.append(f"{served:.1f}" if served is not None else "–")
     cells.append(human_bytes(memory.peak_rss) if memory and memory.peak_rss else "–")
-    cells.append(f"{quality.kld_mean:.5f}" if quality else "–")
+    cells.append(f"{abs(quality.kld_mean):.5f}" if quality else "–")
     cells.append(f"{quality.same_top:.1%}" if quality else "–")
     return [plain(cell) for cell in cells]
 
