@@ -12,10 +12,10 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install.py $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test test-offload lint format proof bench peers demo-model constraints clean
+.PHONY: help install serve test test-offload test-managers lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
 
 install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build
 	@$(INSTALL)
@@ -29,6 +29,12 @@ test: ## run all tests; ARGS="-k loader"
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install.py --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
 	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload.py tests/llama/test_backends.py $(ARGS)
+
+test-managers: ## test examples/ with supervisor, circus, litellm and others in .venv-managers
+	@$(INSTALL) --quiet --extra dev
+	@test -x .venv-managers/bin/python || .venv/bin/python -m venv .venv-managers
+	@.venv-managers/bin/python -m pip install --quiet --disable-pip-version-check --requirement examples/requirements.txt
+	@PATH="$(CURDIR)/.venv-managers/bin:$$PATH" exec .venv/bin/python -m pytest tests/examples $(ARGS)
 
 lint: ## ruff and pyright
 	@$(INSTALL) --quiet --extra dev
@@ -60,4 +66,4 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks

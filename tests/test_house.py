@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
 RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
+    "huggingface_hub": {"model"},
     "litestar": {"service"},
     "prometheus_client": {"service"},
     "uvicorn": {"service"},

@@ -20,6 +20,7 @@ from worker.bench.markdown import comma_separated, markdown
 from worker.bench.output import write_report
 from worker.bench.results import LevelReport, Report
 from worker.bench.svg import svg
+from worker.bench.tables import tables
 from worker.errors import UsageError
 
 HOSTILE = "<script>alert(1)</script> & \"x\" 'y' | `z` \x1b[31m ](javascript:0) ￾"
@@ -162,15 +163,34 @@ def test_without_quality_bits_are_drawn() -> None:
     assert ElementTree.fromstring(svg(report(nothing))) is not None
 
 
-def test_the_markdown_table_is_a_table() -> None:
-    """Every row has as many cells as the head, whatever is in them."""
+def test_the_markdown_tables_are_tables() -> None:
+    """Every row has as many cells as the head of its table, whatever is in them."""
     for made in (report(levels()), hostile()):
-        rows = [line for line in markdown(made).splitlines() if line.startswith("| ")]
-        assert len(rows) == 2 + len(made.levels)
-        assert len({row.count(" | ") for row in rows}) == 1
+        blocks = [block for block in markdown(made).split("\n\n") if block.startswith("| ")]
+        assert len(blocks) == len(tables(made)) == 6
+        for block in blocks:
+            rows = block.splitlines()
+            assert len(rows) == 2 + len(made.levels)
+            assert len({row.count(" | ") for row in rows}) == 1
     text = markdown(hostile())
     assert "<script" not in text
     assert "\x1b" not in text
+
+
+def test_tables_show_what_was_measured() -> None:
+    """The bare loop beside HTTP, at one and at several streams; a dash where nothing was."""
+    made = report(levels())
+    shown = {table.title.split(",")[0]: table for table in tables(made)}
+    latency = [column.title for column in shown["Latency"].columns]
+    assert latency[1:5] == ["TTFT bare", "ITL bare", "TTFT HTTP", "ITL HTTP"]
+    assert "ITL HTTP x4" in latency
+    cells = {column.title: column.text(made.levels[2]) for column in shown["Summary"].columns}
+    assert cells["level"] == "→ Q4_K_M"
+    assert cells["write"] == "30.0 ±1%"
+    assert cells["KLD"] == "0.03000 ±0.00047"
+    failed = [column.text(made.levels[3]) for column in shown["Summary"].columns]
+    assert failed[0] == "Q2_K"
+    assert set(failed[3:]) == {"–"}
 
 
 def test_the_csv_has_plain_numbers() -> None:

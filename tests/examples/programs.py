@@ -101,11 +101,11 @@ class Program:
             self.process.stdout.close()
 
 
-def command(name: str) -> str:
+def command(name: str, where: str = "`make test-managers` installs it") -> str:
     """The path of a program that is not ours; the test is skipped where it is not installed."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not on the PATH: `make test-managers` installs it")
+        pytest.skip(f"{name} is not on the PATH: {where}")
     return found
 
 

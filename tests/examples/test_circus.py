@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Generator
@@ -24,11 +25,11 @@ class Circus(Program):
 
     def __init__(self, folder: Path) -> None:
         ports = programs.free_ports(4)
+        theirs = ["8081", "8082", "5555", "5556"]
+        ours = dict(zip(theirs, map(str, ports), strict=True))
         text = (EXAMPLES / "circus.ini").read_text()
-        for example, port in zip(("8081", "8082", "5555", "5556"), ports, strict=True):
-            text = text.replace(example, str(port))
         file = folder / "circus.ini"
-        file.write_text(text)
+        file.write_text(re.sub("|".join(ours), lambda found: ours[found[0]], text))
         self.urls = [f"http://127.0.0.1:{port}" for port in ports[:2]]
         self.names = [f"worker-{port}" for port in ports[:2]]
         self._control = [programs.command("circusctl"), "--endpoint", f"tcp://127.0.0.1:{ports[2]}"]

@@ -1,4 +1,4 @@
-"""The columns of a report's table, in one place for the terminal, Markdown and HTML."""
+"""Columns of a report's tables: a heading, what is below it, and how a cell is written."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from worker.bench.loading import Loading
-from worker.bench.results import LevelQuality, LevelReport, Memory, Report, Speed
+from worker.bench.results import LevelQuality, LevelReport, Memory, Speed
 from worker.bench.speed import Requests
-from worker.bench.statistics import Figure
+from worker.bench.statistics import Figure, Latency
 from worker.model.memory import human_bytes
 
 NONE = "–"
@@ -24,13 +24,10 @@ class Column(msgspec.Struct, frozen=True):
     text: Text
 
 
-def columns(report: Report) -> list[Column]:
-    """All columns for which the report has something to show."""
-    chosen = report.verdict.recommended
-    made = _size(chosen) + _speed(report) + _memory()
-    if any(level.quality for level in report.levels):
-        made += _quality()
-    return made
+def name_column(recommended: str | None) -> Column:
+    """The first one of each table."""
+    meaning = "encoding; * is the reference, → the one to take here"
+    return Column("level", meaning, lambda level: mark(level, recommended))
 
 
 def mark(level: LevelReport, recommended: str | None) -> str:
@@ -39,86 +36,50 @@ def mark(level: LevelReport, recommended: str | None) -> str:
     return f"{arrow}{level.quant}{'*' if level.is_reference else ''}"
 
 
-def _size(recommended: str | None) -> list[Column]:
-    return [
-        Column("level", "encoding; * is the reference, → the one to take here",
-               lambda level: mark(level, recommended)),
-        Column("size", "bytes of the file", lambda level: human_bytes(level.size_bytes)),
-        Column("bits", "bits per weight", lambda level: f"{level.bpw:.2f}"),
-        Column("bits w/o emb.", "bits per weight, without the embedding and output matrices",
-               lambda level: f"{level.bpw_without_embeddings:.2f}"),
-    ]  # fmt: skip
+def of_speed(text: Callable[[Speed], str]) -> Text:
+    """A cell from what was measured of speed; a dash where nothing was."""
+    return lambda level: text(level.speed) if level.speed else NONE
 
 
-def _speed(report: Report) -> list[Column]:
-    n, sizes = report.streams, report.sizes
-    found = [
-        Column("cold", "seconds until ready, from the disk",
-               _of_load(lambda x: NONE if x.cold is None else f"{x.cold.mean:.2f}")),
-        Column("warm", "seconds until ready, from the system's cache",
-               _of_load(lambda x: f"{x.warm.mean:.2f}")),
-        Column("read", f"tokens/s of a prompt of {sizes.prompt} tokens, bare loop",
-               _of_speed(lambda s: rate_text(s, "prefill", 1, 0))),
-        Column("write", "tokens/s of one stream, bare loop",
-               _of_speed(lambda s: rate_text(s, "decode", 1, 0))),
-    ]  # fmt: skip
-    if sizes.depth:
-        found += [
-            Column(f"read @{sizes.depth}", f"the same after {sizes.depth} tokens of context",
-                   _of_speed(lambda s: rate_text(s, "prefill", 1, sizes.depth))),
-            Column(f"write @{sizes.depth}", f"the same after {sizes.depth} tokens of context",
-                   _of_speed(lambda s: rate_text(s, "decode", 1, sizes.depth))),
-        ]  # fmt: skip
-    if n > 1:
-        found.append(
-            Column(f"write x{n}", f"tokens/s of {n} streams together, bare loop",
-                   _of_speed(lambda s: rate_text(s, "decode", n, 0)))
-        )  # fmt: skip
-    for streams in sorted({1, n}):
-        suffix = f" x{streams}" if streams > 1 else ""
-        found += [
-            Column(f"HTTP{suffix}", f"tokens/s of {streams} streams together over HTTP",
-                   _of_http(streams, lambda r: per_s(r.per_s))),
-            Column(f"TTFT{suffix}", "ms to the first token over HTTP, p50 and p95", _of_http(
-                streams, lambda r: milliseconds(r.ttft and (r.ttft.p50, r.ttft.p95)))),
-            Column(f"ITL{suffix}", "ms between tokens over HTTP, p50, p95 and p99", _of_http(
-                streams, lambda r: milliseconds(r.itl and (r.itl.p50, r.itl.p95, r.itl.p99)))),
-        ]  # fmt: skip
-    return found
+def of_memory(text: Callable[[Memory], str]) -> Text:
+    """A cell from what was measured of memory."""
+    return lambda level: text(level.memory) if level.memory else NONE
 
 
-def _memory() -> list[Column]:
-    return [
-        Column("peak", "largest resident memory of the bare loop's process",
-               _of_memory(lambda m: _bytes(m.peak_rss))),
-        Column("peak HTTP", "largest resident memory of the server's process",
-               _of_memory(lambda m: _bytes(m.server_peak_rss))),
-        Column("context", "longest context whose worker fits this machine now",
-               _of_memory(lambda m: f"{m.max_context:,}")),
-        Column("GB/s", "weights read while writing, and their share of what this machine reads",
-               _of_speed(_gb_per_s)),
-    ]  # fmt: skip
+def of_quality(text: Callable[[LevelQuality], str]) -> Text:
+    """A cell from what was measured of quality."""
+    return lambda level: text(level.quality) if level.quality else NONE
 
 
-def _quality() -> list[Column]:
-    return [
-        Column("PPL", "perplexity of the text",
-               _of_quality(lambda q: plus_minus(q.ppl, q.ppl_error, 4))),
-        Column("KLD", "mean KL divergence from the reference, nats; its error by windows",
-               _of_quality(lambda q: divergence(q.kld_mean, q.kld_mean_error_windows))),
-        Column("KLD 99%", "99 % of the tokens diverge by less",
-               _of_quality(lambda q: f"{q.kld_p99:.4f}")),
-        Column("same top", "share of tokens with the same likeliest one",
-               _of_quality(lambda q: f"{q.same_top:.1%} ±{q.same_top_error:.1%}")),
-        Column("Δp RMS", "change of the probability of the text's own tokens",
-               _of_quality(lambda q: f"{q.dp_rms:.2%}")),
-        Column("flips", "multiple-choice answers that turned right or wrong",
-               _of_quality(lambda q: f"{q.choices.flips:.1%}")),
-        Column("right", "multiple-choice answers that are right",
-               _of_quality(lambda q: f"{q.choices.accuracy:.0%}")),
-        Column("greedy", "first token of a greedy text that is another one, median",
-               _of_quality(_greedy)),
-    ]  # fmt: skip
+def of_load(text: Callable[[Loading], str]) -> Text:
+    """A cell from what was measured of loading."""
+    return lambda level: text(level.load) if level.load else NONE
+
+
+def of_requests(streams: int, text: Callable[[Requests], str], *, bare: bool = False) -> Text:
+    """A cell from the requests of so many streams, over HTTP or in the bare loop."""
+
+    def show(level: LevelReport) -> str:
+        if level.speed is None:
+            return NONE
+        for request in level.speed.bare_requests if bare else level.speed.http_requests:
+            if request.streams == streams:
+                return text(request)
+        return NONE
+
+    return show
+
+
+def rate(kind: str, streams: int, depth: int) -> Text:
+    """A cell from one of the bare loop's tests."""
+
+    def show(speed: Speed) -> str:
+        for found in speed.rates:
+            if (found.kind, found.streams, found.depth) == (kind, streams, depth):
+                return per_s(found.per_s)
+        return NONE
+
+    return of_speed(show)
 
 
 def plus_minus(value: float, error: float, digits: int) -> str:
@@ -138,57 +99,19 @@ def divergence(value: float, error: float) -> str:
     return "0" if abs(value) < 1e-6 else plus_minus(value, error, 5)
 
 
-def milliseconds(seconds: Iterable[float | None] | None) -> str:
-    """`1.2 3.4 –`."""
-    values = list(seconds or ())
-    return " ".join(NONE if v is None else f"{v * 1e3:.1f}" for v in values) or NONE
-
-
-def rate_text(speed: Speed, kind: str, streams: int, depth: int) -> str:
-    """The figure of one of the bare loop's tests."""
-    for rate in speed.rates:
-        if (rate.kind, rate.streams, rate.depth) == (kind, streams, depth):
-            return per_s(rate.per_s)
-    return NONE
-
-
-def _of_speed(text: Callable[[Speed], str]) -> Text:
-    return lambda level: text(level.speed) if level.speed else NONE
-
-
-def _of_memory(text: Callable[[Memory], str]) -> Text:
-    return lambda level: text(level.memory) if level.memory else NONE
-
-
-def _of_quality(text: Callable[[LevelQuality], str]) -> Text:
-    return lambda level: text(level.quality) if level.quality else NONE
-
-
-def _of_load(text: Callable[[Loading], str]) -> Text:
-    return lambda level: text(level.load) if level.load else NONE
-
-
-def _of_http(streams: int, text: Callable[[Requests], str]) -> Text:
-    def show(level: LevelReport) -> str:
-        for request in level.speed.http_requests if level.speed else ():
-            if request.streams == streams:
-                return text(request)
+def milliseconds(found: Latency | None) -> str:
+    """p50, p95 and p99; those of too few values are dashes, left out at the end."""
+    if found is None:
         return NONE
+    values = [found.p50, *(value for value in (found.p95, found.p99) if value is not None)]
+    return " ".join(f"{value * 1e3:.1f}" for value in values)
 
-    return show
 
-
-def _bytes(count: int | None) -> str:
+def nbytes(count: int | None) -> str:
+    """Bytes, or a dash where nobody counts them."""
     return NONE if count is None else human_bytes(count)
 
 
-def _gb_per_s(speed: Speed) -> str:
-    share = "" if speed.bandwidth_share is None else f" ({speed.bandwidth_share:.0%})"
-    return f"{speed.gb_per_s:.1f}{share}"
-
-
-def _greedy(quality: LevelQuality) -> str:
-    greedy = quality.greedy
-    if greedy.identical == greedy.prompts:
-        return "all the same"
-    return f"{greedy.median_first_difference:.0f} of {greedy.tokens}"
+def meanings(columns: Iterable[Column]) -> dict[str, str]:
+    """Heading -> what is below it, each once."""
+    return {column.title: column.meaning for column in columns}

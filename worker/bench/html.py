@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.bench.columns import columns, mark
+from worker.bench.columns import mark, meanings
 from worker.bench.escaping import escape
 from worker.bench.results import LevelReport, Report
 from worker.bench.summary import headline, paragraphs
 from worker.bench.svg import STYLE as PLOT_STYLE
 from worker.bench.svg import svg
+from worker.bench.tables import Table, tables
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -40,9 +41,12 @@ def html(report: Report) -> str:
         f"<h2>{escape(name)}</h2><ul>{''.join(f'<li>{escape(t)}</li>' for t in texts)}</ul>"
         for name, texts in paragraphs(report)
     ]
-    meanings = "".join(
-        f"<dt><b>{escape(column.title)}</b></dt><dd>{escape(column.meaning)}</dd>"
-        for column in columns(report)
+    known: dict[str, str] = {}
+    for table in tables(report):
+        known |= meanings(table.columns)
+    listed = "".join(
+        f"<dt><b>{escape(name)}</b></dt><dd>{escape(meaning)}</dd>"
+        for name, meaning in known.items()
     )
     raw = msgspec.json.format(msgspec.json.encode(report), indent=1).decode()
     return (
@@ -51,27 +55,29 @@ def html(report: Report) -> str:
         f"<title>{title}</title><style>{_STYLE}{PLOT_STYLE}</style></head>\n<body>"
         f'<h1>{title}</h1><p class="verdict">{escape(headline(report))}</p>'
         f"{svg(report, styled=False)}"
-        f'<div class="scroll">{_table(report)}</div>{"".join(sections)}'
+        f"{''.join(_table(table, report) for table in tables(report))}{''.join(sections)}"
         f"<h2>Files</h2><ul>{''.join(map(_file, report.levels))}</ul>"
-        f"<details><summary>Columns</summary><dl>{meanings}</dl></details>"
+        f"<details><summary>Columns</summary><dl>{listed}</dl></details>"
         f"<details><summary>All of it as JSON</summary><pre>{escape(raw)}</pre></details>"
         "</body></html>\n"
     )
 
 
-def _table(report: Report) -> str:
-    shown = columns(report)
+def _table(table: Table, report: Report) -> str:
     head = "".join(
         f'<th scope="col" title="{escape(column.meaning)}">{escape(column.title)}</th>'
-        for column in shown
+        for column in table.columns
     )
     rows = "".join(
         f"<tr{_chosen(level, report)}>"
-        + "".join(f"<td>{escape(column.text(level))}</td>" for column in shown)
+        + "".join(f"<td>{escape(column.text(level))}</td>" for column in table.columns)
         + "</tr>"
         for level in report.levels
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return (
+        f'<h2>{escape(table.title)}</h2><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
 
 
 def _chosen(level: LevelReport, report: Report) -> str:

@@ -6,25 +6,29 @@ import csv
 import io
 from collections.abc import Iterator
 
-from worker.bench.columns import columns
+from worker.bench.columns import meanings
 from worker.bench.escaping import escape_markdown
 from worker.bench.results import LevelReport, Report
-from worker.bench.summary import paragraphs
+from worker.bench.summary import headline, paragraphs
+from worker.bench.tables import tables
 
 
 def markdown(report: Report) -> str:
-    """Verdict, table, what the columns mean, how it was measured."""
-    chosen = columns(report)
+    """Verdict, tables, how it was measured, what the columns mean."""
     lines = [f"# {escape_markdown(report.model)}: which quant level", ""]
-    lines += _row([column.title for column in chosen])
-    lines += _row(["---", *["---:"] * (len(chosen) - 1)])
-    for level in report.levels:
-        lines += _row([escape_markdown(column.text(level)) for column in chosen])
-    lines.append("")
+    lines += [escape_markdown(headline(report)), ""]
+    known: dict[str, str] = {}
+    for table in tables(report):
+        known |= meanings(table.columns)
+        lines += [f"## {table.title}", "", *_row([column.title for column in table.columns])]
+        lines += _row(["---", *["---:"] * (len(table.columns) - 1)])
+        for level in report.levels:
+            lines += _row([escape_markdown(column.text(level)) for column in table.columns])
+        lines.append("")
     for title, texts in paragraphs(report):
         lines += [f"## {title}", "", *(f"- {escape_markdown(text)}" for text in texts), ""]
     lines += ["## Columns", ""]
-    lines += [f"- **{column.title}**: {column.meaning}" for column in chosen]
+    lines += [f"- **{title}**: {meaning}" for title, meaning in known.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -58,7 +58,6 @@ def buffers_of(backend: LlamaBackend) -> Buffers:
     weights = dict(backend.weights.residency.buffers)
     kv = dict(backend.context.residency.kv_buffers)
     compute = dict(backend.context.residency.compute_buffers)
-    devices = {device.name for device in library.devices() if device.offloads}
     return Buffers(
         weights=weights,
         kv=kv,
@@ -67,7 +66,7 @@ def buffers_of(backend: LlamaBackend) -> Buffers:
             nbytes
             for part in (weights, kv, compute)
             for name, nbytes in part.items()
-            if name in devices
+            if library.device_of(name) != "CPU"
         ),
     )
 

@@ -40,6 +40,8 @@ class Bench:
                 yield from self._run()
             except StageFailed as failure:
                 raise BackendError(str(failure), code=failure.code) from None
+            finally:
+                self._cache.make_room(0)
 
     def _run(self) -> Events[None]:
         plan, stages = self._plan, self._stages

@@ -178,8 +178,9 @@ class Judge:
         if self.noise is None:
             return difference(ours, theirs, floor=MATERIAL_SPEED)
         value = theirs.mean - ours.mean
-        # Each mean is of two passes, so the difference of two means has one pass's variance.
-        margin = t95(self._degrees) * self.noise * (ours.mean + theirs.mean) / 2
+        means = 1 / _passes(a) + 1 / _passes(b)  # variance of the difference, in that of a pass
+        error = self.noise * math.sqrt(means) * (ours.mean + theirs.mean) / 2
+        margin = t95(self._degrees) * error
         is_real = abs(value) > max(margin, MATERIAL_SPEED * ours.mean)
         return Difference(value=value, margin=margin, is_real=is_real)
 
@@ -208,6 +209,12 @@ def _kld_difference(a: LevelReport, b: LevelReport) -> Difference:
     assert b.quality is not None
     ours, theirs = np.array(a.quality.window_kld), np.array(b.quality.window_kld)
     return paired_difference(ours, theirs, np.ones(len(ours)))
+
+
+def _passes(level: LevelReport) -> int:
+    """Processes whose mean a level's speed is."""
+    requests = level.speed.http_requests if level.speed else ()
+    return next((len(request.passes) for request in requests if request.streams == 1), 1)
 
 
 def _names(levels: list[LevelReport]) -> str:

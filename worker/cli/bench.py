@@ -15,6 +15,7 @@ from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
+from worker.model.config import load_config
 from worker.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
     settings = settings_from(arguments)
     levels, source = levels_of(arguments, settings)
-    is_demo = source == MODEL_PATH
+    # Only the demo model carries a card of ours; its kind of text is not that of others.
+    known = source or Path(levels[0].path or MODEL_PATH)
+    is_demo = bool(load_config(known).card)
     max_kld = DEFAULT_MAX_KLD if arguments.max_kld is None else arguments.max_kld
     if not max_kld > 0:
         raise UsageError("--max-kld must be above 0.")

@@ -13,17 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.bench.changes import Change, Changes
-from worker.bench.columns import Column, columns
 from worker.bench.events import Event, Finished, LevelDone, Note, Step
 from worker.bench.plan import Plan
 from worker.bench.results import LevelReport, Report
 from worker.bench.summary import paragraphs
+from worker.bench.tables import tables
 from worker.cli.console import plain, titled
 from worker.model.memory import human_bytes
 
 _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
-_SHOWN = ("level", "size", "bits", "warm", "read", "write", "HTTP", "TTFT", "peak", "KLD",
-          "same top", "flips")  # fmt: skip
 
 
 def watch(events: Generator[Event], plan: Plan) -> Report:
@@ -114,23 +112,18 @@ def _duration(seconds: float) -> str:
 
 
 def report_table(report: Report) -> RenderableType:
-    """The main columns and all the words; the files have the other columns."""
-    shown = {column.title: column for column in columns(report)}
-    chosen = [shown[name] for name in _SHOWN if name in shown]
-    parts: list[RenderableType] = [titled(report.model, _table(chosen, report.levels))]
+    """The summary and all the words; the files have the other tables."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    columns = tables(report)[0].columns
+    for column in columns:
+        table.add_column(column.title, justify="left" if column is columns[0] else "right")
+    for level in report.levels:
+        table.add_row(*(plain(column.text(level)) for column in columns))
+    parts: list[RenderableType] = [titled(report.model, table)]
     for title, texts in paragraphs(report):
         parts.append(Text(f"\n{title}", style="bold"))
         parts += [plain(text) for text in texts]
     return Group(*parts)
-
-
-def _table(chosen: list[Column], levels: tuple[LevelReport, ...]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for column in chosen:
-        table.add_column(column.title, justify="left" if column.title == "level" else "right")
-    for level in levels:
-        table.add_row(*(plain(column.text(level)) for column in chosen))
-    return table
 
 
 def changes_table(changes: Changes) -> RenderableType:
