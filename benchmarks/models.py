@@ -49,6 +49,8 @@ SHAPES: dict[str, Shape] = {
                             feed_forward=5632, vocab=32000, context=2048),
     "llama-1b": Shape(layers=16, embedding=2048, heads=32, kv_heads=8, head_dim=64,
                       feed_forward=8192, vocab=128256, context=131072, tied=True),
+    "llama2-7b": Shape(layers=32, embedding=4096, heads=32, kv_heads=32, head_dim=128,
+                       feed_forward=11008, vocab=32000, context=4096),
     "qwen2-0.5b": Shape(architecture="qwen2", layers=24, embedding=896, heads=14, kv_heads=2,
                         head_dim=64, feed_forward=4864, vocab=151936, context=32768, tied=True),
     "qwen3-0.6b": Shape(architecture="qwen3", layers=28, embedding=1024, heads=16, kv_heads=8,

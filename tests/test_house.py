@@ -20,9 +20,10 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"options", "values", "errors"},
     "model": {"settings", "machine", "errors"},
     "engine": {"errors", "log"},
+    "chat": {"model", "errors"},
     "llama": {"engine", "model", "errors", "log"},
     "lifecycle": {"llama", "engine", "model", "settings", "machine", "errors", "log"},
-    "service": {"lifecycle", "engine", "model", "settings", "machine", "errors", "log"},
+    "service": {"lifecycle", "chat", "engine", "model", "settings", "machine", "errors", "log"},
     "bench": {
         "lifecycle", "llama", "engine", "model", "settings", "options", "machine", "errors", "log",
     },
@@ -37,12 +38,13 @@ RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
     "huggingface_hub": {"model"},
+    "jinja2": {"chat"},
     "litestar": {"service"},
     "prometheus_client": {"service"},
     "uvicorn": {"service"},
     "rich": {"cli"},
     "asyncio": {"service", "lifecycle", "cli", "engine/thread.py"},
-    "threading": {"llama", "lifecycle", "engine/thread.py"},
+    "threading": {"llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "log.py"},
 }
 
 

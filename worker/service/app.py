@@ -8,6 +8,7 @@ from litestar import Litestar
 
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
+from worker.service.chat import chat_routes
 from worker.service.completions import completions_route
 from worker.service.errors import on_error
 from worker.service.gate import Gate
@@ -30,6 +31,7 @@ def create_app(worker: Worker) -> Any:
             health_route(worker),
             *models_routes(worker),
             completions_route(worker),
+            *chat_routes(worker),
             *info_routes(worker),
             *job_routes(worker, Jobs(timeout=worker.settings.inference_timeout)),
             metrics_route(worker),

@@ -80,7 +80,8 @@ def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
 
 
 _MESSAGES = {
-    404: "There is no such path; see /v1/models, /v1/completions and /health.",
+    404: "There is no such path; see /v1/models, /v1/completions,"
+    " /v1/chat/completions and /health.",
     405: "This path does not take this method.",
     413: "The body is larger than this worker reads.",
 }

@@ -1,0 +1,156 @@
+"""Chat templates: what they may use, and what must not hurt."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from worker.chat import sandbox
+from worker.chat.template import ChatTemplate
+from worker.errors import RequestError
+
+MESSAGES = [{"role": "user", "content": " Héllo "}, {"role": "assistant", "content": "yes"}]
+LINES = (
+    "{% for m in messages %}<{{ m.role }}>{{ m['content'] | trim }}</{{ m.role }}>\n{% endfor %}"
+)
+
+
+def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
+    return ChatTemplate(source, bos="<s>", eos="</s>").render(messages, **variables)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (LINES, "<user>Héllo</user>\n<assistant>yes</assistant>\n"),
+        ("{{ bos_token ~ messages[-1].content + eos_token }}", "<s>yes</s>"),
+        ("{% if add_generation_prompt %}go{% endif %}", "go"),
+        ("{{ messages[0] | tojson }}", '{"role": "user", "content": " Héllo "}'),
+        ("{{ {'a': [1, 2]} | tojson(indent=1) }}", '{\n "a": [\n  1,\n  2\n ]\n}'),
+        ("{{ messages | map(attribute='role') | join(', ') }}", "user, assistant"),
+        ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
+        ("{{ ', '.join(['a', 'b']) + 'x y'.split()[1].replace('y', 'yy') }}", "a, byy"),
+        ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 2 %}"
+         "{% endfor %}{{ ns.n * 3 % 5 }}", "2"),
+        ("{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
+         "user"),
+        ("{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{{ twice('ab') }}", "abab"),
+        ("{% generation %}marked{% endgeneration %}", "marked"),
+        ("{{ strftime_now('%%') }}", "%"),
+        ("{{ tools is defined and tools is none }}", "True"),
+        ("{{ messages[0].tool_calls is defined }}", "False"),
+    ],
+)  # fmt: skip
+def test_what_templates_use(source: str, text: str) -> None:
+    """The things that chat templates are made of."""
+    assert rendered(source, tools=None) == text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ raise_exception.__globals__['sys'] }}",
+        "{{ namespace.__init__.__globals__ }}",
+        "{{ messages | map(attribute='__class__') | map(attribute='__mro__') | list }}",
+        "{{ messages.append(1) }}",
+        "{{ self._TemplateReference__context.eval_ctx.environment.loader.x }}",
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}",
+        "{{ cycler.__init__.x }}",
+        "{{ 'x' | attr('__class__') }}",
+    ],
+)
+def test_no_way_to_python(source: str) -> None:
+    """A template that reaches for Python is refused."""
+    with pytest.raises(RequestError, match="chat template") as caught:
+        rendered(source)
+    assert caught.value.param == "messages"
+
+
+def growing(step: str) -> str:
+    """A template that doubles what it has again and again."""
+    return (
+        "{% set ns = namespace(x='aaaaaaaa', l=['a'], m=['a']) %}"
+        "{% macro keep() %}{% set ns.l = varargs %}{% endmacro %}"
+        f"{{% for i in range(64) %}}{step}{{% endfor %}}{{{{ ns.l == ns.m }}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}"
+        "{% endfor %}{% endfor %}{% endfor %}",
+        "{% for a in range(9999) %}{% for b in range(9999) %}" + "x" * 50_000 + "{% endfor %}"
+        "{% endfor %}",
+        "{{ range(100000000) | list }}",
+        "{{ 'x' * 1000000000 }}",
+        "{{ ['x'] * 1000000000 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ 'x'.ljust(1000000000) }}",
+        "{{ 'x' | center(1000000000) }}",
+        "{{ 9 ** 9 ** 9 }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{% for x in %}",
+        "{{ messages | nosuch }}",
+        growing("{% set ns.x = ns.x ~ ns.x %}"),
+        growing("{% set ns.x = ns.x + ns.x %}"),
+        growing("{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"),
+        growing("{% set ns.x = ns.x | replace('a', 'aa') %}"),
+        growing("{% set ns.x = ns.x.replace('', 'aa') %}"),
+        growing("{% set ns.x = [ns.x, ns.x] | join %}"),
+        growing("{% set ns.x = ns.x.join(['a', 'a', ns.x]) %}"),
+        growing("{% set ns.l = ns.l + ns.l %}"),
+        growing("{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}"),
+        growing("{% set ns.l = (ns.l, ns.l) %}{% set ns.m = (ns.m, ns.m) %}"),
+        growing("{% set ns.l = {'a': ns.l, 'b': ns.l} %}{% set ns.m = {'a': ns.m, 'b': ns.m} %}"),
+        growing("{% set ns.l = dict(a=ns.l, b=ns.l) %}{% set ns.m = dict(a=ns.m, b=ns.m) %}"),
+        growing("{{ keep(ns.l, ns.l) }}"),
+        "{% set ns = namespace(n=7) %}{% for i in range(64) %}{% set ns.n = ns.n * ns.n %}"
+        "{% endfor %}",
+    ],
+)
+def test_no_template_takes_for_ever(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endless and exploding templates end with an error; so does what is no template."""
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.3)
+    with pytest.raises(RequestError, match="chat template"):
+        rendered(source)
+
+
+def test_the_next_rendering_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an endless rendering the same template works, in other threads too."""
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.3)
+    template = ChatTemplate(
+        "{% for a in range(messages[0].n) %}{% for b in range(9999) %}{% endfor %}{% endfor %}ok",
+        bos="", eos="",
+    )  # fmt: skip
+    texts: list[str] = []
+    for n in (9999, 1, 9999, 2):
+        try:
+            texts.append(template.render([{"n": n}]))
+        except RequestError as error:
+            texts.append(error.message)
+    thread = threading.Thread(target=lambda: texts.append(template.render([{"n": 1}])))
+    thread.start()
+    thread.join(20)
+    ends = [text if text == "ok" else "does not come to an end" in text for text in texts]
+    assert ends == [True, "ok", True, "ok", "ok"]
+
+
+def test_what_the_template_has_against_the_messages() -> None:
+    """Its own words reach the client."""
+    source = "{{ raise_exception('Roles must alternate.') }}"
+    with pytest.raises(RequestError, match=r"refuses these messages: Roles must alternate\."):
+        rendered(source)
+
+
+def test_long_conversations_pass() -> None:
+    """The bounds grow with what is given."""
+    messages = [{"role": "user", "content": "word " * 20_000}] * 100
+    source = "{% set ns = namespace(t='') %}" + LINES + "{{ messages | tojson | length }}"
+    assert len(rendered(source, messages)) > 100 * 99_999

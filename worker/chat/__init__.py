@@ -1,0 +1,1 @@
+"""Messages to a prompt, by the model file's own template."""
