@@ -37,6 +37,7 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
         ("{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
          "user"),
         ("{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{{ twice('ab') }}", "abab"),
+        ("{{ '<{}|{a}>'.format('x', a=messages[1].content) }}", "<x|yes>"),
         ("{% generation %}marked{% endgeneration %}", "marked"),
         ("{{ strftime_now('%%') }}", "%"),
         ("{{ tools is defined and tools is none }}", "True"),
@@ -61,6 +62,7 @@ def test_what_templates_use(source: str, text: str) -> None:
         "{% import 'os' as os %}",
         "{{ cycler.__init__.x }}",
         "{{ 'x' | attr('__class__') }}",
+        "{{ '{0.__class__.__mro__}'.format(messages) }}",
     ],
 )
 def test_no_way_to_python(source: str) -> None:
@@ -105,6 +107,7 @@ def growing(step: str) -> str:
         growing("{% set ns.x = ns.x.replace('', 'aa') %}"),
         growing("{% set ns.x = [ns.x, ns.x] | join %}"),
         growing("{% set ns.x = ns.x.join(['a', 'a', ns.x]) %}"),
+        growing("{% set ns.x = '{0}{0}'.format(ns.x) %}"),
         growing("{% set ns.l = ns.l + ns.l %}"),
         growing("{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}"),
         growing("{% set ns.l = (ns.l, ns.l) %}{% set ns.m = (ns.m, ns.m) %}"),
