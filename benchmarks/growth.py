@@ -59,8 +59,9 @@ def measure(model: Path, streams: int, context: int, tokens: int) -> dict[str, f
                 )
             )
         begun = time.perf_counter()
-        while len(engine.step()) < streams:
-            pass  # until the last prompt is read
+        reading = {str(i) for i in range(streams)}
+        while reading:
+            reading.difference_update(delta.id for delta in engine.step())
         started = time.perf_counter()
         count = sum(len(engine.step()) for _ in range(tokens))
         ended = time.perf_counter()

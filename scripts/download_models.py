@@ -13,7 +13,9 @@ import argparse
 import sys
 
 from worker.cli.main import main as worker
+from worker.errors import WorkerError
 from worker.model.catalog import load_catalog
+from worker.settings import make
 
 
 def main() -> int:
@@ -27,20 +29,32 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="show what can be named")
     parser.add_argument("--up-to", type=float, metavar="B",
                         help="also all models with at most B billion parameters")  # fmt: skip
-    parser.add_argument("--quant", default="Q4_K_M", help="the encoding for --up-to (Q4_K_M)")
+    parser.add_argument("--quant", default="Q4_K_M", type=str.upper,
+                        help="the encoding for --up-to (Q4_K_M)")  # fmt: skip
     arguments = parser.parse_args()
     if arguments.list:
         return worker(["pull", "--list"])
     models = list(arguments.models)
     if arguments.up_to is not None:
-        models += [
-            f"{name}:{arguments.quant}"
-            for name, entry in load_catalog().entries.items()
-            if entry.parameters <= arguments.up_to * 1e9 and arguments.quant in entry.labels
-        ]
+        try:
+            models += _up_to(arguments.up_to * 1e9, arguments.quant)
+        except WorkerError as error:
+            parser.error(str(error))
+        if not models:
+            parser.error(f"no model has {arguments.quant} and that few parameters")
     if not models:
         parser.error("name a model, or --list, or --up-to B")
     return worker(["pull", *models])
+
+
+def _up_to(parameters: float, quant: str) -> list[str]:
+    """Models of the catalogue, also of the one that GGUF_WORKER_MODELS names."""
+    entries = load_catalog(make({}).catalog).entries
+    return [
+        f"{name}:{quant}"
+        for name, entry in entries.items()
+        if entry.parameters <= parameters and quant in entry.labels
+    ]
 
 
 if __name__ == "__main__":

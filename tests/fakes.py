@@ -55,10 +55,12 @@ class FakeBackend:
         cuts_tails: bool = True,
         memory: int | None = None,
         per_row: float = 0.01,
+        plain_rows: int | None = None,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
         self.cuts_tails = cuts_tails
+        self.plain_rows = plain_rows or capacity
         self.one_prompt_a_step = False
         self.memory = memory
         self.per_row = per_row

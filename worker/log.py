@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import select
 import sys
+import threading
 from typing import Literal, TextIO, cast
 
 import structlog
@@ -12,17 +15,50 @@ import structlog
 LogFormat = Literal["console", "json"]
 
 
+# How long a line waits for the reader of standard error, once: until it reads again none does.
+_PATIENCE_S = 0.1
+
+
 class _Stderr:
-    """Standard error that may go away: who reads it can die before we do, and no log line is
-    worth failing for."""
+    """Standard error that may go away or whose reader may fall asleep: no log line is worth failing
+    or waiting for. What a pipe does not take is lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._patience = _PATIENCE_S
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
+            if sys.stderr is not sys.__stderr__:  # a progress bar's, a test's, or there is none
+                sys.stderr.write(text)
+                return
+            data = text.encode(errors="backslashreplace")
+            with self._lock:
+                while data and self._takes(sys.stderr.fileno()):
+                    data = data[os.write(sys.stderr.fileno(), data[: select.PIPE_BUF]) :]
+
+    def _takes(self, descriptor: int) -> bool:
+        ready = bool(select.select([], [descriptor], [], self._patience)[1])
+        self._patience = _PATIENCE_S if ready else 0
+        return ready
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
+        """Nothing is held back."""
+
+
+_stderr = _Stderr()
+
+
+class _Foreign(logging.Handler):
+    """What libraries log by themselves, as lines of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        get(record.name).error(record.getMessage(), exc_info=record.exc_info)
+
+
+def say(text: str) -> None:
+    """Write prose to standard error, as far as it is taken; never fails and never waits long."""
+    _stderr.write(text)
 
 
 def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -52,9 +88,11 @@ def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> 
     structlog.configure(
         processors=[*shared, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Stderr())),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _stderr)),
         cache_logger_on_first_use=False,
     )
+    # Errors alone: warnings are about what clients send, which is theirs to know.
+    logging.lastResort = _Foreign(logging.ERROR)
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -13,6 +13,7 @@ import msgspec
 _CGROUP = Path("/sys/fs/cgroup")
 # A cgroup v1 without a limit reports a huge number instead of "max".
 _NO_LIMIT = 2**60
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
@@ -68,10 +69,18 @@ def _cpu_quota() -> float | None:
 def memory() -> Memory:
     """The machine's memory as this process sees it."""
     total, available = _physical_memory()
-    for limit, used in _cgroup_memory():
+    for limit, used in (*_cgroup_memory(), *_address_space()):
         total = min(total, limit)
         available = min(available, max(0, limit - used))
     return Memory(total=total, available=available)
+
+
+def _address_space() -> list[tuple[int, int]]:
+    """(limit, used) of this process's address space where `ulimit -v` bounds it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    used = _read(Path("/proc/self/statm")) or "0"
+    pages = int(used.split()[0])
+    return [] if limit == resource.RLIM_INFINITY else [(limit, pages * _PAGE)]
 
 
 def _physical_memory() -> tuple[int, int]:
@@ -80,8 +89,7 @@ def _physical_memory() -> tuple[int, int]:
         fields = dict(line.split(":", 1) for line in text.splitlines())
         total = int(fields["MemTotal"].split()[0]) * 1024
         return total, int(fields.get("MemAvailable", fields["MemFree"]).split()[0]) * 1024
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = os.sysconf("SC_PHYS_PAGES") * page
+    total = os.sysconf("SC_PHYS_PAGES") * _PAGE
     # macOS does not say what is available through sysconf; half is what it grants a process
     # before it begins to compress.
     return total, total // 2
@@ -131,7 +139,7 @@ def resident_bytes() -> int:
     """Resident memory of this process now; on macOS its peak, which is all that it tells."""
     text = _read(Path("/proc/self/statm"))
     if text:
-        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(text.split()[1]) * _PAGE
     return peak_resident_bytes()
 
 

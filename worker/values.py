@@ -161,6 +161,7 @@ def _split(text: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        (parts.hostname or "").encode("idna")  # as looking it up does: no empty or endless labels
     except ValueError:
         good, parts = False, urlsplit("")
     if not good or not text.isascii() or not text.isprintable() or " " in text:

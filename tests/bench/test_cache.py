@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from worker.bench.cache import Cache, key_of
+from worker.bench.cache import Cache, cache_folder, key_of
 from worker.errors import UsageError
 
 
@@ -120,3 +122,31 @@ def test_two_runs_do_not_measure_at_once(cache: Cache) -> None:
     assert caught.value.code == "BUSY"
     with cache.locked():
         pass
+
+
+def test_a_folder_that_cannot_be_written_to_says_what_to_do(tmp_path: Path) -> None:
+    """Before anything is measured."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UsageError, match=r"cannot be written to: .* Set XDG_CACHE_HOME"),
+        Cache(tmp_path / "file" / "cache").locked(),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_without_a_home_folder_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service's user may have none, in the environment or elsewhere."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(UsageError, match="no home folder"):
+        cache_folder()
+
+
+def test_garbage_in_the_cache_is_nothing(cache: Cache) -> None:
+    """Whatever lies where a measurement should."""
+    cache.save("key", 1, time.time())
+    (stored,) = cache.folder.glob("stages/*")
+    for garbage in (b"", b"\xff\x00", b"[" * 100_000, b'{"measured_at": 1}', b"null"):
+        stored.write_bytes(garbage)
+        assert cache.load("key", int, math.inf) is None

@@ -63,6 +63,30 @@ def test_another_text_cannot_be_compared() -> None:
     assert any(text.startswith("text:") for text in changes_between(before(), other).conditions)
 
 
+def test_another_reference_or_other_windows_cannot_be_compared() -> None:
+    """A divergence is from something; and windows of another number are other windows."""
+    worse = changed(before(), quality=quality(0.5))
+    first, *others = worse.levels
+    other = replaced(worse, levels=(replaced(first, sha256="01" * 32), *others))
+    change = found(before(), other, "KLD")
+    assert not change.is_real
+    assert change.note == "other reference"
+    assert found(before(), other, "ln PPL").note == ""
+    fewer = quality(0.5)
+    fewer = replaced(fewer, window_kld=fewer.window_kld[1:], window_nll=fewer.window_nll[1:])
+    assert found(before(), changed(before(), quality=fewer), "KLD").note == "other windows"
+
+
+def test_what_else_differs_is_told_one_by_one() -> None:
+    """Of the sizes only those that are others; another model first of all."""
+    sizes = replaced(before().sizes, repetitions=99)
+    changes = changes_between(before(), replaced(before(), sizes=sizes, model="Another"))
+    assert changes.conditions == (
+        "model: A model before, Another after",
+        f"repetitions: {before().sizes.repetitions} before, 99 after",
+    )
+
+
 def test_memory_and_size_have_no_spread() -> None:
     """Resident memory is real above 2 %, the size of a file always."""
     level_ = before().levels[1]

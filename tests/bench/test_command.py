@@ -19,6 +19,8 @@ from tests import ggufs
 from tests.bench.processes import arguments, children, is_gone, wait_until
 from tests.bench.reports import level, report
 from worker.bench.changes import Changes, read_report
+from worker.bench.job import ProbeJob
+from worker.bench.markdown import markdown
 from worker.bench.output import write_report
 from worker.bench.results import Report
 from worker.cli.main import main
@@ -237,7 +239,12 @@ def test_a_quantised_file_alone_has_no_quality(
         (["--quick", "--thorough"], 2, "error: USAGE: "),
         (["--text", "no-such-text"], 2, "error: USAGE: no-such-text cannot be read"),
         (["--max-kld", "0"], 2, "error: USAGE: --max-kld must be above 0"),
+        (["--max-kld", "inf"], 2, "error: USAGE: --max-kld must be above 0"),
         (["--cache-gb", "-1"], 2, "error: USAGE: --cache-gb must not be negative"),
+        (["--cache-gb", "nan"], 2, "error: USAGE: --cache-gb must not be negative"),
+        (["--quants", " ,"], 2, "error: USAGE: --quants names no level"),
+        (["--imatrix", "no-such-matrix"], 1, "error: UNREADABLE: "),
+        (["--out", "/proc"], 2, "error: USAGE: /proc cannot be written to: "),
         (["--compare", "a.json", "b.json"], 2, "error: USAGE: a.json cannot be read"),
         (["--out", "/dev/null/x"], 2, "error: USAGE: "),
     ],
@@ -253,3 +260,96 @@ def test_mistakes_are_told_before_anything_is_measured(
     assert stderr.startswith(start)
     assert stderr.count("\n") == 1
     assert not (tmp_path / "gguf-worker" / "bench" / "stages").exists()
+
+
+def tiny(folder: Path, encoding: str) -> Path:
+    """A small model on the folder's disk."""
+    return ggufs.write_llama(folder / f"tiny-{encoding}.gguf", encoding=encoding, context=512)
+
+
+def test_a_text_that_is_too_short_is_told_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the speed of anything is measured for nothing."""
+    (tmp_path / "text").write_text("word")
+    words = (str(tiny(tmp_path, "F16")), "--quants", "Q8_0", "--text", str(tmp_path / "text"))
+    code, _, stderr = run(capsys, monkeypatch, tmp_path, *words)
+    assert code == 2
+    assert "too few to measure quality on" in stderr
+    assert "F16: load" not in stderr
+
+
+def test_a_reference_that_fails_gives_way_to_the_next_level(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its failure is in the report, and so are the others."""
+    broken = tiny(tmp_path, "F16")
+    paths = [str(broken), *(str(tiny(tmp_path, name)) for name in ("Q8_0", "Q4_0"))]
+    monkeypatch.setattr("worker.bench.run.ProbeJob", probe_that_fails_for(str(broken)))
+    words = ("--quick", "--threads", "1", "--parallel", "1", "--no-quality", "--json")
+    code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *paths, *words)
+    assert code == 0, stderr
+    made = msgspec.json.decode(stdout, type=Report)
+    assert made.reference == "Q8_0"
+    assert [found.quant for found in made.levels] == ["Q8_0", "Q4_0"]
+    (note,) = made.notes
+    assert note.startswith("F16 is left out, and Q8_0 is the reference instead: ")
+    assert note in markdown(made).replace("\\_", "_")
+
+
+def probe_that_fails_for(path: str) -> Any:
+    """The first job of a level, which for this file is one that cannot be done."""
+
+    def job(**fields: Any) -> ProbeJob:
+        made = ProbeJob(**fields)
+        if made.path != path:
+            return made
+        return msgspec.structs.replace(made, path=f"{path}.gone")
+
+    return job
+
+
+def test_what_was_measured_outlives_a_reader_that_left(tmp_path: Path) -> None:
+    """As in `worker bench | head -1`: the same command has the report without measuring."""
+    words = (str(tiny(tmp_path, "Q8_0")), "--quick", "--threads", "1", "--parallel", "1")
+    with bench(tmp_path, *words) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait(60)
+    with bench(tmp_path, *words, "--json") as process:
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert "speed" not in stderr
+    assert {"load", "speed", "serve", "serve again"} <= set(
+        json.loads(stdout)["levels"][0]["cached"]
+    )
+
+
+def test_damage_in_the_cache_is_made_good(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose weights were changed, one that is none, rows that end early."""
+    words = (str(tiny(tmp_path, "F16")), "--quants", "Q8_0,Q4_0", "--quick", "--threads", "1",
+             "--parallel", "1", "--json")  # fmt: skip
+    code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
+    assert code == 0, stderr
+    first = msgspec.json.decode(stdout, type=Report)
+    kept = tmp_path / "gguf-worker" / "bench"
+    (eight,), (four,) = kept.glob("quants/*/*-Q8_0.gguf"), kept.glob("quants/*/*-Q4_0.gguf")
+    raw = bytearray(eight.read_bytes())
+    raw[-100] ^= 0x55
+    eight.write_bytes(raw)
+    four.write_bytes(b"garbage")
+    rows = next(kept.glob("references/*/000000.npz"))
+    rows.write_bytes(rows.read_bytes()[:-50])
+    partial = rows.parent.with_name(f"{rows.parent.name}.partial")
+    partial.write_bytes(b"garbage where a folder belongs")
+    code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
+    assert code == 0, stderr
+    again = msgspec.json.decode(stdout, type=Report)
+    assert "Q8_0: quantise" in stderr
+    assert "Q4_0: quantise" in stderr
+    assert "F16: quality" in stderr
+    assert [found.errors for found in again.levels] == [{}, {}, {}]
+    assert [found.sha256 for found in again.levels] == [found.sha256 for found in first.levels]
+    assert [found.quality for found in again.levels] == [found.quality for found in first.levels]

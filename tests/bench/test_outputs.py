@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from tests.bench.reports import level, replaced, report
 from worker.bench.changes import read_report
@@ -21,6 +22,7 @@ from worker.bench.output import write_report
 from worker.bench.results import LevelReport, Report
 from worker.bench.svg import svg
 from worker.bench.tables import tables
+from worker.cli.bench_table import report_table
 from worker.errors import UsageError
 
 HOSTILE = "<script>alert(1)</script> & \"x\" 'y' | `z` \x1b[31m ](javascript:0) ￾"
@@ -128,7 +130,7 @@ def test_the_plot_is_sound_svg(make: Callable[[], Report]) -> None:
     assert len(dots) == 3
     assert not tree.findall(f".//{space}script")
     labels = ["".join(text.itertext()) for text in tree.findall(f".//{space}text")]
-    assert "F16" in labels
+    assert "F16 (0)" in labels
     assert "Q4_K_M" in labels
 
 
@@ -152,6 +154,21 @@ def test_the_plot_puts_things_where_they_belong() -> None:
     for dot in (f16, q8, q4):
         assert 0 < float(dot.get("cx", "")) < 760
         assert 0 < float(dot.get("cy", "")) < 440
+
+
+def test_no_name_in_the_plot_is_struck_out() -> None:
+    """By the line that shows the error of its own level."""
+    tree = ElementTree.fromstring(svg(report(levels())))
+    space = "{http://www.w3.org/2000/svg}"
+    names = {found.text or "": found for found in tree.iter(f"{space}text")}
+    assert "F16 (0)" in names
+    errors = [line for line in tree.iter(f"{space}line") if line.get("class") == "error"]
+    assert len(errors) == 3
+    for name, error in zip(("F16 (0)", "Q8_0", "Q4_K_M"), errors, strict=True):
+        begin = float(names[name].get("x", ""))
+        end = begin + 7.5 * len(name)
+        beside = begin > float(error.get("x2", "")) or end < float(error.get("x1", ""))
+        assert beside or abs(float(names[name].get("y", "")) - float(error.get("y1", ""))) > 8
 
 
 def test_without_quality_bits_are_drawn() -> None:
@@ -234,3 +251,59 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
             read_report(other)
     with pytest.raises(UsageError, match="cannot be read"):
         read_report(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"format": 1' + b"0" * 400 + b"}",
+        b"\xff\xfe",
+        b"[]",
+        b"",
+    ],
+)
+def test_hostile_files_are_no_reports(tmp_path: Path, content: bytes) -> None:
+    """Nested beyond reading, numbers beyond counting, no text: one sentence, no traceback."""
+    path = tmp_path / "hostile.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="is no report"):
+        read_report(path)
+
+
+def test_numbers_that_nothing_measured_are_refused(tmp_path: Path) -> None:
+    """Where their square or their logarithm would be none."""
+    first, *others = levels()
+    assert first.speed is not None
+    assert first.quality is not None
+    rate = first.speed.rates[0]
+    huge = replaced(rate, per_s=replaced(rate.per_s, mean=1e300, deviation=1e300))
+    path = tmp_path / "odd.json"
+    made = report(levels())
+    for odd in (
+        replaced(first, n_params=12345),
+        replaced(first, speed=replaced(first.speed, rates=(huge,))),
+        replaced(first, quality=replaced(first.quality, ppl=0.0)),
+    ):
+        raw = msgspec.json.encode(replaced(made, levels=(odd, *others)))
+        path.write_bytes(raw.replace(b":12345,", b":1" + b"0" * 400 + b","))
+        with pytest.raises(UsageError, match="is no report"):
+            read_report(path)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    """Nothing is cut off: what does not fit stands below, beside the levels once more."""
+    made = report(levels())
+    out = io.StringIO()
+    Console(file=out, width=width).print(report_table(made, width))
+    lines = out.getvalue().partition("Verdict")[0].splitlines()
+    assert max(map(len, lines)) <= width
+    columns = tables(made)[0].columns
+    for title in (column.title for column in columns):
+        assert any(title in line for line in lines)
+    for column in columns:
+        for found in made.levels:
+            assert any(column.text(found) in line for line in lines)
+    heads = sum(line.startswith("level") for line in lines)
+    assert (heads == 1) == (width == 200)

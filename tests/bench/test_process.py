@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.bench.processes import arguments, children, is_gone, wait_until
@@ -19,6 +22,15 @@ from worker.settings import Settings
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 SIZES = EFFORTS["quick"][0]
 SPEED = SpeedJob(path=str(MODEL_PATH), settings=Settings(parallel=2, ctx_size=1500), sizes=SIZES)
+
+_ASK = """
+import sys, msgspec
+from pathlib import Path
+from worker.bench.job import Job
+from worker.bench.process import ask
+for line in ask(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)):
+    pass
+"""
 
 
 def child() -> int:
@@ -79,6 +91,20 @@ def test_a_server_ends_with_a_child_that_was_killed() -> None:
         os.kill(child(), signal.SIGKILL)
         wait_until(lambda: is_gone(server))
         assert isinstance(list(messages)[-1], Failure)
+
+
+def test_a_child_does_not_outlive_who_asked(tmp_path: Path) -> None:
+    """Also in the middle of what it has nothing to report about for hours."""
+    endless = msgspec.structs.replace(SIZES, repetitions=10**6)
+    settings = msgspec.structs.replace(SPEED.settings, mmap=True)
+    job = msgspec.structs.replace(SPEED, sizes=endless, settings=settings)
+    (tmp_path / "job").write_bytes(msgspec.json.encode(job))
+    with subprocess.Popen([sys.executable, "-c", _ASK, str(tmp_path / "job")]) as parent:
+        wait_until(lambda: bool(children(parent.pid)))
+        (pid,) = children(parent.pid)
+        wait_until(lambda: str(MODEL_PATH) in Path(f"/proc/{pid}/maps").read_text())
+        parent.kill()
+    wait_until(lambda: is_gone(pid))
 
 
 def test_a_file_that_does_not_load_says_why(tmp_path: Path) -> None:

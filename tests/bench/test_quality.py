@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests import ggufs
 from tests.bench.jobs import answer_of
 from tests.reference import ReferenceLlama, log_softmax
 from worker.bench.choices import answer, compare_choices
-from worker.bench.corpus import cut, open_corpus
+from worker.bench.corpus import cut, open_corpus, text_of
 from worker.bench.greedy import compare_greedy, continue_greedily
 from worker.bench.job import QualityAnswer, QualityJob
 from worker.bench.plan import EFFORTS, Sizes
@@ -22,6 +23,7 @@ from worker.errors import UsageError
 from worker.lifecycle.loading import open_backend, prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize import quantize
+from worker.model.splits import open_header
 from worker.settings import Settings
 
 WINDOW, WINDOWS = 128, 3
@@ -266,3 +268,33 @@ def test_greedy_texts_are_the_engine_s_kind() -> None:
             backend.batch.outputs[len(known) - 1] = 1
             backend.decode()
             assert int(backend.logits(len(known) - 1).argmax()) == token
+
+
+def test_a_text_is_measured_byte_for_byte(tmp_path: Path) -> None:
+    """Whatever ends its lines; and only while it is the one that was looked at."""
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffone\r\ntwo\rthree\u2028é".encode())
+    corpus = open_corpus(path)
+    assert text_of(corpus).encode() == path.read_bytes()
+    path.write_bytes(b"another")
+    with pytest.raises(UsageError, match="has changed meanwhile"):
+        text_of(corpus)
+
+
+@pytest.mark.parametrize(("weight", "word"), [(np.nan, "no numbers"), (1e8, "weights are broken")])
+def test_a_model_that_computes_no_numbers_says_so(tmp_path: Path, weight: float, word: str) -> None:
+    """Instead of figures that no report can hold."""
+    path = ggufs.write_llama(tmp_path / "broken.gguf", context=512)
+    (tensor,) = [t for t in open_header(path).tensors if t.name == "output.weight"]
+    raw = bytearray(path.read_bytes())
+    values = np.frombuffer(raw, np.float32, tensor.elements, tensor.offset).copy()
+    values *= weight
+    raw[tensor.offset : tensor.offset + values.nbytes] = values.tobytes()
+    path.write_bytes(raw)
+    job = QualityJob(
+        path=str(path), settings=Settings(), sizes=EFFORTS["quick"][0],
+        folder=str(tmp_path / "rows"), corpus=open_corpus(HELDOUT_PATH), questions="general",
+        threads=1, batch_rows=512, writes=True,
+    )  # fmt: skip
+    with pytest.raises(AssertionError, match=word):
+        answer_of(job, QualityAnswer)

@@ -79,12 +79,24 @@ def test_files_of_one_encoding_go_by_their_names(files: dict[str, Path], tmp_pat
     assert list(given) == ["F16", "model-Q8_0", "twin"]
 
 
+def test_files_of_one_name_go_by_their_paths(files: dict[str, Path], tmp_path: Path) -> None:
+    """As two publishers have them: in one encoding, under one name, in two folders."""
+    (tmp_path / "other").mkdir()
+    twin = ggufs.write_llama(tmp_path / "other" / files["Q8_0"].name, encoding="Q8_0")
+    given = named_by_encoding([files["F16"], files["Q8_0"], twin])
+    assert list(given) == ["F16", str(files["Q8_0"].with_suffix("")), str(twin.with_suffix(""))]
+    (tmp_path / "link.gguf").symlink_to(twin)
+    with pytest.raises(UsageError, match="given twice"):
+        named_by_encoding([twin, tmp_path / "link.gguf"])
+
+
 @pytest.mark.parametrize(
     ("given", "quants", "reference", "word"),
     [
         (["F16", "other"], None, None, "not of one model"),
         (["F16", "Q8_0"], None, "Q2_K", "None of the files is Q2_K"),
-        (["F16", "Q8_0"], ["Q2_K"], None, "None of the files is asked for"),
+        (["F16", "Q8_0"], ["Q2_K"], None, "None of the files is Q2_K"),
+        (["F16", "Q8_0"], ["Q8_0", "nonsense"], None, "None of the files is nonsense"),
         (["F16", "F16"], None, None, "given twice"),
     ],
 )

@@ -56,7 +56,7 @@ def test_noise_between_passes_is_no_difference() -> None:
     assert degrees == 5
     verdict = judge(levels, 0.05)
     assert verdict.recommended == "Q6_K"
-    assert verdict.confidence != "sure"
+    assert verdict.confidence == "toss-up"
     assert not any(found.speed_is_real for found in verdict.comparisons)
     assert any("known to" in doubt for doubt in verdict.doubts)
 
@@ -109,6 +109,9 @@ def test_without_quality_nothing_is_recommended() -> None:
     assert verdict.reasons == (
         "Quality was not measured, so no level is recommended.", "The fastest is Q2_K.",
     )  # fmt: skip
+    twin = replaced(levels[-1], quant="Q2_K_S", size_bytes=levels[-1].size_bytes - 1)
+    reasons = judge([*levels, twin], 0.05).reasons
+    assert reasons[1] == "The fastest is Q2_K, from which Q2_K_S cannot be told."
 
 
 def test_a_level_that_failed_costs_no_other() -> None:

@@ -122,7 +122,8 @@ def test_other_systems_variables(name: str) -> None:
     [
         "--callback-url ftp://h/", "--callback-url h:80", "--callback-url http://",
         "--callback-url http://u:hush@h/", "--callback-url http://h:99999/",
-        "--callback-url http://h/a\nb", "--heartbeat-interval 0", "--hive-url http://[",
+        "--callback-url http://h/a\nb", "--callback-url http://a..b/", "--heartbeat-interval 0",
+        "--hive-url http://[",
         "--worker-id \x1b[2J", "--model-ref ", "--cuda-device CUDA0", "--die-with-parent maybe",
         "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",

@@ -300,6 +300,45 @@ def test_connections_that_break_are_picked_up(large: Machine) -> None:
     assert Path(model["path"]).read_bytes() == MODEL_PATH.read_bytes()
 
 
+def test_a_server_that_sends_too_much_is_given_up(machine: Machine) -> None:
+    """A size that the Hub has wrong must not be fetched for ever; nothing is left of it."""
+    machine.hub.troubles.claimed = 100
+    done = machine.run("pull", "tiny:Q4_0")
+    assert done.returncode == 1
+    assert "shorter or longer than the Hub had announced" in done.stderr
+    assert len(machine.hub.of("cdn", "GET")) <= 6
+    assert machine.usable() == []
+
+
+def test_a_page_instead_of_the_file_is_not_gone_on_from(machine: Machine) -> None:
+    """A login page's bytes must not become the begin of a model that is fetched later."""
+    machine.hub.troubles.replace = b"<html>log in</html>"
+    assert machine.run("pull", "tiny:Q4_0").returncode == 1
+    machine.hub.troubles.replace = None
+    done = machine.run("pull", "tiny:Q4_0")
+    assert done.returncode == 0, done.stderr
+
+
+def test_redirects_in_a_circle_are_one_sentence(machine: Machine) -> None:
+    """As a proxy with a login page makes them."""
+    circle = (302, {"Location": f"/{REPO}/resolve/main/tiny.Q4_0.gguf"})
+    machine.hub.troubles.statuses = [circle] * 50
+    done = machine.run("pull", "tiny:Q4_0")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: DOWNLOAD_FAILED: ")
+    assert "Check HF_ENDPOINT" in done.stderr
+
+
+def test_names_that_lead_out_of_the_cache_are_not_taken(machine: Machine) -> None:
+    """Whatever a repository calls its files."""
+    model = machine.hub.files[REPO]["tiny.Q4_0.gguf"]
+    outside = machine.home / "outside-Q8_0.gguf"
+    machine.hub.files[REPO] = {"../../../../../outside-Q4_0.gguf": model, str(outside): model}
+    for name in (f"{REPO}:Q4_0", f"{REPO}:Q8_0", f"hf:{REPO}::file={outside}"):
+        assert machine.run("pull", name).returncode != 0
+    assert not list(machine.home.rglob("outside*"))
+
+
 def test_a_server_without_ranges_starts_over(large: Machine) -> None:
     """A full answer to a request for the rest replaces what was there."""
     large.hub.troubles.cuts = [3 << 20]
@@ -443,3 +482,24 @@ def test_the_script_brings_models_too(machine: Machine) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert machine.usable() == ["tiny.Q4_0.gguf"]
+
+
+def test_the_script_knows_the_users_own_catalogue(machine: Machine) -> None:
+    """By the size of its models, and an encoding in any case of letters."""
+    script = Path(__file__).parents[2] / "scripts" / "download_models.py"
+
+    def up_to(quant: str) -> subprocess.CompletedProcess[str]:
+        words = ["--up-to", "1e-9", "--quant", quant]
+        return subprocess.run(
+            [sys.executable, script, *words],
+            capture_output=True, text=True, timeout=TIMEOUT_S, env=machine.env(), check=False,
+        )  # fmt: skip
+
+    assert up_to("q4_0").returncode == 0
+    assert machine.usable() == ["tiny.Q4_0.gguf"]
+    assert "no model has Q5_0" in up_to("q5_0").stderr
+    machine.catalog.write_text("[tiny")
+    done = up_to("q4_0")
+    assert done.returncode == 2
+    assert "is no TOML" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from huggingface_hub import constants
 
 from tests import ggufs
 from tests.ggufs import f32, text, u32
@@ -138,3 +142,56 @@ def test_what_is_no_model_is_one_sentence(
     assert captured.out == ""
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
+
+
+def show(*words: str, **more: str) -> subprocess.Popen[bytes]:
+    """The command as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "worker", "show", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_reader_that_leaves_is_no_failure(words: tuple[str, ...]) -> None:
+    """As in `worker show | head -c1`."""
+    with show(*words) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+def test_a_locale_without_unicode_costs_no_output(tmp_path: Path) -> None:
+    """What it lacks is a question mark in prose, and UTF-8 in JSON all the same."""
+    gguf = ggufs.llama_gguf()
+    gguf.keys["general.name"] = text("Käse – 50 €")
+    path = str(gguf.write(tmp_path / "model.gguf"))
+    with show(path, PYTHONIOENCODING="ascii:strict") as process:
+        stdout, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    assert b"K?se ? 50 ?" in stdout
+    with show(path, "--json", PYTHONIOENCODING="ascii:strict") as process:
+        stdout, _ = process.communicate()
+    assert json.loads(stdout)["name"] == "Käse – 50 €"
+
+
+def test_a_catalogue_can_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command that takes a model's name, as by those that serve and pull."""
+    own = tmp_path / "own.toml"
+    own.write_text('[mine]\nrepo = "org/mine"\nlicense = "mit"\nparameters = 1\ncontext = 1\n'
+                   'quants = ["Q8_0"]\nfile = "mine.{QUANT}.gguf"\n')  # fmt: skip
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    target = str(tmp_path / "out.gguf")
+    for words in (
+        ["show", "mine"],
+        ["plan", "mine"],
+        ["generate", "text", "--model", "mine"],
+        ["quantize", "mine", target, "Q2_K"],
+        ["bench", "mine"],
+    ):
+        assert main([*words, "--catalog", str(own)]) == 1
+        assert "NOT_DOWNLOADED" in capsys.readouterr().err

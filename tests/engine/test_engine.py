@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.fakes import END, FakeBackend, continuation
@@ -215,3 +216,72 @@ def test_too_long_is_refused() -> None:
         engine.check(request("a", [1] * 16))
     assert caught.value.param == "prompt"
     engine.check(request("a", [1] * 15))
+
+
+def test_too_long_is_told_before_the_ids() -> None:
+    """Of a prompt that is much too long no token is looked at."""
+    engine = engine_over(FakeBackend(num_cells=16))
+    with pytest.raises(RequestError) as caught:
+        engine.check(request("a", [10**6] * 5_000))
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_put_back_changes_neither_times_nor_hits() -> None:
+    """A request's queue time ends when it first runs; what it computed itself is no hit."""
+    backend = FakeBackend(vocab_size=10_000)
+    backend.failures = [None, None, OutOfCells]
+    engine = engine_over(backend)
+    for name in "ab":
+        engine.add(request(name, [ord(name)] * 5))
+    deltas = run(engine)
+    assert engine.stats.preempted == 1
+    for name in "ab":
+        last = deltas[name][-1]
+        assert last.timings is not None
+        assert last.timings.submitted <= last.timings.admitted < last.timings.first_token
+        assert last.cached_tokens == 0
+    assert engine.stats.cached_tokens == 0
+
+
+def test_scoring_counts_as_stall() -> None:
+    """Rows whose logits take long to score are read in smaller parts beside a stream."""
+
+    class SlowScoring(FakeBackend):
+        now: float
+
+        def logits(self, row: int) -> np.ndarray:
+            self.now += 0.25
+            return super().logits(row)
+
+    backend = SlowScoring(
+        num_cells=600, num_slots=2, capacity=64, max_outputs=64, vocab_size=10_000
+    )
+    engine = Engine(backend, lambda: backend.now, max_stall=3)
+    engine.add(request("stream", [1], max_tokens=100))
+    engine.step()
+    engine.step()
+    engine.add(request("scored", [2] * 300, max_tokens=0, prompt_logprobs=0))
+    seconds: list[float] = []
+    while engine.num_running + engine.num_waiting > 1:
+        started = backend.now
+        engine.step()
+        seconds.append(backend.now - started)
+    assert len(seconds) > 10
+    assert max(seconds[1:]) < 4  # the first part is a guess
+
+
+def test_many_streams_take_turns() -> None:
+    """Where a plain step is bounded, streams share the steps evenly."""
+    backend = FakeBackend(num_cells=1_000, num_slots=7, capacity=64, plain_rows=3, vocab_size=10**6)
+    engine = engine_over(backend)
+    for i in range(7):
+        engine.add(request(f"r{i}", [1 + i, 9], max_tokens=40))
+    counts = {delta.id: 1 for delta in engine.step()}
+    assert len(counts) == 7
+    while not engine.is_idle:
+        for delta in engine.step():
+            counts[delta.id] += 1
+        assert backend.batch.size <= 3
+        assert max(counts.values()) - min(counts.values()) <= 1
+        engine.scheduler.check_integrity()
+    assert set(counts.values()) == {40}

@@ -135,7 +135,11 @@ def test_kubernetes_container() -> None:
 
 @pytest.mark.parametrize("name", ["demo", "tinyllama"])
 def test_llama_swap(name: str) -> None:
-    """A model's command, run as llama-swap runs it: ready, asked by its name, stopped in time."""
+    """A model's command, run as llama-swap runs it: ready, asked by its name, stopped in time.
+
+    No package holds llama-swap or a validator of its configuration: the schema is a file in its
+    repository, config-schema.json.
+    """
     config = yaml.safe_load((EXAMPLES / "llama-swap.yaml").read_text())
     (port,) = programs.free_ports(1)
     macros = {**config["macros"], "PORT": str(port), "MODEL_ID": name}

@@ -10,6 +10,7 @@ import httpx
 import openai
 import pytest
 
+from tests import ggufs
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
 from tests.processes import serving, until
@@ -51,7 +52,7 @@ class Router(Program):
     def begin_stream(self, workers: list[str]) -> tuple[Reader, str]:
         """A stream, and the address of the worker that got it; nobody else may ask meanwhile."""
         before = {url: programs.count_running(url) for url in workers}
-        reader = Reader(self.url, model=self.model, key=self.key)
+        reader = Reader(self.url, model=self.model, key=self.key, tokens=4_000)
         (url,) = (url for url in workers if programs.count_running(url) > before[url])
         return reader, url
 
@@ -94,7 +95,12 @@ def test_a_killed_worker(start: Callable[[Path, int, list[str]], Router], tmp_pa
     """
     *ports, port = programs.free_ports(3)
     urls = [f"http://127.0.0.1:{port}" for port in ports]
-    options = [("--threads", "1", "--port", str(port)) for port in ports]
+    # Slow enough, and long enough, that streams still run after some answers of a slow router.
+    slow = ggufs.write_llama(
+        tmp_path / "slow.gguf", layers=4, embedding=512, feed_forward=1024, context=8192
+    )
+    fixed = ("--model", slow, "--alias", MODEL, "--threads", "1", "--ctx-size", "16384")
+    options = [(*fixed, "--port", str(port)) for port in ports]
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(serving(*words)) for words in options]
         router = stack.enter_context(start(tmp_path, port, urls))

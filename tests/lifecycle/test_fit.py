@@ -1,4 +1,4 @@
-"""Fitting to the memory that a cgroup leaves, in a real one."""
+"""Fitting to the memory that a cgroup or `ulimit -v` leaves, with real limits."""
 
 from __future__ import annotations
 
@@ -78,3 +78,15 @@ def test_what_does_not_fit_a_cgroup(tiny: Path, limit: int, options: list[str], 
     line = done.stderr.splitlines()[-1]
     assert line.startswith("error: DOES_NOT_FIT: ")
     assert hint in line
+
+
+def test_what_does_not_fit_the_address_space(tiny: Path) -> None:
+    """Where `ulimit -v` bounds the process, that is what there is: exit 4 and what would fit."""
+    script = f'ulimit -v 2000000 && exec "{sys.executable}" -m worker "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", "serve", "--model", str(tiny), "--port", "0", "-t", "1",
+         "-c", "9000000"],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert "Start with --ctx-size " in done.stderr.splitlines()[-1]

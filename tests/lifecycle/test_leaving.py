@@ -8,8 +8,10 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +46,15 @@ def streaming(server: Server) -> Generator[Iterator[str]]:
 class Post(threading.Thread):
     """A request without streaming, under way."""
 
-    def __init__(self, server: Server, body: object) -> None:
+    def __init__(self, server: Server, body: object, path: str = "/v1/completions") -> None:
         super().__init__(daemon=True)
-        self._server, self._body = server, body
+        self._server, self._body, self._path = server, body, path
         self.answer: httpx.Response | None = None
         self.start()
 
     def run(self) -> None:
         with contextlib.suppress(httpx.HTTPError):
-            self.answer = self._server.post(self._body)
+            self.answer = self._server.post(self._body, self._path)
 
     def result(self) -> tuple[int, dict[str, Any]]:
         """Status and body; fails when the connection was cut."""
@@ -75,6 +77,39 @@ def left_with(server: Server, code: int) -> None:
     assert server.wait() == code, server.lines
     assert is_free(server.url)
     assert not [line for line in server.lines if "Traceback" in line or "error:" in line]
+
+
+def test_told_again_at_the_end(tiny: Path) -> None:
+    """A signal that comes when all is stopped but the process changes nothing."""
+
+    def check(number: int) -> None:
+        with serving("--model", tiny, "-t", "1") as server:
+            WAYS["shutdown"](server)
+            while server.wait_for("state")["new"] != "stopped":
+                pass
+            threading.Event().wait(number / 100)
+            with contextlib.suppress(ProcessLookupError):
+                server.process.send_signal(signal.SIGTERM)
+            left_with(server, 0)
+
+    side_by_side(check, range(16))
+
+
+def test_hangup_that_is_ignored(tiny: Path) -> None:
+    """Started by nohup, a worker outlives its terminal."""
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-m", "worker"]
+    options = ("serve", "--model", str(tiny), "-t", "1", "--port", "0", "--log-format", "json")
+    process = WorkerProcess(*options, command=command)
+    try:
+        url = process.wait_for("listening")["url"]
+        process.wait_for("ready")
+        process.process.send_signal(signal.SIGHUP)
+        assert httpx.get(url + "/health").json()["status"] == "ok"
+        process.process.terminate()
+        assert process.wait() == 0
+        assert not any("SIGHUP" in line for line in process.lines)
+    finally:
+        process.end()
 
 
 def test_while_loading(slow_model: Path) -> None:
@@ -163,6 +198,19 @@ def shutdown_again(slow_model: Path) -> None:
         left_with(server, 0)
 
 
+def prompt_that_takes_long(tiny: Path) -> None:
+    """A text that is being split into tokens, for half a minute, is not waited for."""
+    with serving("--model", tiny, "-t", "1") as server:
+        tasks = Path(f"/proc/{server.pid}/task")
+        before = len(list(tasks.glob("*")))
+        request = Post(server, {"content": "😀" * 500_000}, "/tokenize")
+        until(lambda: not before or len(list(tasks.glob("*"))) > before)
+        server.process.terminate()
+        assert server.wait(10) == 0
+        left_with(server, 0)
+        assert request.result()[0] == 503
+
+
 def requests_that_finish(slow_model: Path) -> None:
     """A running request that fits the drain time is finished; new work is refused with 503."""
     body = {**STREAM, "max_tokens": 40}
@@ -199,10 +247,11 @@ def reader_that_stopped_reading(slow_model: Path) -> None:
             assert server.wait(5) == 0
 
 
-def test_draining(slow_model: Path) -> None:
+def test_draining(slow_model: Path, tiny: Path) -> None:
     """What a drain does for those who are there."""
     checks = [shutdown_again, requests_that_finish, reader_that_stopped_reading]
-    side_by_side(lambda check: check(slow_model), checks)
+    cases: list[Callable[[], None]] = [partial(check, slow_model) for check in checks]
+    side_by_side(lambda check: check(), [*cases, partial(prompt_that_takes_long, tiny)])
 
 
 ROUNDS = 200 if os.environ.get("EXHAUSTIVE") else 8

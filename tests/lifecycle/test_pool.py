@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
-import ssl
-import subprocess
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,10 +13,10 @@ import httpx
 import pytest
 
 from tests import managers
-from tests.managers import Manager, manager, reply, says
+from tests.managers import Manager, manager, reply
 from tests.processes import Server, serving, side_by_side, starting, until
 from worker import __version__
-from worker.lifecycle.post import MAX_ANSWER_BYTES, post
+from worker.lifecycle.pool import TRIES
 
 NOBODY = ["http://127.0.0.1:1/", "http://no-such-host.invalid/"]
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -194,6 +192,35 @@ def test_stopping_while_the_callback_hangs(tiny: Path) -> None:
         assert server.wait(4) == 0
 
 
+def test_refused_while_stopping(slow_model: Path) -> None:
+    """Asked to stop while the last try is under way, a worker drains and leaves with 0."""
+    stopping = threading.Event()
+
+    def answer(self: Manager, peer: socket.socket) -> None:
+        if len(self.bodies) == TRIES:
+            stopping.wait(30)
+        peer.sendall(reply(500))
+
+    body = {"prompt": "a", "max_tokens": 100, "ignore_eos": True, "stream": True}
+    with (
+        manager(answer) as hive,
+        serving(
+            "--model", slow_model, "-t", "1", "-c", "2048", "--callback-url", hive.url,
+            "--drain-timeout", "60",
+        ) as server,
+    ):  # fmt: skip
+        hive.wait_for(TRIES)
+        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer_:
+            lines = answer_.iter_lines()
+            next(lines)
+            server.process.terminate()
+            server.wait_for("stopping")
+            stopping.set()
+            server.wait_for("ready callback")  # the third refusal has arrived
+            assert '"finish_reason":"length"' in [line for line in lines if line][-2]
+        assert server.wait() == 0
+
+
 def test_heartbeats(tiny: Path) -> None:
     """Each interval, with the worker's id, health and status; the path is added to a base."""
     with (
@@ -281,64 +308,3 @@ def test_heartbeats_to_nobody(tiny: Path) -> None:
             assert server.wait(4) == 0
 
     side_by_side(check, NOBODY)
-
-
-@pytest.mark.parametrize("kind", [*managers.REFUSING, *managers.NASTY])
-def test_what_is_taken_for_a_yes(kind: str) -> None:
-    """A head with 2xx, whatever follows it, and nothing else."""
-    with manager({**managers.REFUSING, **managers.NASTY}[kind]) as hive:
-        try:
-            accepted = 200 <= post(hive.url, b"{}") < 300
-        except OSError:
-            accepted = False
-        assert len(hive.bodies) == 1
-    assert accepted is (kind in managers.NASTY)
-    assert hive.sent < 16 << 20
-
-
-def test_one_deadline_for_the_whole_answer() -> None:
-    """A peer that sends a little now and then does not stretch the time."""
-
-    def drips(self: Manager, peer: socket.socket) -> None:
-        while not self.ended.wait(0.05):
-            peer.sendall(b"H")
-
-    with manager(drips) as hive, pytest.raises(TimeoutError):
-        post(hive.url, b"{}", seconds=0.5)
-
-
-def test_as_much_is_read_as_may_be() -> None:
-    """A head that ends within the limit is taken, one byte more is not."""
-    start = b"HTTP/1.1 200 OK\r\n"
-    line = b"X: " + b"y" * 30_000 + b"\r\n"
-    fitting = start + line + line
-    rest = MAX_ANSWER_BYTES - len(fitting) - len(b"Y: \r\n\r\n")
-    for more, status in ((0, 200), (1, None)):
-        head = fitting + b"Y: " + b"z" * (rest + more) + b"\r\n\r\n"
-        with manager(says(head)) as hive:
-            if status:
-                assert post(hive.url, b"{}") == status
-            else:
-                with pytest.raises(OSError, match="too long"):
-                    post(hive.url, b"{}")
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manager with a certificate that is trusted is told, another is not."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out",
-         certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-
-    with manager(managers.accepts, context) as hive:
-        url = f"https://localhost:{hive.port}/"
-        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-            post(url, b"{}")
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert post(url, b"{}") == 200
-        assert len(hive.bodies) == 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +15,8 @@ import pytest
 
 from tests import ggufs
 from tests.processes import Server, WorkerProcess, serving, side_by_side
+from worker.cli import version
+from worker.cli.main import main
 
 LONG = {"prompt": "Hello", "max_tokens": 1_500, "ignore_eos": True}
 
@@ -146,6 +146,18 @@ def test_wrong_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "LLAMA_ARG_CTX_SIZE" in last_line(done.stderr)
 
 
+def test_unforeseen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a command fails with, the last line is a sentence."""
+
+    def fail(_: object) -> int:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(version, "run", fail)
+    assert main(["version"]) == 1
+    line = last_line(capsys.readouterr().err)
+    assert line == "error: INTERNAL: This should not happen: ZeroDivisionError('oh')."
+
+
 BAD_FILES = {
     "empty": b"",
     "foreign": b"<!DOCTYPE html><html></html>",
@@ -187,14 +199,22 @@ def test_too_large_for_the_machine(tiny: Path) -> None:
 
 
 def test_log_is_json(tiny: Path) -> None:
-    """Each line of --log-format json is one JSON object."""
+    """Each line of --log-format json is one JSON object, whatever clients send."""
     with serving("--model", tiny, "-t", "1") as server:
         server.post({"prompt": "a", "max_tokens": 2})
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as peer:
+            peer.sendall(b"POST /cancel HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{")
+        for words in (b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n"):
+            with socket.create_connection((host, int(port)), timeout=10) as peer:
+                peer.sendall(words)
+                assert peer.recv(65536).startswith(b"HTTP/1.1 400 ")
         server.process.terminate()
         server.wait()
         events = [json.loads(line)["event"] for line in server.lines]
     assert events[0] == "listening"
     assert "ready" in events
+    assert "request failed" not in events
 
 
 def test_ids_pass_through(server: Server) -> None:
@@ -204,49 +224,6 @@ def test_ids_pass_through(server: Server) -> None:
     )
     assert (answer.headers["x-request-id"], answer.headers["x-correlation-id"]) == ("r1", "c1")
     assert httpx.get(server.url + "/health").headers["x-request-id"].startswith("req-")
-
-
-def test_nobody_reads_stderr(tiny: Path) -> None:
-    """A worker whose standard error lost its reader still serves and stops when told to."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "worker", "serve", "--model", str(tiny), "--port", "0", "-t", "1"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        url = next(line for line in process.stderr if "listening" in line).split("url=")[1].strip()
-        process.stderr.close()
-        for _ in range(100):
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(url + "/health").status_code == 200:
-                    break
-            time.sleep(0.1)
-        assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
-        process.terminate()
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_closed_streams(tiny: Path) -> None:
-    """Commands work with any of the standard streams closed from the start."""
-
-    def check(closed: str) -> None:
-        command = f'{sys.executable} -m worker generate a -n 1 -t 1 --model "{tiny}" {closed}'
-        assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 0
-
-    side_by_side(check, ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_full_disk(tiny: Path) -> None:
-    """Output that cannot be written is exit 1 and a sentence."""
-    command = f'{sys.executable} -m worker show "{tiny}" > /dev/full'
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
 
 
 def test_signal_at_the_very_start(tiny: Path) -> None:
@@ -267,16 +244,27 @@ def test_signal_at_the_very_start(tiny: Path) -> None:
         process.wait()
 
 
-def test_closed_stdout(tiny: Path) -> None:
-    """A worker whose standard output is closed still serves."""
-    server = Server("--model", str(tiny), "-t", "1")
-    try:
-        assert server.process.stdout is not None
-        server.process.stdout.close()
-        server.wait_until_ready()
-        assert server.post({"prompt": "a", "max_tokens": 2}).status_code == 200
-    finally:
-        server.end()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_among_the_imports(number: signal.Signals) -> None:
+    """Being told to stop even before that is none either, and says nothing."""
+
+    def check(word: str) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "worker", word, "--port", "0"],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        try:
+            next(line for line in process.stderr if line.endswith(" worker.errors\n"))
+            process.send_signal(number)
+            assert process.wait(20) == 0
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+    side_by_side(check, ["serve", "--offline"])
 
 
 def test_no_subcommand_serves(tiny: Path) -> None:
@@ -300,35 +288,3 @@ def test_memory_is_measured_when_ready(slow_model: Path) -> None:
     assert ready["memory_mb"] == pytest.approx(resident, rel=0.1)
     assert ready["memory_mb"] <= ready["planned_mb"] < 2 * ready["memory_mb"]
     assert 0 < ready["shared_out_mb"] <= ready["memory_mb"]
-
-
-def test_progress_on_a_terminal(slow_model: Path) -> None:
-    """A bar while the model loads, which is gone, with the cursor back, when it is loaded."""
-    screen, terminal = os.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "worker",
-        "serve",
-        "-t",
-        "1",
-        "--port",
-        "0",
-        "--model",
-        str(slow_model),
-    ]
-    process = subprocess.Popen(command, stderr=terminal)
-    os.close(terminal)
-    try:
-        seen = b""
-        while b"planned_mb" not in seen:  # on the line that says that it is ready
-            assert select.select([screen], [], [], 30)[0], seen
-            seen += os.read(screen, 4096)
-        assert b"loading slow.gguf" in seen
-        assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"loading slow.gguf")
-        process.terminate()
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(screen)

@@ -56,6 +56,19 @@ def test_no_silent_fall_back(tiny: Path, layers: int) -> None:
         LlamaBackend(tiny, LoadOptions(n_gpu_layers=layers), CONTEXT)
 
 
+def test_a_plain_step_on_the_cpu_is_less_than_a_tile(tiny: Path) -> None:
+    """However many streams there are, their rows stay below the 64 that make a tile."""
+    options = ContextOptions(num_cells=2048, num_slots=70, cached_slots=0)
+    sampling = SamplingParams(temperature=0, ignore_eos=True)
+    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        engine = Engine(backend, lambda: 0.0)
+        for i in range(66):
+            engine.add(Request(id=str(i), prompt=(5 + i, 9), max_tokens=3, sampling=sampling))
+        assert len(engine.step()) == 66
+        assert [len(engine.step()) for _ in range(4)] == [33] * 4
+        assert engine.is_idle
+
+
 def test_unknown_device(tiny: Path) -> None:
     """A device that does not exist is named, with those that do."""
     with pytest.raises(UsageError, match=r"Nowhere9.*\n?.*CPU"):

@@ -69,6 +69,7 @@ def test_the_users_own_catalogue_is_added_and_wins(tmp_path: Path) -> None:
         (("mine-{quant}.gguf", "mine-{quant}.bin"), "no .gguf file inside"),
         (("q4_k_m", "q4 k"), "no name of an encoding"),
         (("context = 4096", 'context = 4096\nrevision = ""'), "revision must not be empty"),
+        (("context = 4096", 'context = 4096\nrevision = "a/../../b"'), "revision must be a branch"),
         (("context = 4096", 'context = 4096\nsha256 = {"x.gguf" = "0"}'), "which is no file of it"),
         (("context = 4096", 'context = 4096\nsha256 = {"mine-q4_k_m.gguf" = "0"}'),
          "64 lower-case hexadecimal digits"),
@@ -138,7 +139,11 @@ def test_what_a_text_names(text: str, expected: Reference) -> None:
     assert parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["hf:", "hf:one", "hf:a/b::file=x.bin", "hf:a/b::file=../x.gguf"])
+@pytest.mark.parametrize(
+    "text",
+    ["hf:", "hf:one", "hf:a/b::file=x.bin", "hf:a/b::file=../x.gguf", "hf:a/b::file=/etc/x.gguf",
+     "hf:a/b@../../x:Q8_0", "hf:a/b@/etc/x"],
+)  # fmt: skip
 def test_broken_references(text: str) -> None:
     """What says that it is on the Hub and is not written so is a mistake."""
     with pytest.raises(UsageError, match="no reference to a model"):

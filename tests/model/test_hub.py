@@ -43,7 +43,7 @@ def status(code: int) -> HfHubHTTPError:
         (status(404), False), (status(403), False), (status(501), False),
         (transport("ReadError"), True), (transport("ReadTimeout"), True),
         (transport("RemoteProtocolError"), True), (transport("ConnectError"), False),
-        (transport("ConnectTimeout"), False), (transport("UnsupportedProtocol"), True),
+        (transport("ConnectTimeout"), False), (transport("UnsupportedProtocol"), False),
         (OSError("Consistency check failed: file should be"), True),
         (OSError(errno.ENOSPC, "full"), False), (ValueError("x"), False),
     ],

@@ -147,13 +147,24 @@ def test_bad_body(server: Server, name: str) -> None:
 
 def test_large_body(server: Server) -> None:
     """A body above the limit is a 413."""
-    body = b'{"prompt": "' + b"a" * (33 * 2**20) + b'"}'
+    body = b'{"prompt": "' + b"a" * (17 * 2**20) + b'"}'
     try:
         answer = httpx.post(server.url + "/v1/completions", content=body, timeout=30)
     except httpx.WriteError:
         return  # the worker answered and closed while we still wrote
     assert answer.status_code == 413
     assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "prompt", [b"[" + b"[]," * 600_000 + b"[]]", b'{"a": [' + b'{"b":1},' * 300_000 + b"1]}"]
+)
+def test_a_body_of_countless_parts(server: Server, prompt: bytes) -> None:
+    """A body that would take long to decode is a 413, however few its bytes are."""
+    body = b'{"prompt": ' + prompt + b"}"
+    answer = httpx.post(server.url + "/v1/completions", content=body, timeout=30)
+    assert answer.status_code == 413
+    assert "lists, objects and fields" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

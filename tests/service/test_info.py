@@ -122,6 +122,18 @@ def test_busy_slots(server: Server) -> None:
     server.wait_until(slots_processing=0)
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+        ("/v1/loading/progress", "text/event-stream; charset=utf-8"),
+    ],
+)
+def test_content_type(server: Server, path: str, kind: str) -> None:
+    """Each parameter once: Prometheus 3 refuses to scrape what names its charset twice."""
+    assert httpx.get(server.url + path).headers["content-type"] == kind
+
+
 @pytest.mark.parametrize("path", ["/info", "/props", "/slots", "/version", "/tokenizer_info"])
 def test_head_and_post(server: Server, path: str) -> None:
     """HEAD is GET without the body; POST is not taken."""

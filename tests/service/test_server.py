@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import socket
 
+from tests.processes import Server
 from worker.service.server import bind
 
 
@@ -28,3 +30,20 @@ def test_answers_are_sent_at_once() -> None:
                     return await accepted
 
     assert asyncio.run(scenario()) != 0
+
+
+def test_a_closed_connection_leaves_nothing(server: Server) -> None:
+    """Memory does not follow the number of connections that were there: 8 kB each would show."""
+
+    address = server.url.removeprefix("http://")
+
+    def connect(times: int) -> None:
+        for _ in range(times):
+            with contextlib.closing(http.client.HTTPConnection(address)) as connection:
+                connection.request("GET", "/health")
+                assert connection.getresponse().read()
+
+    connect(200)
+    before = server.health()["memory_bytes"]
+    connect(1_000)
+    assert server.health()["memory_bytes"] - before < 4e6

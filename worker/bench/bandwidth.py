@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from worker import machine
 from worker.bench.statistics import Figure, figure
 
-_BYTES = 256 << 20  # each thread's, several times the largest caches
+# Each thread's, several times the largest caches; together at most a quarter of what is free.
+_BYTES = 256 << 20
 _ROUNDS = 5
 
 
@@ -26,8 +28,9 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure_bandwidth(threads: int) -> Bandwidth:
     """OR together arrays that no cache holds. The reduction lets go of the GIL."""
-    arrays = [np.ones(_BYTES // 8, np.int64) for _ in range(threads)]
-    total = _BYTES * threads
+    each = min(_BYTES, machine.memory().available // (4 * threads)) & ~7
+    arrays = [np.ones(each // 8, np.int64) for _ in range(threads)]
+    total = each * threads
     speeds: list[float] = []
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(_ROUNDS + 1):

@@ -30,13 +30,23 @@ _READ = 8 << 20
 # Timings of an interrupted run belong together; days later they would not.
 MAX_AGE_S = 24 * 3600.0
 
+_ELSEWHERE = "Set XDG_CACHE_HOME to a folder that can be written to."
+
 T = TypeVar("T")
 
 
 def cache_folder() -> Path:
-    """Where it is: $XDG_CACHE_HOME/gguf-worker/bench, or ~/.cache/gguf-worker/bench."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gguf-worker" / "bench"
+    """Where it is: $XDG_CACHE_HOME/gguf-worker/bench, or ~/.cache/gguf-worker/bench.
+
+    Raises UsageError where there is no home folder.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "gguf-worker" / "bench"
+    try:
+        return Path.home() / ".cache" / "gguf-worker" / "bench"
+    except RuntimeError:
+        raise UsageError("There is no home folder to keep files in.", hint=_ELSEWHERE) from None
 
 
 class _Hash(msgspec.Struct, frozen=True):
@@ -57,9 +67,16 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Hold the folder. Raises UsageError while another run does."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as file:
+        """Hold the folder. Raises UsageError while another run does, or where it cannot be
+        written to."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder} cannot be written to: {error.strerror}.", hint=_ELSEWHERE
+            ) from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -74,7 +91,7 @@ class Cache:
         """Remove everything; the bytes that were freed."""
         freed = _size(self.folder)
         for name in ("quants", "references", "stages", "hashes"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            remove(self.folder / name)
         return freed
 
     def sha256(self, path: Path) -> Generator[float, None, str]:
@@ -91,7 +108,8 @@ class Cache:
                 digest.update(data)
                 done += len(data)
                 yield done / identity.size
-        _save(memo, _Hash(identity, digest.hexdigest()))
+        with contextlib.suppress(OSError):  # on a full disk it is read again next time
+            _save(memo, _Hash(identity, digest.hexdigest()))
         return digest.hexdigest()
 
     def quant(self, sha256: str, maker: str, source: Path, type_name: str) -> Path:
@@ -119,10 +137,7 @@ class Cache:
             if entry in keep:
                 continue
             total -= _size(entry)
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+            remove(entry)
 
     def load(self, key: str, kind: type[T], max_age_s: float) -> tuple[T, float] | None:
         """A measurement that is not older, and when it was taken."""
@@ -146,6 +161,14 @@ class Cache:
         return self.folder / "stages" / f"{key}.json"
 
 
+def remove(entry: Path) -> None:
+    """Remove a file or a folder, or nothing."""
+    if entry.is_dir():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)
+
+
 def key_of(*parts: Any) -> str:
     """A hash of values; equal values have equal keys in every run."""
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:32]
@@ -159,12 +182,15 @@ def _size(entry: Path) -> int:
 def _load(path: Path, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 
 def _save(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_bytes(msgspec.json.encode(value))
-    partial.replace(path)
+    try:
+        partial.write_bytes(msgspec.json.encode(value))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

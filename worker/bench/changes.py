@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
-from worker.bench.results import FORMAT, LevelReport, Report
+from worker.bench.results import FORMAT, LevelQuality, LevelReport, Report
 from worker.bench.statistics import Difference, difference, paired_difference
 from worker.bench.verdict import MATERIAL_SPEED
 from worker.errors import UsageError
 
 # Resident memory differs by this share from start to start: heaps, threads, what is mapped.
 _MATERIAL_MEMORY = 0.02
+_LARGEST = 1e30
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,16 +49,32 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 def read_report(path: Path) -> Report:
     """A report.json. Raises UsageError where it is none."""
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=Report)
+        raw = path.read_bytes()
+        report = msgspec.json.decode(raw, type=Report)
+        _check_numbers(msgspec.json.decode(raw))
+        if any(level.quality and level.quality.ppl <= 0 for level in report.levels):
+            raise ValueError("a perplexity is not above 0")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise UsageError(
             f"{path} is no report of `worker bench`: {error}.", hint="Give a report.json."
         ) from None
     if report.format != FORMAT:
         raise UsageError(f"{path} has format {report.format}, {FORMAT} is read here.")
     return report
+
+
+def _check_numbers(value: Any) -> None:
+    """Raise ValueError for a number that nothing measured here can be, and no float can hold
+    the square of."""
+    if isinstance(value, dict):
+        value = list(cast("dict[str, Any]", value).values())
+    if isinstance(value, list):
+        for part in cast("list[Any]", value):
+            _check_numbers(part)
+    elif isinstance(value, int | float) and abs(value) > _LARGEST:
+        raise ValueError("it holds a number that was never measured")
 
 
 def changes_between(before: Report, after: Report) -> Changes:
@@ -78,7 +96,8 @@ def changes_between(before: Report, after: Report) -> Changes:
 
 def _conditions(before: Report, after: Report) -> list[str]:
     """What else is different, so that a change may come from there."""
-    pairs = (
+    pairs = [
+        ("model", before.model, after.model),
         ("processor", before.machine.cpu, after.machine.cpu),
         ("CPUs", before.machine.cpus, after.machine.cpus),
         ("llama-cpp-python", before.build.bindings, after.build.bindings),
@@ -86,9 +105,12 @@ def _conditions(before: Report, after: Report) -> list[str]:
         ("reference", before.reference, after.reference),
         ("text", before.corpus and before.corpus.sha256[:16],
          after.corpus and after.corpus.sha256[:16]),
-        ("sizes", before.sizes, after.sizes),
         ("streams", before.streams, after.streams),
-    )  # fmt: skip
+    ]  # fmt: skip
+    pairs += [
+        (name.replace("_", " "), getattr(before.sizes, name), getattr(after.sizes, name))
+        for name in before.sizes.__struct_fields__
+    ]
     return [f"{name}: {a} before, {b} after" for name, a, b in pairs if a != b]
 
 
@@ -127,24 +149,42 @@ def _of_quality(before: Report, a: LevelReport, after: Report, b: LevelReport) -
     if not (a.quality and b.quality):
         return []
     ours, theirs = a.quality, b.quality
-    same_text = (
-        before.corpus is not None and after.corpus is not None
-        and before.corpus.sha256 == after.corpus.sha256
-        and len(ours.window_kld) == len(theirs.window_kld)
-        and before.sizes.window == after.sizes.window
-    )  # fmt: skip
-    if not same_text:
-        return [
-            _plain(a, "KLD", "nats", ours.kld_mean, theirs.kld_mean, math.inf, "other text"),
-            _plain(a, "PPL", "", ours.ppl, theirs.ppl, math.inf, "other text"),
-        ]
-    ones = np.ones(len(ours.window_kld))
-    kld = paired_difference(np.array(ours.window_kld), np.array(theirs.window_kld), ones)
-    nll = paired_difference(np.array(ours.window_nll), np.array(theirs.window_nll), ones)
-    return [
-        _judged(a, "KLD", "nats", ours.kld_mean, kld),
-        _judged(a, "ln PPL", "nats", math.log(ours.ppl), nll),
-    ]
+    found: list[Change] = []
+    note = _other_text(before, ours, after, theirs)
+    if note:
+        found.append(_plain(a, "PPL", "", ours.ppl, theirs.ppl, math.inf, note))
+    else:
+        nll = _paired(ours.window_nll, theirs.window_nll)
+        found.append(_judged(a, "ln PPL", "nats", math.log(ours.ppl), nll))
+    if a.is_reference and b.is_reference:  # of itself, which is nothing but rounding
+        return found
+    if _reference(before) != _reference(after):
+        note = "other reference"
+    if note:
+        found.append(_plain(a, "KLD", "nats", ours.kld_mean, theirs.kld_mean, math.inf, note))
+    else:
+        kld = _paired(ours.window_kld, theirs.window_kld)
+        found.append(_judged(a, "KLD", "nats", ours.kld_mean, kld))
+    return found
+
+
+def _other_text(before: Report, a: LevelQuality, after: Report, b: LevelQuality) -> str:
+    """Why windows of the two cannot be held against each other; empty where they can."""
+    if before.corpus is None or after.corpus is None:
+        return "other text"
+    if before.corpus.sha256 != after.corpus.sha256:
+        return "other text"
+    counts = {len(part) for q in (a, b) for part in (q.window_kld, q.window_nll)}
+    return "" if a.window == b.window and len(counts) == 1 else "other windows"
+
+
+def _reference(report: Report) -> str | None:
+    """The content of what divergences are measured from."""
+    return next((level.sha256 for level in report.levels if level.is_reference), None)
+
+
+def _paired(a: tuple[float, ...], b: tuple[float, ...]) -> Difference:
+    return paired_difference(np.array(a), np.array(b), np.ones(len(a)))
 
 
 def _judged(level: LevelReport, name: str, unit: str, before: float, found: Difference) -> Change:
@@ -156,7 +196,7 @@ def _judged(level: LevelReport, name: str, unit: str, before: float, found: Diff
         after=before + found.value,
         margin=found.margin if math.isfinite(found.margin) else None,
         is_real=found.is_real,
-        note="" if math.isfinite(found.margin) else "one repetition only",
+        note="" if math.isfinite(found.margin) else "1 repetition",
     )
 
 

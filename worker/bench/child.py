@@ -1,7 +1,8 @@
 """One measurement in a process of its own: `python -m worker.bench.child`.
 
-A job comes as JSON on standard input; progress and one answer leave as JSON lines on standard
-output. So a level's peak memory is its own, and a native abort costs one measurement.
+A job comes as a line of JSON on standard input; progress and one answer leave as such lines on
+standard output. When standard input ends, so does the process. So a level's peak memory is its
+own, and a native abort costs one measurement.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from worker import log, machine
 from worker.bench.client import Client
+from worker.bench.corpus import MIN_WINDOW, cut, text_of
 from worker.bench.fingerprint import this_build, this_machine
 from worker.bench.job import (
     Failure,
@@ -42,6 +44,7 @@ from worker.bench.scoring import score
 from worker.bench.server import serving
 from worker.bench.speed import Requests, measure_speed, probe
 from worker.errors import WorkerError
+from worker.lifecycle import parent
 from worker.lifecycle.loading import find_devices, memory_with, open_backend, prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize import quantize
@@ -50,6 +53,7 @@ from worker.model.splits import open_header
 from worker.settings import Settings
 
 _PROBE_CELLS = 512
+_GLANCE = 100_000  # characters of a text, far more than the fewest tokens need
 
 
 class Child:
@@ -83,6 +87,9 @@ class Child:
             value = self._answer(job)
         except WorkerError as error:
             self._write(Failure(code=error.code, message=str(error)))
+        except OSError as error:
+            place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+            self._write(Failure(code="IO", message=f"{place}{error.strerror or error}."))
         except MemoryError:
             self._write(Failure(code="DOES_NOT_FIT", message="There is not enough memory."))
         else:
@@ -102,6 +109,8 @@ class Child:
             case ProbeJob():
                 settings = msgspec.structs.replace(job.settings, ctx_size=_PROBE_CELLS, parallel=1)
                 with open_level(Path(job.path), settings) as backend:
+                    if job.corpus is not None:
+                        cut(text_of(job.corpus)[:_GLANCE], backend.vocab, MIN_WINDOW, 1)
                     return probe(backend)
             case LoadJob():
                 return self._load(job)
@@ -186,8 +195,15 @@ def main() -> None:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     log.configure("console", quiet=True)
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    Child(out).run(job)
+    job = b""
+    while not job.endswith(b"\n"):
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        job += data
+    # Standard input ends when whoever asked is gone; nobody would read the answer.
+    parent.watch("stdin", lambda: os._exit(1))
+    Child(out).run(msgspec.json.decode(job, type=Job))
 
 
 if __name__ == "__main__":

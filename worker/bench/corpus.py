@@ -46,6 +46,14 @@ def open_corpus(path: Path) -> Corpus:
     )
 
 
+def text_of(corpus: Corpus) -> str:
+    """The text, byte for byte. Raises UsageError where it is not the one that was looked at."""
+    raw = Path(corpus.path).read_bytes()
+    if hashlib.sha256(raw).hexdigest() != corpus.sha256:
+        raise UsageError(f"{corpus.path} has changed meanwhile.", hint="Run the command again.")
+    return raw.decode()
+
+
 class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """`tokens` int32 [windows, width]; of each, what follows position `first` is scored.
 

@@ -32,10 +32,11 @@ class QuantiseJob(msgspec.Struct, frozen=True, kw_only=True, tag="quantise"):
 
 
 class ProbeJob(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
-    """Find out how large the measurements may be."""
+    """Find out how large the measurements may be, and that there is text enough."""
 
     path: str
     settings: Settings
+    corpus: Corpus | None
 
 
 class LoadJob(msgspec.Struct, frozen=True, kw_only=True, tag="load"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 
 from worker import machine
-from worker.bench.cache import key_of
+from worker.bench.cache import key_of, remove
 from worker.bench.files import File, make_file, open_file
 from worker.bench.job import (
     LoadAnswer,
@@ -25,7 +24,7 @@ from worker.bench.job import (
 )
 from worker.bench.levels import Answers, level_quality, level_report
 from worker.bench.plan import SEED, Level, Plan, Probe, Sizes, expected_s, settings_of
-from worker.bench.reference import MAX_BYTES
+from worker.bench.reference import MAX_BYTES, is_whole
 from worker.bench.results import LevelReport, NoiseFloor
 from worker.bench.stages import Events, StageFailed, Stages
 from worker.model.config import ModelConfig
@@ -180,16 +179,20 @@ class Measure:
         cache, key = self._stages.cache, self._key("reference", file)
         rows = cache.reference(key)
         partial = rows.with_name(f"{key}.partial")
-        if not rows.exists():
+        if not is_whole(rows):
             cache.forget(key)
-            shutil.rmtree(partial, ignore_errors=True)
+            for folder in (rows, partial):
+                remove(folder)
             cache.make_room(MAX_BYTES, keep=frozenset([Path(file.path)]))
         job = msgspec.structs.replace(self._job(file, partial), writes=True)
-        answer = yield from self._stages.run(
-            level.name, "quality", job, QualityAnswer, key, timing=False
-        )
-        if not rows.exists():
-            partial.rename(rows)
+        try:
+            answer = yield from self._stages.run(
+                level.name, "quality", job, QualityAnswer, key, timing=False
+            )
+            if not rows.exists():
+                partial.rename(rows)
+        finally:
+            remove(partial)
         cache.use(rows)
         self._rows = rows
         self.text_tokens = answer.text_tokens

@@ -10,10 +10,14 @@ from worker.bench.html import html
 from worker.bench.markdown import comma_separated, markdown
 from worker.bench.results import Report
 from worker.bench.svg import svg
+from worker.errors import DiskSpaceError
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write report.json, .md, .csv, .svg and .html; each is whole or not there."""
+    """Write report.json, .md, .csv, .svg and .html; each is whole or not there.
+
+    Raises DiskSpaceError where the folder takes no more.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "json": msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n",
@@ -26,7 +30,15 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     for kind, text in texts.items():
         target = folder / f"report.{kind}"
         partial = folder / f".report.{kind}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(target)
+        except OSError as error:
+            raise DiskSpaceError(
+                f"{target} cannot be written: {error.strerror}.",
+                hint="The same command with another --out has the report without measuring again.",
+            ) from None
+        finally:
+            partial.unlink(missing_ok=True)
         written.append(target)
     return written

@@ -45,8 +45,8 @@ def _listen(
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # how it ended is told below
-        process.stdin.write(msgspec.json.encode(job))
-        process.stdin.close()
+        process.stdin.write(msgspec.json.encode(job) + b"\n")
+        process.stdin.flush()
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Line)
     for line in _lines(process.stdout.fileno(), silence_s):
         if line is None:
@@ -88,6 +88,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End it and what it started; a quantiser, which is in a session of its own, follows."""
     if process.stdout is not None:
         process.stdout.close()
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -25,6 +25,9 @@ import numpy as np
 from worker.bench.reference import Block
 from worker.bench.rows import Floats, Ids, Logits, gathered, log_sums
 from worker.bench.statistics import mean_and_error, percentile, share_and_error
+from worker.errors import BackendError
+
+_MOST_NLL = 700.0  # nats a token, whose exponential a float still holds
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +115,11 @@ def summarise(windows: list[Tokens], width: int) -> Quality:
     square, square_error = mean_and_error(dp**2)
     rms = math.sqrt(square)
     window_kld = tuple(float(window.kld.mean()) for window in windows)
+    if max(nll_mean, float(nll_reference.mean())) > _MOST_NLL:
+        raise BackendError(
+            f"It gives the text's tokens e^-{nll_mean:.0f} on average: its weights are broken.",
+            code="NOT_FINITE",
+        )
     return Quality(
         tokens=len(kld),
         windows=len(windows),

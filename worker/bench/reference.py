@@ -14,7 +14,9 @@ Single precision of what is stored costs below 1e-6.
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -26,6 +28,7 @@ from worker.bench.rows import BLOCK, Floats, Ids, Logits, gathered, log_sums
 MAX_BYTES = 256 << 20
 _ENTRY_BYTES = 8  # int32 id, float32 ln p
 _MAX_DRAWN = 64
+ANSWERS = "answers.json"  # what the reference answered besides its rows
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +112,19 @@ def _condense(logits: Logits, targets: Ids, shape: Shape, rng: np.random.Generat
         tail=tail,
         target=gathered(logits, sums, targets[:, None])[:, 0],
     )
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether everything in a folder of rows can be read; checksums are looked at."""
+    try:
+        rows = ReferenceRows(folder)
+        for index in range(len(rows.windows.tokens)):
+            rows.read(index)
+        msgspec.json.decode((folder / ANSWERS).read_bytes())
+    except (OSError, ValueError, LookupError, EOFError, MemoryError, BadZipFile, zlib.error,
+            msgspec.MsgspecError):  # fmt: skip
+        return False
+    return True
 
 
 class ReferenceRows:

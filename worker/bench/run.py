@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from worker import __version__
 from worker.bench.cache import Cache, key_of
@@ -16,7 +19,7 @@ from worker.bench.plan import SEED, Level, Plan, Probe, Sizes, longest_sequence,
 from worker.bench.results import FORMAT, LevelReport, Report
 from worker.bench.stages import Events, StageFailed, Stages
 from worker.bench.verdict import judge
-from worker.errors import BackendError, WorkerError
+from worker.errors import BackendError, UsageError, WorkerError
 
 # Rises when what a stage measures changes, so that older results are not taken for it.
 _VERSION = 1
@@ -28,6 +31,7 @@ class Bench:
     def __init__(self, plan: Plan, cache: Cache) -> None:
         self._plan, self._cache = plan, cache
         self._stages = Stages(cache, fresh=plan.fresh)
+        self._notes: list[str] = []
 
     def events(self) -> Generator[Event]:
         """Run it; the last event holds the report.
@@ -43,9 +47,13 @@ class Bench:
             finally:
                 self._cache.make_room(0)
 
+    def forget_timings(self) -> None:
+        """To call once the report is where it belongs: until then the same command has it again
+        without measuring."""
+        self._stages.forget_timings()
+
     def _run(self) -> Events[None]:
         plan, stages = self._plan, self._stages
-        first = plan.levels[0]
         found = yield from stages.run(
             None, "machine", MachineJob(threads=plan.threads), MachineAnswer, None
         )
@@ -53,13 +61,17 @@ class Bench:
                 plan.threads, plan.corpus and plan.corpus.sha256, plan.questions)  # fmt: skip
         source: File | None = None
         if plan.source is not None:
-            source = yield from open_file(stages, first, Path(plan.source))
+            source = yield from open_file(stages, plan.levels[0], Path(plan.source))
         measure = Measure(stages, plan, base, found)
-        reference = yield from measure.make(first, source)
-        probe = yield from stages.run(
-            first.name, "probe", ProbeJob(path=reference.path, settings=plan.settings), Probe,
-            key_of("probe", base, reference.sha256, plan.settings),
-        )  # fmt: skip
+        while True:
+            try:
+                reference, probe = yield from self._begin(measure, source, base)
+                break
+            except (StageFailed, WorkerError) as failure:
+                yield from self._go_on_without(failure)
+                plan = self._plan
+                measure = Measure(stages, plan, base, found)
+        first = plan.levels[0]
         sizes = sizes_for(
             plan.effort, probe, longest_sequence(reference.config), plan.settings.slots,
             quality=plan.corpus is not None,
@@ -69,8 +81,8 @@ class Bench:
         for level in plan.levels:
             try:
                 file = reference if level is first else (yield from measure.make(level, source))
-            except (StageFailed, WorkerError) as failure:
-                yield Note(text=f"{level.name} is left out: {failure}")
+            except (StageFailed, WorkerError, OSError) as failure:
+                yield self._note(f"{level.name} is left out: {failure}")
                 measure.skip(level)
                 continue
             yield LevelDone(level=(yield from measure.level(level, file)))
@@ -80,9 +92,35 @@ class Bench:
         for level in reversed(measured):
             reports.append((yield from measure.serve_again(level)))
             yield LevelDone(level=reports[-1])
-        report = self._report(reports, measure, found, sizes, reference)
-        stages.finish()
-        yield Finished(report=report)
+        yield Finished(report=self._report(reports, measure, found, sizes, reference))
+
+    def _begin(
+        self, measure: Measure, source: File | None, base: Any
+    ) -> Events[tuple[File, Probe]]:
+        """The reference's file, and how fast it is."""
+        plan, first = self._plan, self._plan.levels[0]
+        file = yield from measure.make(first, source)
+        job = ProbeJob(path=file.path, settings=plan.settings, corpus=plan.corpus)
+        key = key_of("probe", base, file.sha256, plan.settings)
+        probe = yield from self._stages.run(first.name, "probe", job, Probe, key)
+        return file, probe
+
+    def _go_on_without(self, failure: StageFailed | WorkerError) -> Events[None]:
+        """The next level becomes the reference, where there is one and the text is no reason."""
+        first, *others = self._plan.levels
+        if failure.code == UsageError.default_code:
+            raise UsageError(str(failure))
+        if not others:
+            raise failure
+        yield self._note(
+            f"{first.name} is left out, and {others[0].name} is the reference instead: {failure}"
+        )
+        self._stages.clock.drop(first.name)
+        self._plan = msgspec.structs.replace(self._plan, levels=tuple(others))
+
+    def _note(self, text: str) -> Note:
+        self._notes.append(text)
+        return Note(text=text)
 
     def _report(
         self, levels: list[LevelReport], measure: Measure, found: MachineAnswer, sizes: Sizes,
@@ -109,5 +147,5 @@ class Bench:
             seed=SEED,
             machine=found.machine,
             build=found.build,
-            notes=(),
+            notes=tuple(self._notes),
         )

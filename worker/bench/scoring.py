@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 
 from worker.bench.choices import answer, compare_choices
-from worker.bench.corpus import Windows, cut
+from worker.bench.corpus import Windows, cut, text_of
 from worker.bench.greedy import compare_greedy, continue_greedily
 from worker.bench.job import QualityAnswer, QualityJob
 from worker.bench.quality import Tokens, compare, summarise
 from worker.bench.questions import Question, demo_questions, general_questions
-from worker.bench.reference import ReferenceRows, condense, shape_of
+from worker.bench.reference import ANSWERS, ReferenceRows, condense, shape_of
 from worker.bench.rows import logits_of
-from worker.errors import UsageError
+from worker.errors import BackendError, UsageError
 from worker.llama.backend import LlamaBackend
 
 Report = Callable[[float], None]
@@ -34,8 +34,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 def score(backend: LlamaBackend, job: QualityJob, report: Report) -> QualityAnswer:
     """Run the job; for the reference, everything is compared with itself."""
     folder = Path(job.folder)
-    text = Path(job.corpus.path).read_text()
-    windows = cut(text, backend.vocab, job.sizes.window, job.sizes.windows)
+    windows = cut(text_of(job.corpus), backend.vocab, job.sizes.window, job.sizes.windows)
     if job.writes:
         shape = shape_of(len(windows.tokens) * windows.num_scored, backend.vocab_size)
         rows = ReferenceRows.create(folder, windows, shape)
@@ -44,6 +43,8 @@ def score(backend: LlamaBackend, job: QualityJob, report: Report) -> QualityAnsw
         _check_same_text(rows.windows, windows)
     found: list[Tokens] = []
     for index, (logits, targets) in enumerate(logits_of(backend, windows, job.batch_rows)):
+        if not np.isfinite(logits).all():
+            raise BackendError("It computes values that are no numbers.", code="NOT_FINITE")
         if job.writes:
             rows.write(index, condense(logits, targets, rows.shape, seed=index))
         found.append(compare(logits, targets, rows.read(index)))
@@ -56,7 +57,7 @@ def score(backend: LlamaBackend, job: QualityJob, report: Report) -> QualityAnsw
         ),
     )
     report(1.0)
-    answers = folder / "answers.json"
+    answers = folder / ANSWERS
     if job.writes:
         answers.write_bytes(msgspec.json.encode(mine))
     wanted = msgspec.json.decode(answers.read_bytes(), type=Answers)

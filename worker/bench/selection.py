@@ -54,6 +54,12 @@ def levels_of_files(
     _check_one_model(configs)
     chosen = list(files)
     if quants is not None:
+        known = {name.upper() for name in files}
+        if absent := [name for name in quants if name.upper() not in known]:
+            raise UsageError(
+                f"None of the files is {' or '.join(absent)}.",
+                hint=f"There are {', '.join(files)}.",
+            )
         asked = {name.upper() for name in quants} | {(reference or "").upper()}
         chosen = [name for name in files if name.upper() in asked]
     names = {name.upper(): name for name in chosen}
@@ -61,22 +67,25 @@ def levels_of_files(
         raise UsageError(
             f"None of the files is {reference}.", hint=f"There are {', '.join(files)}."
         )
-    if not chosen:
-        raise UsageError("None of the files is asked for.", hint=f"There are {', '.join(files)}.")
     first = names[reference.upper()] if reference else max(chosen, key=lambda n: _bits(configs[n]))
     ordered = sorted((name for name in chosen if name != first), key=lambda n: -_bits(configs[n]))
     return tuple(Level(name=name, path=str(files[name])) for name in (first, *ordered))
 
 
 def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:
-    """Files by the name of their encoding; by their own where two have the same one."""
+    """Files by the name of their encoding; by their own where two have the same one, and by
+    their path where that is the same too."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("A file was given twice.")
     labels = [load_config(path).quant for path in paths]
     names = [
         label if labels.count(label) == 1 else path.stem
         for label, path in zip(labels, paths, strict=True)
     ]
-    if len(set(names)) < len(names):
-        raise UsageError("A file was given twice.")
+    names = [
+        name if names.count(name) == 1 else str(path.with_suffix(""))
+        for name, path in zip(names, paths, strict=True)
+    ]
     return dict(zip(names, paths, strict=True))
 
 

@@ -42,7 +42,8 @@ class Server(msgspec.Struct, frozen=True):
 @contextlib.contextmanager
 def serving(model: Path, settings: Settings) -> Generator[Server]:
     """A server that is ready; stopped afterwards, whatever happens. Raises BackendError."""
-    command = [sys.executable, "-m", "worker", "serve", "--model", str(model)]
+    # -P: a folder named `worker` where we happen to stand is not ours.
+    command = [sys.executable, "-P", "-m", "worker", "serve", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", "0", "--log-format", "json"]
     # However we end, it ends with us: then its standard input does.
     command += ["--die-with-parent", "stdin", *arguments_of(settings)]

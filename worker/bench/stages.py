@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from worker.bench.cache import MAX_AGE_S, Cache
+from worker.bench.cache import MAX_AGE_S, Cache, key_of
 from worker.bench.clock import Clock
-from worker.bench.events import Event, Step
+from worker.bench.events import Event, Note, Step
 from worker.bench.job import Failure, Job, Progress
 from worker.bench.process import ask
 
@@ -67,7 +67,10 @@ class Stages:
         finally:
             self.clock.end()
         if key is not None:
-            self.cache.save(key, answer, time.time())
+            try:
+                self.cache.save(key, answer, time.time())
+            except OSError as error:
+                yield Note(text=f"{stage} could not be kept for a later run: {error.strerror}.")
         return answer
 
     def _ask(self, level: str | None, stage: str, job: Job, kind: type[T]) -> Events[T]:
@@ -82,25 +85,37 @@ class Stages:
                     return msgspec.json.decode(message.value, type=kind)
         raise AssertionError("a job ends with a result or with a failure")
 
-    def hash(self, level: str | None, path: Path) -> Events[str]:
-        """The content's hash of a file."""
+    def hash(self, level: str | None, paths: Sequence[Path]) -> Events[str]:
+        """The content's hash: the sha256 of a file, or of its parts' ones where it has several.
+
+        Raises StageFailed where it cannot be read.
+        """
         self.clock.begin(level, "hash")
-        shares = self.cache.sha256(path)
+        found: list[str] = []
         try:
-            while True:
-                try:
-                    share = next(shares)
-                except StopIteration as end:
-                    return str(end.value)
-                yield self._step(level, "hash", share)
+            for path in paths:
+                sha256 = yield from self._hash(level, path)
+                found.append(sha256)
+        except OSError as error:
+            raise StageFailed("IO", f"{error.filename}: {error.strerror}.") from None
         finally:
             self.clock.end()
+        return found[0] if len(found) == 1 else key_of(found)
+
+    def _hash(self, level: str | None, path: Path) -> Events[str]:
+        shares = self.cache.sha256(path)
+        while True:
+            try:
+                share = next(shares)
+            except StopIteration as end:
+                return str(end.value)
+            yield self._step(level, "hash", share)
 
     def _step(self, level: str | None, stage: str, share: float) -> Step:
         done, left = self.clock.left(share)
         return Step(level=level, stage=stage, share=share, done=done, left_s=left)
 
-    def finish(self) -> None:
-        """The run is complete: the next one takes its timings anew."""
+    def forget_timings(self) -> None:
+        """The run is complete and reported: the next one takes its timings anew."""
         for key in self._timings:
             self.cache.forget(key)

@@ -8,7 +8,7 @@ from worker.model.memory import human_bytes
 _CONFIDENCE = {
     "sure": "sure: what decides is outside of the errors",
     "likely": "likely: something that bears on it is within the errors",
-    "toss-up": "a toss-up: another level cannot be told from it",
+    "toss-up": "a toss-up: others cannot be told from it",
     "none": "no recommendation",
 }
 
@@ -20,7 +20,8 @@ def paragraphs(report: Report) -> list[tuple[str, list[str]]]:
         judged = []
     found = [
         ("Verdict", [headline(report), *report.verdict.reasons, *report.verdict.doubts,
-                     f"Rule: {report.verdict.rule}", f"Pareto front: {_front(report)}."]),
+                     f"Rule: {report.verdict.rule}",
+                     f"On the Pareto front, really beaten by no level: {_front(report)}."]),
         ("Levels", judged),
         ("Step by step", [comparison_text(found) for found in report.verdict.comparisons]),
         ("Measured", measured(report)),

@@ -65,12 +65,15 @@ class _Box(NamedTuple):
         return not beside and abs(self.y - other.y) < 13
 
 
-def _place(text: str, x: float, y: float, radius: float, taken: list[_Box]) -> _Box:
-    """To the right of the dot, to its left, above or below: the first place that is free."""
+def _place(text: str, x: float, y: float, radius: float, reach: float, taken: list[_Box]) -> _Box:
+    """To the right of the dot, to its left, above or below: the first place that is free.
+
+    reach: to the sides, of the dot and of its error
+    """
     width = 7.5 * len(text)
     places = [
-        _Box(x + radius + 4, y, width),
-        _Box(x - radius - 4 - width, y, width),
+        _Box(x + reach + 4, y, width),
+        _Box(x - reach - 4 - width, y, width),
         _Box(x - width / 2, y - radius - 9, width),
         _Box(x - width / 2, y + radius + 9, width),
     ]
@@ -150,13 +153,16 @@ class _Plot:
             told.append(f"KL divergence {abs(level.quality.kld_mean):.5f}")
         left = self.x(max(0.0, speed - error))
         right = min(self.x(speed + error), WIDTH - _RIGHT)
-        label = _place(level.quant[:_LABEL], x, y, radius, labels)
+        name = level.quant[:_LABEL]
+        if self.by_quality and level.is_reference:
+            name += " (0)"  # which a logarithmic axis has no place for
+        label = _place(name, x, y, radius, max(radius, right - x), labels)
         labels.append(label)
         return [
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
             f"<title>{escape(', '.join(told))}</title></circle>",
             f'<line class="error" x1="{left:.1f}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>',
-            _text(label.x, label.y + 4, level.quant[:_LABEL], anchor="start"),
+            _text(label.x, label.y + 4, name, anchor="start"),
         ]
 
     def _axes(self) -> list[str]:

@@ -51,12 +51,13 @@ class Judge:
             reasons = ["Quality was not measured, so no level is recommended."]
             measured = [level for level in self._levels if level.speed is not None]
             if len(measured) > 1:
-                reasons.append(f"The fastest is {max(measured, key=_speed).quant}.")
+                reasons.append(self._fastest(measured))
         confidence = "none"
         if chosen is not None:
             rivals = [a.quant for a, b in pairs if b.passes and self._is_rival(chosen, a)]
             doubts += [f"{rival} cannot be told from it by speed or quality." for rival in rivals]
-            confidence = "toss-up" if rivals else "likely" if doubts else "sure"
+            is_coarse = self._coarseness(chosen, [a for a, b in pairs if b.passes]) > _COARSE_SPEED
+            confidence = "toss-up" if rivals or is_coarse else "likely" if doubts else "sure"
         return Verdict(
             recommended=chosen.quant if chosen else None,
             confidence=confidence,
@@ -84,11 +85,13 @@ class Judge:
             rates = [f"{lv.quant} ({_speed(lv) / _speed(fastest) - 1:+.0%})" for lv in slow]
             reasons.append(f"Really slower than {fastest.quant}: {', '.join(rates)}.")
         if len(quick) > 1:
-            margin = max(self.speed_difference(fastest, level).margin for level in quick)
-            share = margin / _speed(fastest)
+            share = self._coarseness(fastest, quick)
             reasons.append(f"No real difference in speed (to {share:.0%}): {_names(quick)}.")
             if share > _COARSE_SPEED:
-                doubts.append(f"Speeds are known to {share:.0%} only.")
+                doubts.append(
+                    f"Speeds are known to {share:.0%} only: measure again when nothing else runs, "
+                    "or with more repetitions."
+                )
         best = min(quick, key=_kld)
         near = [level for level in quick if _kld(level) <= _kld(best) + self._edge]
         chosen = min(near, key=lambda level: level.size_bytes)
@@ -106,6 +109,23 @@ class Judge:
             if abs(_kld(level) - _kld(best) - self._edge) < _kld_margin(level)
         ]
         return chosen, reasons, doubts
+
+    def _coarseness(self, level: LevelReport, others: list[LevelReport]) -> float:
+        """Half-width of the widest interval of speed among those that are not really different
+        from a level, as a share of its speed."""
+        found = [self.speed_difference(level, other) for other in others if other is not level]
+        margins = [difference.margin for difference in found if not difference.is_real]
+        return max(margins, default=0.0) / _speed(level)
+
+    def _fastest(self, levels: list[LevelReport]) -> str:
+        best = max(levels, key=_speed)
+        near = [
+            level
+            for level in levels
+            if level is not best and not self.speed_difference(best, level).is_real
+        ]
+        beside = f", from which {_names(near)} cannot be told" if near else ""
+        return f"The fastest is {best.quant}{beside}."
 
     def _judgement(self, level: LevelReport) -> Judgement:
         def found(passes: bool | None, why: str) -> Judgement:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,10 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
-    limit = DEFAULT_BYTES if arguments.cache_gb is None else int(arguments.cache_gb * _GB)
-    if limit < 0:
-        raise UsageError("--cache-gb must not be negative.")
-    cache = Cache(cache_folder(), limit)
+    limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
+    if not 0 <= limit < math.inf:
+        raise UsageError("--cache-gb must not be negative, and a number.")
+    cache = Cache(cache_folder(), int(limit))
     if arguments.clean:
         from worker.model.memory import human_bytes
 
@@ -91,15 +94,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     plan = _plan(arguments)
     out = _folder(arguments.out)
+    bench = Bench(plan, cache)
     with _ending_well():
-        report = watch(Bench(plan, cache).events(), plan)
+        report = watch(bench.events(), plan)
     if out is not None:
         for path in write_report(report, out):
             sys.stderr.write(f"wrote {path}\n")
     if arguments.json:
         write_json(report)
     else:
-        data_console().print(report_table(report))
+        console = data_console()
+        console.print(report_table(report, console.width))
+    bench.forget_timings()
     return 0
 
 
@@ -125,12 +131,24 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
     settings = settings_from(arguments)
     levels, source = levels_of(arguments, settings)
+    for level in levels:
+        if level.path is not None and os.fsencode(level.path) != level.path.encode(
+            errors="replace"
+        ):
+            raise UsageError(
+                f"{level.path!r} is no text in UTF-8, so a report could not name it.",
+                hint="Rename it, or give it another name with `ln -s`.",
+            )
     # Only the demo model carries a card of ours; its kind of text is not that of others.
     known = source or Path(levels[0].path or MODEL_PATH)
     is_demo = bool(load_config(known).card)
     max_kld = DEFAULT_MAX_KLD if arguments.max_kld is None else arguments.max_kld
-    if not max_kld > 0:
-        raise UsageError("--max-kld must be above 0.")
+    if not 0 < max_kld < math.inf:
+        raise UsageError("--max-kld must be above 0, and a number.")
+    if arguments.imatrix is not None:
+        from worker.model.imatrix import read_imatrix
+
+        read_imatrix(arguments.imatrix)
     corpus = None
     if not arguments.no_quality and (len(levels) > 1 or arguments.text):
         default = HELDOUT_PATH if is_demo else _GENERAL_TEXT
@@ -158,6 +176,8 @@ def levels_of(
     quants = None
     if arguments.quants is not None:
         quants = [name.strip() for name in arguments.quants.split(",") if name.strip()]
+        if not quants:
+            raise UsageError("--quants names no level.", hint="Write --quants Q8_0,Q4_K_M, say.")
     files: dict[str, Path] = {}
     if len(arguments.models) == 1:
         files = _pulled(arguments.models[0], settings)
@@ -196,9 +216,12 @@ def _folder(name: str | None) -> Path | None:
     folder = Path(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}.") from None
-    return folder
+        raise UsageError(
+            f"{folder} cannot be written to: {error.strerror}.", hint="Name another folder."
+        ) from None
 
 
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:

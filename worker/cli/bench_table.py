@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.bench.changes import Change, Changes
+from worker.bench.columns import Column
 from worker.bench.events import Event, Finished, LevelDone, Note, Step
 from worker.bench.plan import Plan
 from worker.bench.results import LevelReport, Report
@@ -111,24 +112,45 @@ def _duration(seconds: float) -> str:
     return f"{minutes}:{rest:02}"
 
 
-def report_table(report: Report) -> RenderableType:
-    """The summary and all the words; the files have the other tables."""
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    columns = tables(report)[0].columns
-    for column in columns:
-        table.add_column(column.title, justify="left" if column is columns[0] else "right")
-    for level in report.levels:
-        table.add_row(*(plain(column.text(level)) for column in columns))
-    parts: list[RenderableType] = [titled(report.model, table)]
+def report_table(report: Report, width: int) -> RenderableType:
+    """The summary and all the words; the files have the other tables.
+
+    width: characters of a line; where the summary is wider, the rest of it stands below
+    """
+    first, *blocks = _blocks(tables(report)[0].columns, report, width)
+    parts: list[RenderableType] = [titled(report.model, first)]
+    for block in blocks:
+        parts += [Text(), block]
     for title, texts in paragraphs(report):
         parts.append(Text(f"\n{title}", style="bold"))
         parts += [plain(text) for text in texts]
     return Group(*parts)
 
 
+def _blocks(columns: list[Column], report: Report, width: int) -> Iterator[Table]:
+    """Tables of as many columns as fit, each beginning with the first one; none is cut off."""
+    name, *rest = columns
+
+    def wide(column: Column) -> int:
+        return 1 + max(map(len, (column.title, *map(column.text, report.levels))))
+
+    while rest:
+        table, room, count = Table(box=None, padding=(0, 1, 0, 0)), width - wide(name), 0
+        while count < len(rest) and (not count or room >= wide(rest[count])):
+            room -= wide(rest[count])
+            count += 1
+        shown, rest = [name, *rest[:count]], rest[count:]
+        for column in shown:
+            justify = "left" if column is name else "right"
+            table.add_column(column.title, justify=justify, no_wrap=True)
+        for level in report.levels:
+            table.add_row(*(plain(column.text(level)) for column in shown))
+        yield table
+
+
 def changes_table(changes: Changes) -> RenderableType:
     """What changed; what is real first."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for title in ("level", "figure", "before", "after", "change", ""):
         table.add_column(title, justify="left" if title in ("level", "figure", "") else "right")
     for change in sorted(changes.changes, key=lambda change: not change.is_real):
@@ -148,12 +170,12 @@ def _cells(change: Change) -> list[str]:
     relative = f"{delta / change.before:+.1%}" if change.before else f"{delta:+.4g}"
     if change.margin is not None and change.before:
         relative += f" ± {change.margin / abs(change.before):.1%}"
-    verdict = "real" if change.is_real else change.note or "none (inside the errors)"
-    return [change.quant, change.figure, _number(change.before, change.unit),
+    verdict = "real" if change.is_real else change.note or "not real"
+    return [change.quant, change.figure.replace("_", " "), _number(change.before, change.unit),
             _number(change.after, change.unit), relative, verdict]  # fmt: skip
 
 
 def _number(value: float, unit: str) -> str:
     if unit == "bytes":
         return human_bytes(round(value))
-    return f"{value:.5g} {unit}".rstrip()
+    return f"{value:.5g} {unit.removeprefix('tokens')}".rstrip()

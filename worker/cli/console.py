@@ -21,14 +21,24 @@ __all__ = ["data_console", "human_bytes", "load_progress", "pairs", "titled", "w
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
+class _Console(Console):
+    """Leaves a reader that has gone to `main`, where rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise BrokenPipeError
+
+
 def data_console() -> Console:
     """Standard output, for what was asked for."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    return _Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
 
 
 def write_json(value: Any) -> None:
-    """One line of JSON on stdout."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    """One line of JSON on stdout, in UTF-8 whatever the locale."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def titled(title: str, table: Table) -> Group:

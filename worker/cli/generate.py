@@ -41,8 +41,9 @@ def add_parser(commands: Any) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="X", help=text)
     add_options(
         parser,
-        "model", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend", "device",
-        "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap", "verbose",
+        "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
+        "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
+        "verbose",
     )  # fmt: skip
     parser.set_defaults(run=run)
 

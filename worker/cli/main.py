@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from worker import __version__, log
 from worker.cli import bench, generate, plan, pull, quantize, serve, show, version
-from worker.errors import UsageError, WorkerError
+from worker.errors import DoesNotFitError, UsageError, WorkerError
 from worker.lifecycle.leave import leave
 
 COMMANDS = (serve, generate, pull, show, plan, bench, quantize, version)
@@ -64,7 +64,13 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(WorkerError(f"{error.strerror or error}.", code="IO"))
+        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        return _fail(WorkerError(f"{place}{error.strerror or error}.", code="IO"))
+    except MemoryError:
+        return _fail(DoesNotFitError("Memory ran out.", hint="Free some, or raise the limit."))
+    except Exception as error:  # noqa: BLE001  (the last line must say what it was)
+        log.get("cli").exception("unforeseen")
+        return _fail(WorkerError(f"This should not happen: {error!r}."))
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
@@ -80,8 +86,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _fail(error: WorkerError) -> int:
-    with contextlib.suppress(OSError):  # nobody may be left to read it
-        sys.stderr.write(f"error: {error.code}: {error}\n")
+    log.say(f"error: {error.code}: {error}\n")
     return error.exit_code
 
 
@@ -112,7 +117,10 @@ def run(backend: str | None = None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Standard streams that were closed lead nowhere, instead of to the next file opened."""
+    """Standard streams that were closed lead nowhere, instead of to the next file opened.
+
+    What the locale's encoding lacks is written as `?`: a table is better than a traceback.
+    """
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -120,3 +128,5 @@ def _open_standard_streams() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    stdout: Any = sys.stdout
+    stdout.reconfigure(errors="replace")

@@ -30,8 +30,8 @@ def add_parser(commands: Any) -> None:
     )
     add_options(
         parser,
-        "ctx_size", "parallel", "batch_size", "ubatch_size", "backend", "n_gpu_layers", "device",
-        "rpc", "tensor_split", "split_mode", "main_gpu",
+        "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend", "n_gpu_layers",
+        "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "flash_attn", "mmap",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")

@@ -28,7 +28,8 @@ def add_parser(commands: Any) -> None:
         "catalogue, ORGANISATION/REPOSITORY[@REVISION][:QUANT], or "
         "hf:ORGANISATION/REPOSITORY[@REVISION]::file=FILE.gguf. Without QUANT it is the largest "
         "encoding up to Q8_0 that fits here with some context: 1.2 times the file and 512 MiB "
-        "within the available memory. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count.",
+        "within the available memory of the host; that of GPUs is not counted. Files above 50 GB "
+        "are left to the Hub's own `hf download`. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count.",
         epilog="Example: worker pull tinyllama:Q4_K_M && worker serve --model tinyllama:Q4_K_M",
         allow_abbrev=False,
     )

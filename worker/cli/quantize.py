@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
     )
     for flag, text in switches:
         parser.add_argument(flag, action="store_true", help=text)
-    add_options(parser, "threads")
+    add_options(parser, "catalog", "threads")
     parser.set_defaults(run=run)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 from typing import Any
 
 from worker import log
 from worker.cli.foreign import add_foreign_flags, warn_of_foreign_flags
 from worker.cli.options import add_options, environment_help, settings_from
+from worker.lifecycle.leave import leave_when_told, told_to_stop
 
 
 def add_parser(commands: Any) -> None:
@@ -28,15 +28,10 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _leave(_number: int, _frame: object) -> None:
-    os._exit(0)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; failures are raised."""
     # Until the service takes over: being told to stop while still starting is no failure.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _leave)
+    leave_when_told()
     settings = settings_from(arguments)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
     warn_of_foreign_flags(arguments)
@@ -46,5 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = model_path(settings)
     with load_progress(path.name) as report:
-        asyncio.run(serve(settings, path, report))
+        try:
+            asyncio.run(serve(settings, path, report))
+        finally:
+            # The loop took its handlers along, and being told again must not change the exit code.
+            for number in told_to_stop():
+                signal.signal(number, signal.SIG_IGN)
     return 0

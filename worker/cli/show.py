@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from worker.cli.model import model_path
-from worker.cli.options import settings_from
+from worker.cli.options import add_options, settings_from
 from worker.model.config import ModelConfig, load_config
 from worker.model.header import Header
 from worker.model.memory import human_bytes
@@ -36,6 +36,7 @@ def add_parser(commands: Any) -> None:
         metavar="FILE",
         help="GGUF file or model's name (default: the embedded demo model)",
     )
+    add_options(parser, "catalog")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.set_defaults(run=run)
 

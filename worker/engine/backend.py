@@ -26,6 +26,7 @@ class Backend(Protocol):
     num_slots      sequences that can be resident, running or cached
     cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
                    keeps one state instead of cells (recurrent and hybrid models)
+    plain_rows     rows that a step without prompts holds at most; more are slower than two steps
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     max_outputs    rows whose logits one batch may ask for
@@ -38,6 +39,7 @@ class Backend(Protocol):
     num_cells: int
     num_slots: int
     cuts_tails: bool
+    plain_rows: int
     one_prompt_a_step: bool
     max_length: int
     max_outputs: int

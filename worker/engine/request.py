@@ -134,23 +134,27 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
 
 
-def check_request(request: Request, vocab_size: int, max_length: int) -> None:
-    """Raise RequestError for what must not reach native code.
+def check_length(count: int, max_length: int, *, output: int = 0) -> None:
+    """Raise RequestError where a prompt of `count` tokens leaves no room for `output` more.
 
     max_length: longest sequence, prompt and output together, that the context holds
     """
-    if not request.prompt:
-        raise RequestError("prompt is empty.", param="prompt", hint="Send at least one token.")
-    if min(request.prompt) < 0 or max(request.prompt) >= vocab_size:
-        raise RequestError(f"prompt holds token ids outside 0 to {vocab_size - 1}.", param="prompt")
-    room = max_length - len(request.prompt)
-    if room < (1 if request.max_tokens else 0):
+    if count + output > max_length:
         raise RequestError(
-            f"prompt has {len(request.prompt)} tokens, the context holds {max_length}.",
+            f"prompt has {count} tokens, the context holds {max_length}.",
             param="prompt",
             hint="Shorten it or start the worker with a larger --ctx-size.",
             code="context_length_exceeded",
         )
+
+
+def check_request(request: Request, vocab_size: int, max_length: int) -> None:
+    """Raise RequestError for what must not reach native code; `max_length` as above."""
+    if not request.prompt:
+        raise RequestError("prompt is empty.", param="prompt", hint="Send at least one token.")
+    check_length(len(request.prompt), max_length, output=1 if request.max_tokens else 0)
+    if min(request.prompt) < 0 or max(request.prompt) >= vocab_size:
+        raise RequestError(f"prompt holds token ids outside 0 to {vocab_size - 1}.", param="prompt")
     if request.max_tokens < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     if len(request.stop) > MAX_STOPS or any(

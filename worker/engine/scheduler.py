@@ -43,6 +43,7 @@ class Scheduler:
         self._backend = backend
         self._max_running = max_running
         self._clock = 0
+        self._turns = 0
 
     @property
     def is_idle(self) -> bool:
@@ -67,7 +68,7 @@ class Scheduler:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
         self.running.remove(sequence)
         self._retire(sequence)
-        self.waiting.appendleft(sequence)
+        self._queue_again(sequence)
         self._stats.preempted += 1
 
     def put_back_broken(self, sequence: Sequence) -> None:
@@ -76,6 +77,10 @@ class Scheduler:
         self.running.remove(sequence)
         self.cells.clear(slot)
         self._backend.drop(slot.index)
+        self._queue_again(sequence)
+
+    def _queue_again(self, sequence: Sequence) -> None:
+        sequence.was_put_back = True
         self.waiting.appendleft(sequence)
 
     def computed(self, sequence: Sequence, count: int) -> None:
@@ -114,13 +119,27 @@ class Scheduler:
             if len(streams) <= self.cells.num_available or len(self.running) == 1:
                 break
             self.put_back(self.running[-1])
-        plan: Plan = [(sequence, 1) for sequence in streams]
         prompts = [s for s in self.running if s.num_missing > 1 and s.leader is None]
         if self._backend.one_prompt_a_step:
             prompts = prompts[:1]
         if prompts:
-            return plan + self._chunks(prompts, len(plan))
-        return self._with_drafts(streams) if self._drafting and streams else plan
+            return [*((s, 1) for s in streams), *self._chunks(prompts, len(streams))]
+        streams = self._in_turn(streams)
+        if self._drafting and streams:
+            return self._with_drafts(streams)
+        return [(s, 1) for s in streams]
+
+    def _in_turn(self, streams: list[Sequence]) -> list[Sequence]:
+        """The streams of a plain step: all, or an even part of those that wait the longest."""
+        turns = -(-len(streams) // self._backend.plain_rows)
+        if turns <= 1:
+            return streams
+        streams = sorted(streams, key=lambda sequence: sequence.last_turn)
+        streams = streams[: -(-len(streams) // turns)]
+        for sequence in streams:
+            self._turns += 1
+            sequence.last_turn = self._turns
+        return streams
 
     def _with_drafts(self, streams: list[Sequence]) -> Plan:
         """Let streams verify as many guessed tokens as the measured cost of a step allows."""
@@ -130,7 +149,7 @@ class Scheduler:
                 room = sequence.limit - sequence.num_known
                 sequence.draft.guess(sequence.tokens, sequence.num_known, room)
         backend = self._backend
-        rows = min(backend.batch.capacity, backend.max_outputs, self.cells.num_available)
+        rows = min(backend.plain_rows, backend.max_outputs, self.cells.num_available)
         length = best_length(drafts, len(streams), self.step_cost, rows)
         return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
 
@@ -168,7 +187,8 @@ class Scheduler:
                 return
             self.waiting.popleft()
             self._place(sequence, source, common)
-            sequence.admitted_at = now
+            if not sequence.was_put_back:
+                sequence.admitted_at = now
             self.running.append(sequence)
 
     def _match(self, sequence: Sequence) -> tuple[Slot | None, int]:
@@ -198,8 +218,7 @@ class Scheduler:
                     cells.cut(source, common)
                     backend.drop(source.index, common)
                 cells.adopt(source, sequence)
-                sequence.num_computed = common
-                sequence.cached_tokens = min(common, sequence.num_prompt)
+                sequence.found(common)
                 return
         evicted = cells.take(sequence)
         if evicted is not None:
@@ -219,8 +238,7 @@ class Scheduler:
             if stop > slot.length and self._backend.holds(leader.index, slot.length, stop):
                 self._backend.share(leader.index, slot.index, slot.length, stop)
                 self.cells.share(leader, slot, stop)
-                sequence.num_computed = stop
-                sequence.cached_tokens = min(stop, sequence.num_prompt)
+                sequence.found(stop)
             if slot.length == stop < sequence.follow_until and leader.owner is not None:
                 return  # it is being computed for both
         sequence.leader = sequence.leader_tokens = None

@@ -79,6 +79,7 @@ class Sequence:
         "first_token_at",
         "follow_until",
         "id",
+        "last_turn",
         "leader",
         "leader_tokens",
         "limit",
@@ -93,6 +94,7 @@ class Sequence:
         "submitted_at",
         "suspect_until",
         "tokens",
+        "was_put_back",
     )
 
     def __init__(self, request: Request, max_length: int, now: float) -> None:
@@ -119,6 +121,10 @@ class Sequence:
         self.follow_until = 0
         # A batch with this sequence failed when it was to have this many tokens computed.
         self.suspect_until = 0
+        # Where streams take turns: the number of its last one.
+        self.last_turn = 0
+        # It is in the queue, or runs, for the second time at least.
+        self.was_put_back = False
         self.submitted_at = now
         self.admitted_at = now
         self.first_token_at = now
@@ -143,6 +149,15 @@ class Sequence:
     def num_sampled(self) -> int:
         """Tokens that the model chose."""
         return self.num_known - self.num_prompt
+
+    def found(self, count: int) -> None:
+        """Its first `count` tokens are in cells that were there already.
+
+        What it computed itself before it was put back is no hit of the cache.
+        """
+        self.num_computed = count
+        if not self.was_put_back:
+            self.cached_tokens = min(count, self.num_prompt)
 
     def flush_text(self) -> tuple[str, bool]:
         """(text still held back, whether a stop string ended it); the last call."""

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from typing import NoReturn
 
 
-def leave(code: int) -> NoReturn:
-    """Exit with `code`; at once where a background thread still runs.
+def told_to_stop() -> tuple[signal.Signals, ...]:
+    """The signals that ask a worker to stop; SIGHUP is none where it is ignored, as by nohup."""
+    asked = (signal.SIGTERM, signal.SIGINT)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return asked
+    return (*asked, signal.SIGHUP)
 
-    Such a thread (a step or a load that was given up) would be waited for, or would crash beside
-    the interpreter's clean-up.
+
+def leave_when_told() -> None:
+    """From now on those signals end the process at once, with 0."""
+    for number in told_to_stop():
+        signal.signal(number, _leave_now)
+
+
+def _leave_now(_number: int, _frame: object) -> None:
+    os._exit(0)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit with `code`; at once where another thread still runs.
+
+    Such a thread (a step, a load or a prompt that was given up) would be waited for, or would crash
+    beside the interpreter's clean-up.
     """
     failed = False
     for stream in (sys.stdout, sys.stderr):
@@ -21,6 +40,6 @@ def leave(code: int) -> NoReturn:
         except (OSError, ValueError):
             failed = failed or stream is sys.stdout
     code = code or int(failed)
-    if failed or any(thread.daemon for thread in threading.enumerate()):
+    if failed or threading.active_count() > 1:
         os._exit(code)
     sys.exit(code)

@@ -143,8 +143,13 @@ class Pool:
             hint="Check --callback-url.",
         )
         with contextlib.suppress(RuntimeError):  # the loop is gone: the worker leaves already
-            self._loop.call_soon_threadsafe(self._worker.fail, error)
+            self._loop.call_soon_threadsafe(self._give_up, error)
         return False
+
+    def _give_up(self, error: CallbackError) -> None:
+        """On the event loop: end the worker, unless it was asked to leave meanwhile."""
+        if not self._worker.stop_requested.is_set():
+            self._worker.fail(error)
 
     def _beat(self, url: str, interval: float) -> None:
         """Send heartbeats for ever, each interval and as soon as the worker's health changes."""

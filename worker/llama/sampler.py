@@ -21,13 +21,15 @@ from worker.llama.vocab import Vocab
 COLDEST = 1e-6
 # Layout of struct llama_token_data.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+# Layout of struct llama_logit_bias.
+_LOGIT_BIAS = np.dtype([("token", np.int32), ("bias", np.float32)])
 
 # For one token under a grammar; ordinary ones take milliseconds.
 _STRICT_BUDGET_S = 1.0
 
 
 class Sampler:
-    """One native chain. `release_end` lifts the ban on end tokens after `min_tokens`."""
+    """One native chain; the ban on end tokens is lifted after `min_tokens`."""
 
     def __init__(self, request: Request, vocab: Vocab) -> None:
         params = request.sampling
@@ -62,16 +64,17 @@ class Sampler:
         if params.grammar is not None:
             self._add(_grammar(vocab, params.grammar, params.grammar_param), "grammar")
         if has_penalties(params):
+            last_n = _last_n(params.repeat_last_n, vocab)
             self._add(
                 native.llama_sampler_init_penalties(
                     vocab.size,
-                    _last_n(params.repeat_last_n, vocab),
+                    last_n,
                     params.repeat_penalty,
                     params.frequency_penalty,
                     params.presence_penalty,
                 ),
                 "repeat_penalty",
-                history,
+                history[-last_n:],
             )
         if params.dry_multiplier > 0:
             self._add(_dry(vocab, params), "dry_multiplier", history)
@@ -210,9 +213,8 @@ def _last_n(value: int, vocab: Vocab) -> int:
 
 
 def _bias(vocab_size: int, pairs: list[tuple[int, float]]) -> object:
-    array = (native.llama_logit_bias * len(pairs))(
-        *[native.llama_logit_bias(token, bias) for token, bias in pairs]
-    )
+    data = np.array(pairs, _LOGIT_BIAS).tobytes()
+    array = (native.llama_logit_bias * len(pairs)).from_buffer_copy(data)
     return native.llama_sampler_init_logit_bias(vocab_size, len(pairs), array)
 
 

@@ -133,6 +133,8 @@ def _entry(name: str, table: Any) -> Entry:
         raise ValueError(f"repo must be ORGANISATION/NAME, not {entry.repo!r}")
     if not entry.revision:
         raise ValueError("revision must not be empty")
+    if entry.revision.startswith("/") or ".." in entry.revision.split("/"):
+        raise ValueError("revision must be a branch, a tag or a commit")
     if entry.parameters < 1 or entry.context < 1:
         raise ValueError("parameters and context must be at least 1")
     if not entry.labels:
@@ -149,14 +151,15 @@ def _entry(name: str, table: Any) -> Entry:
         if not _QUANT.fullmatch(label):
             raise ValueError(f"{label!r} is no name of an encoding")
         file = entry.first_file(label)
-        if not _is_relative_gguf(file):
+        if not is_inside(file):
             raise ValueError(f"{file!r} is no .gguf file inside a repository")
         known.update(parts(file))
     _check_sums(entry.sha256, known)
     return entry
 
 
-def _is_relative_gguf(file: str) -> bool:
+def is_inside(file: str) -> bool:
+    """Whether `file` names a .gguf file inside of a repository, and no other place."""
     path = PurePosixPath(file)
     return file.endswith(".gguf") and not path.is_absolute() and ".." not in path.parts
 

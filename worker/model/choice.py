@@ -78,7 +78,8 @@ def choose(sizes: Mapping[str, int], memory: Memory, name: str) -> str:
     least = smallest(candidates)
     raise DoesNotFitError(
         f"No encoding of {name} fits: the smallest, {least}, needs about "
-        f"{human_bytes(_need(candidates[least]))}, {human_bytes(memory.available)} are available.",
+        f"{human_bytes(_need(candidates[least]))}, {human_bytes(memory.available)} of the host's "
+        "memory are available.",
         hint=f"Take a smaller model, or name the encoding all the same: {name}:{least}.",
     )
 

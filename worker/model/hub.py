@@ -31,7 +31,9 @@ from huggingface_hub.utils import (
 
 from worker import __version__
 from worker.errors import DownloadError
+from worker.model.catalog import is_inside
 from worker.model.hub_errors import is_passing, translated
+from worker.model.reader import MAGIC
 
 # The client's chunk of 10 MiB is what an interruption loses, and how seldom progress is told.
 constants.DOWNLOAD_CHUNK_SIZE = 1 << 20
@@ -99,7 +101,7 @@ def list_models(repo: str, revision: str) -> dict[str, int]:
     return {
         sibling.rfilename: sibling.size or 0
         for sibling in found.siblings
-        if sibling.rfilename.endswith(".gguf")
+        if is_inside(sibling.rfilename)
     }
 
 
@@ -204,10 +206,7 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
     url = hf_hub_url(file.repo, file.path, revision=file.commit)
     tries = 0
     while True:
-        have = stream.seek(0, os.SEEK_END)
-        if have > file.size:
-            have = stream.seek(0)
-            stream.truncate()
+        have = _sound(stream, file.size)
         count(have)
         if have == file.size:
             return
@@ -221,10 +220,21 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
                 tqdm_class=_bar(count),
             )
         except Exception as error:
-            tries = 0 if stream.seek(0, os.SEEK_END) > have else tries + 1
+            tries = 0 if _sound(stream, file.size) > have else tries + 1
             if tries > len(_WAITS_S) or not is_passing(error):
                 raise translated(error, file.repo, file.commit, file.path) from error
             time.sleep(_WAITS_S[max(0, tries - 1)])
+
+
+def _sound(stream: BinaryIO, size: int) -> int:
+    """Bytes that have arrived, at whose end the stream stands; none of what cannot be the begin
+    of the file: a page instead of it, or more than all of it. A whole file has its checksum."""
+    have = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    if have > size or (have < size and not MAGIC.startswith(stream.read(len(MAGIC)))):
+        have = 0
+        stream.truncate(0)
+    return stream.seek(have)
 
 
 def _bar(count: Count) -> Any:

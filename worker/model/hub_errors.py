@@ -29,7 +29,9 @@ def is_passing(error: Exception) -> bool:
     # The client says so in words when fewer bytes came than were announced.
     if isinstance(error, OSError) and "Consistency check" in str(error):
         return True
-    return _is_transport(error) and not _has_base(error, "ConnectError", "ConnectTimeout")
+    return _is_transport(error) and not _has_base(
+        error, "ConnectError", "ConnectTimeout", "UnsupportedProtocol"
+    )
 
 
 def translated(
@@ -48,7 +50,7 @@ def translated(
         return _refused(error, repo, revision, path)
     if isinstance(error, HFValidationError):
         return DownloadError(f"{repo} is no name of a repository.", code="REPO_NOT_FOUND")
-    if isinstance(error, FileMetadataError):
+    if isinstance(error, FileMetadataError) or _has_base(error, "TooManyRedirects", "InvalidURL"):
         return DownloadError(
             f"{constants.ENDPOINT} did not answer as the Hub does.", hint="Check HF_ENDPOINT."
         )
@@ -67,7 +69,7 @@ def translated(
         )
     if isinstance(error, OSError) and "Consistency check" in str(error):
         return DownloadError(
-            f"The download of {path} ended early again and again.",
+            f"{path} came shorter or longer than the Hub had announced, again and again.",
             hint="Run the same command again; it goes on where it stopped.",
         )
     return error

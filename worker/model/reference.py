@@ -11,7 +11,7 @@ hf:ORG/REPO[@REV]::file=PATH      one file of it (a split model's first)
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -50,7 +50,7 @@ def parse(text: str) -> Reference:
         return Path(text.removeprefix("file:"))
     if text.startswith("hf:"):
         match = _REPO.fullmatch(text.removeprefix("hf:"))
-        if not match or ".." in (match["file"] or "").split("/"):
+        if not match or not _stays_inside(match["revision"], match["file"]):
             raise UsageError(
                 f"{text!r} is no reference to a model on the Hub.",
                 hint="Write hf:ORGANISATION/REPOSITORY@REVISION::file=NAME.gguf, or "
@@ -60,7 +60,8 @@ def parse(text: str) -> Reference:
     path = Path(text)
     if _exists(path) or text.endswith(".gguf") or text.startswith(("/", ".", "~")):
         return path
-    if match := _REPO.fullmatch(text):
+    match = _REPO.fullmatch(text)
+    if match and _stays_inside(match["revision"], match["file"]):
         return _remote(match)
     if match := _NAME.fullmatch(text):
         return Named(match["name"], _upper(match["quant"]))
@@ -70,6 +71,12 @@ def parse(text: str) -> Reference:
 def _remote(match: re.Match[str]) -> Remote:
     revision = match["revision"] or _DEFAULT_REVISION
     return Remote(match["repo"], revision, _upper(match["quant"]), match["file"])
+
+
+def _stays_inside(*names: str | None) -> bool:
+    """Whether the names, below a folder of the cache, lead to no other place."""
+    paths = [PurePosixPath(name) for name in names if name]
+    return not any(path.is_absolute() or ".." in path.parts for path in paths)
 
 
 def _upper(quant: str | None) -> str | None:

@@ -134,6 +134,8 @@ class CompletionExchange(Exchange):
             for delta in await self.stream.take():
                 self._usage.add(delta)
                 self._choices[delta.id].add(delta)
+                if delta.prompt_logprobs:
+                    await asyncio.sleep(0)  # a long prompt's take milliseconds
         states = list(self._choices.values())
         chosen: list[ChoiceState] = []
         for first in range(0, len(states), self._best_of):

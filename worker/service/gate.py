@@ -3,6 +3,7 @@ while draining."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -47,8 +48,11 @@ class Gate:
         head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
+        started = False
 
         async def send_with_ids(message: Any) -> None:
+            nonlocal started
+            started = True
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], *fields]}
             elif head and message["type"] == "http.response.body":
@@ -57,8 +61,11 @@ class Gate:
 
         refusal = self._refusal(scope)
         if refusal is None:
-            await self._app(scope, receive, send_with_ids)
-        else:
+            try:
+                await self._app(scope, receive, send_with_ids)
+            except asyncio.CancelledError:  # the process ends before this answer is there
+                refusal = UnavailableError("The worker stopped.", code="draining")
+        if refusal is not None and not started:
             await _send_error(refusal, send_with_ids)
 
     def _refusal(self, scope: Any) -> WorkerError | None:

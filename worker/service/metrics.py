@@ -149,8 +149,7 @@ def metrics_route(worker: Worker) -> Any:
 
     @get("/metrics", summary="Prometheus metrics")
     async def metrics() -> Response[bytes]:
-        return Response(
-            generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        # Litestar adds the charset, and Prometheus refuses a type that names one twice.
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
     return metrics

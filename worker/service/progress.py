@@ -52,7 +52,7 @@ def progress_route(worker: Worker) -> Any:
     async def progress() -> Stream:
         return Stream(
             events_of(worker),
-            media_type=sse.CONTENT_TYPE.decode(),
+            media_type="text/event-stream",  # Litestar adds the charset
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from worker.engine.request import check_length
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
 from worker.service.schemas import CompletionRequest
@@ -37,7 +38,9 @@ def prompts_of(body: CompletionRequest, worker: Worker) -> list[Prompt]:
         return [_from_text(given, body, worker)]
     if not given:
         raise RequestError("prompt is an empty list.", param="prompt")
-    if not isinstance(given[0], int) and len(given) > MAX_CHOICES:
+    if isinstance(given[0], int):
+        check_length(len(given), worker.backend.max_length)  # before each of a million is looked at
+    elif len(given) > MAX_CHOICES:
         raise RequestError(
             f"prompt has {len(given)} entries, {MAX_CHOICES} is the most.", param="prompt"
         )
@@ -93,6 +96,7 @@ def _infill(text: str, suffix: str, special: bool, worker: Worker) -> tuple[list
 
 
 def _from_tokens(tokens: list[int], worker: Worker) -> Prompt:
+    check_length(len(tokens), worker.backend.max_length)
     if not all(isinstance(token, int) for token in tokens):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RequestError("prompt mixes texts and token ids.", param="prompt")
     if any(not 0 <= token < worker.backend.vocab_size for token in tokens):

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import os
 import resource
-import signal
 import socket
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from worker import log
 from worker.errors import BindError, UsageError, WorkerError
 from worker.lifecycle import parent
+from worker.lifecycle.leave import told_to_stop
 from worker.lifecycle.pool import Pool
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -46,7 +47,11 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
+        self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._deadline.cancel()  # it would hold on to 8 kB for each connection until then
 
     def _close_if_silent(self) -> None:
         started = getattr(self, "cycle", None) is not None  # None before the first request
@@ -95,6 +100,7 @@ async def serve(
     A second signal leaves at once. A thread may still run then: see `lifecycle/leave.py`.
     """
     worker = Worker(settings, model_path, on_progress)
+    threads = _own_threads()
     _on_signals(worker)
     if settings.die_with_parent != "off":
         _on_parents_death(worker)
@@ -132,12 +138,22 @@ async def serve(
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
         server.force_exit = True
+        # Prompts that wait to be read there are not: the queue may be long.
+        threads.shutdown(wait=False, cancel_futures=True)
+        _own_threads()
         # An answer that is still under way may use the model.
         await asyncio.to_thread(worker.close, free=serving.done())
         for task in (*ends, serving, loading):
             task.cancel()
     if worker.error is not None:
         raise worker.error
+
+
+def _own_threads() -> ThreadPoolExecutor:
+    """Threads for `asyncio.to_thread`; at its end the loop waits for those it was given last."""
+    threads = ThreadPoolExecutor()
+    asyncio.get_running_loop().set_default_executor(threads)
+    return threads
 
 
 async def _become_ready(worker: Worker, pool: Pool) -> None:
@@ -181,7 +197,7 @@ def _on_signals(worker: Worker) -> None:
         seen.append(name)
         worker.request_stop(name)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in told_to_stop():
         loop.add_signal_handler(number, on_signal, number.name)
 
 
