@@ -61,6 +61,20 @@ def test_noise_between_passes_is_no_difference() -> None:
     assert any("known to" in doubt for doubt in verdict.doubts)
 
 
+def test_the_smallest_must_not_be_beaten() -> None:
+    """Within the errors too: who is slower and further away is not taken for its size."""
+    levels = five()
+    shares = (0.9, 1.0, 1.2, 0.8, 0.7)
+    levels = [
+        replaced(found, speed=speed(20 * share, (10 * share, 30 * share)))
+        for found, share in zip(levels, shares, strict=True)
+    ]
+    verdict = judge(levels, 1.0)
+    assert verdict.recommended == "Q6_K"
+    assert verdict.confidence == "toss-up"
+    assert any("at once: Q4_K_M" in reason for reason in verdict.reasons)
+
+
 def test_what_may_be_too_far_is_not_taken_but_said() -> None:
     """A level whose interval reaches over the limit is left open, and the verdict unsure."""
     levels = five()

@@ -32,7 +32,8 @@ class Judge:
        limit, and a context of 8,192 tokens (or the trained one, if shorter) fits the memory.
     2. Of these the fastest in writing one stream, and all that are not really slower than it.
     3. Of these the ones whose divergence is the least, or above that by an immaterial amount.
-    4. Of these the smallest.
+    4. Of these the smallest, but none that another one beats in both speed and divergence, even
+       if only within the errors: nobody would take it.
     """
 
     def __init__(self, levels: list[LevelReport], max_kld: float) -> None:
@@ -64,7 +65,7 @@ class Judge:
             rule=f"KL divergence at most {self._max_kld:g} nats with 95 % confidence and room for "
             f"the context; then the fastest (less than {MATERIAL_SPEED:.0%}, or inside the errors, "
             f"is no difference); then the least divergence, to {self._edge:g} nats; then the "
-            "smallest.",
+            "smallest that no other one beats in speed and divergence.",
             reasons=tuple(reasons),
             doubts=tuple(doubts),
             pareto=tuple(level.quant for level in self.front()),
@@ -94,12 +95,15 @@ class Judge:
                 )
         best = min(quick, key=_kld)
         near = [level for level in quick if _kld(level) <= _kld(best) + self._edge]
-        chosen = min(near, key=lambda level: level.size_bytes)
+        chosen = min(_unbeaten(near), key=lambda level: level.size_bytes)
         if chosen is not best:
             reasons.append(
                 f"{best.quant} diverges less ({abs(_kld(best)):.5f} against {_kld(chosen):.5f} "
                 "nats), too little to be worth its size."
             )
+        beaten = [level for level in near if level.size_bytes < chosen.size_bytes]
+        if beaten:
+            reasons.append(f"Smaller, but slower and further from it at once: {_names(beaten)}.")
         far = [level for level in quick if level not in near]
         if far:
             reasons.append(f"Not faster, but further from the reference: {_names(far)}.")
@@ -229,6 +233,13 @@ def _kld_difference(a: LevelReport, b: LevelReport) -> Difference:
     assert b.quality is not None
     ours, theirs = np.array(a.quality.window_kld), np.array(b.quality.window_kld)
     return paired_difference(ours, theirs, np.ones(len(ours)))
+
+
+def _unbeaten(levels: list[LevelReport]) -> list[LevelReport]:
+    """Levels than which no other one is both faster and nearer to the reference, by the means."""
+    return [
+        a for a in levels if not any(_speed(b) > _speed(a) and _kld(b) < _kld(a) for b in levels)
+    ]
 
 
 def _passes(level: LevelReport) -> int:
