@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -13,11 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.examples import programs
-from tests.examples.programs import EXAMPLES, Load, Program, Reader
+from tests.examples.programs import EXAMPLES, Reader
+from tests.examples.supervision import (
+    Manager,
+    check_a_killed_worker_is_replaced,
+    check_workers_leave_with,
+)
 from tests.processes import until
 
 
-class Circus(Program):
+class Circus(Manager):
     """circusd with the example's configuration, but on free ports.
 
     urls  of the two workers
@@ -54,24 +57,13 @@ class Circus(Program):
 def circus(tmp_path: Path) -> Generator[Circus]:
     """Circus with two workers that are ready; all gone afterwards."""
     with Circus(tmp_path) as program:
-        until(lambda: all(map(programs.is_serving, program.urls)), seconds=60)
+        program.wait_until_ready()
         yield program
 
 
 def test_a_killed_worker_is_replaced(circus: Circus) -> None:
     """It serves again on its port; clients of the other one notice nothing."""
-    victim, other = circus.urls
-    pid = circus.pid_of(circus.names[0])
-    with Load(other) as load:
-        cut_off, finished = Reader(victim), Reader(other)
-        os.kill(pid, signal.SIGKILL)
-        assert isinstance(cut_off.result(), Exception)
-        until(lambda: programs.is_serving(victim), seconds=60)
-        assert circus.pid_of(circus.names[0]) not in (0, pid)
-        assert Reader(victim, tokens=20).result() == "length"
-        assert finished.result() == "length"
-        load.goes_on()
-    assert not load.errors
+    check_a_killed_worker_is_replaced(circus)
 
 
 def test_stopping_one(circus: Circus) -> None:
@@ -97,8 +89,4 @@ def test_drain(circus: Circus) -> None:
 
 def test_sigkill_of_circus(circus: Circus) -> None:
     """The workers leave with it."""
-    pids = [circus.pid_of(name) for name in circus.names]
-    readers = [Reader(url) for url in circus.urls]
-    circus.process.kill()
-    until(lambda: not any(map(programs.is_running, pids)), seconds=2)
-    assert all(isinstance(reader.result(), Exception) for reader in readers)
+    check_workers_leave_with(circus)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -12,11 +10,15 @@ import httpx
 import pytest
 
 from tests.examples import programs
-from tests.examples.programs import EXAMPLES, Load, Program, Reader
-from tests.processes import until
+from tests.examples.programs import EXAMPLES, Reader
+from tests.examples.supervision import (
+    Manager,
+    check_a_killed_worker_is_replaced,
+    check_workers_leave_with,
+)
 
 
-class Supervisor(Program):
+class Supervisor(Manager):
     """supervisord with the example's configuration, but on free ports and in a folder of its own.
 
     urls  of the two workers
@@ -50,24 +52,13 @@ class Supervisor(Program):
 def supervisor(tmp_path: Path) -> Generator[Supervisor]:
     """Supervisor with two workers that are ready; all gone afterwards."""
     with Supervisor(tmp_path) as program:
-        until(lambda: all(map(programs.is_serving, program.urls)), seconds=60)
+        program.wait_until_ready()
         yield program
 
 
 def test_a_killed_worker_is_replaced(supervisor: Supervisor) -> None:
     """It serves again on its port; clients of the other one notice nothing."""
-    victim, other = supervisor.urls
-    pid = supervisor.pid_of(supervisor.names[0])
-    with Load(other) as load:
-        cut_off, finished = Reader(victim), Reader(other)
-        os.kill(pid, signal.SIGKILL)
-        assert isinstance(cut_off.result(), Exception)
-        until(lambda: programs.is_serving(victim), seconds=60)
-        assert supervisor.pid_of(supervisor.names[0]) not in (0, pid)
-        assert Reader(victim, tokens=20).result() == "length"
-        assert finished.result() == "length"
-        load.goes_on()
-    assert not load.errors
+    check_a_killed_worker_is_replaced(supervisor)
 
 
 def test_asked_to_leave(supervisor: Supervisor) -> None:
@@ -92,11 +83,7 @@ def test_drain(supervisor: Supervisor) -> None:
 
 def test_sigkill_of_the_supervisor(supervisor: Supervisor) -> None:
     """The workers leave with it."""
-    pids = [supervisor.pid_of(name) for name in supervisor.names]
-    readers = [Reader(url) for url in supervisor.urls]
-    supervisor.process.kill()
-    until(lambda: not any(map(programs.is_running, pids)), seconds=2)
-    assert all(isinstance(reader.result(), Exception) for reader in readers)
+    check_workers_leave_with(supervisor)
 
 
 def test_wrong_options(tmp_path: Path) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
-from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
-from worker import __version__
 from worker.chat.template import ChatTemplate
 from worker.engine.request import Request
 from worker.engine.sequence import Delta, TokenLogprob
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
-from worker.service import sse
+from worker.service.answer import OpenAIExchange, tells
 from worker.service.body import read_json
 from worker.service.chat_schemas import (
     ChatChoice,
@@ -34,76 +30,55 @@ from worker.service.chat_schemas import (
 from worker.service.completions import requests_of
 from worker.service.conversation import prompt_of, render, template_of
 from worker.service.errors import json_response
-from worker.service.exchange import Exchange
 from worker.service.logprobs import token_text
 from worker.service.prompts import Prompt
 from worker.service.schemas import CompletionRequest, SamplingFields
-from worker.service.usage import UsageCount
 
 ROLE = "assistant"
 
 
-class ChatExchange(Exchange):
-    """Folds deltas into one answer, or frames them as events."""
+class ChatExchange(OpenAIExchange):
+    """Answers to one conversation; the role comes with the first token of each."""
 
     def __init__(
         self, worker: Worker, body: ChatRequest, prompt: Prompt, requests: list[Request]
     ) -> None:
-        options = body.stream_options
-        self._include_usage = bool(options and options.include_usage)
-        self._usage_always = bool(options and options.continuous_usage_stats)
         self._scores = bool(body.logprobs)
-        self._id = f"chat{requests[0].id.rsplit('-', 1)[0]}"
-        self._created = int(time.time())
-        self._model = worker.model_id
         self._pieces = worker.backend.pieces
-        self._usage = UsageCount(len(prompt.tokens))
         self._indices = {request.id: index for index, request in enumerate(requests)}
-        super().__init__(worker.engine.submit(requests), streaming=bool(body.stream))
-
-    def _answer_of(self, kind: str, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
-        return ChatCompletion(
-            id=self._id,
-            object=kind,
-            created=self._created,
-            model=self._model,
-            system_fingerprint=f"gguf-worker-{__version__}",
-            choices=choices,
-            **more,
+        self._silent = set(self._indices)
+        super().__init__(
+            worker,
+            requests,
+            prefix="chat",
+            prompt_tokens=len(prompt.tokens),
+            streaming=bool(body.stream),
+            options=body.stream_options,
         )
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """Events with what each step added, the role with the first; then usage if asked for."""
-        kind = "chat.completion.chunk"
-        blank: Any = None if self._include_usage else msgspec.UNSET
-        new = set(self._indices)
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._usage.add(delta)
-                if not (delta.text or delta.finish_reason or delta.token is not None):
-                    continue
-                more: dict[str, Any] = {"usage": blank}
-                if self._usage_always:
-                    more["usage"] = self._usage.usage()
-                if delta.finish_reason:
-                    more["timings"] = self._usage.timings()
-                choice = ChatChoice(
-                    index=self._indices[delta.id],
-                    delta=Message(ROLE if delta.id in new else None, delta.text),
-                    logprobs=self._logprobs([delta]),
-                    finish_reason=delta.finish_reason,
-                )
-                new.discard(delta.id)
-                yield sse.frame(self._answer_of(kind, [choice], **more))
-        if self._include_usage:
-            yield sse.frame(self._answer_of(kind, [], usage=self._usage.usage()))
+    def event(self, delta: Delta) -> ChatChoice | None:
+        """What a delta adds to its answer."""
+        if not tells(delta):
+            return None
+        role = ROLE if delta.id in self._silent else None
+        self._silent.discard(delta.id)
+        return ChatChoice(
+            index=self._indices[delta.id],
+            delta=Message(role, delta.text),
+            logprobs=self._logprobs([delta]),
+            finish_reason=delta.finish_reason,
+        )
+
+    def reply(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
+        """An event."""
+        return ChatCompletion(object="chat.completion.chunk", choices=choices, **self.head, **more)
 
     async def body(self) -> ChatCompletion:
         """The whole answer."""
         deltas: dict[str, list[Delta]] = {name: [] for name in self._indices}
         while self.stream.is_running:
             for delta in await self.stream.take():
-                self._usage.add(delta)
+                self.usage.add(delta)
                 deltas[delta.id].append(delta)
         choices = [
             ChatChoice(
@@ -114,8 +89,12 @@ class ChatExchange(Exchange):
             )
             for name, found in deltas.items()
         ]
-        return self._answer_of(
-            "chat.completion", choices, usage=self._usage.usage(), timings=self._usage.timings()
+        return ChatCompletion(
+            object="chat.completion",
+            choices=choices,
+            **self.head,
+            usage=self.usage.usage(),
+            timings=self.usage.timings(),
         )
 
     def _logprobs(self, deltas: list[Delta]) -> ChatLogprobs | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -13,19 +11,16 @@ from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
-from worker import __version__
 from worker.engine.request import MAX_LOGPROBS, Request
 from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
-from worker.service import sse
+from worker.service.answer import OpenAIExchange, tells
 from worker.service.body import read_json
-from worker.service.exchange import Exchange
 from worker.service.logprobs import LogprobArrays, mean_logprob
 from worker.service.prompts import MAX_CHOICES, Prompt, prompts_of
 from worker.service.sampling import sampling_of
 from worker.service.schemas import Choice, Completion, CompletionRequest
-from worker.service.usage import UsageCount
 
 DEFAULT_MAX_TOKENS = 16  # the OpenAI API's
 
@@ -63,8 +58,8 @@ class ChoiceState:
         return text
 
 
-class CompletionExchange(Exchange):
-    """Folds deltas into one reply, or frames them as events."""
+class CompletionExchange(OpenAIExchange):
+    """Continuations of texts."""
 
     def __init__(
         self,
@@ -73,15 +68,8 @@ class CompletionExchange(Exchange):
         prompts: list[Prompt],
         requests: list[Request],
     ) -> None:
-        options = body.stream_options
-        self._include_usage = bool(options and options.include_usage)
-        self._usage_always = bool(options and options.continuous_usage_stats)
         self._n = body.n or 1
         self._best_of = body.best_of or self._n
-        self._id = requests[0].id.rsplit("-", 1)[0]
-        self._created = int(time.time())
-        self._model = worker.model_id
-        self._usage = UsageCount(sum(len(prompt.tokens) for prompt in prompts))
         pieces = worker.backend.pieces
         self._choices = {
             request.id: ChoiceState(
@@ -92,47 +80,32 @@ class CompletionExchange(Exchange):
             )
             for index, request in enumerate(requests)
         }
-        super().__init__(worker.engine.submit(requests), streaming=bool(body.stream))
-
-    def _completion(self, choices: list[Choice], **more: Any) -> Completion:
-        return Completion(
-            id=self._id,
-            object="text_completion",
-            created=self._created,
-            model=self._model,
-            system_fingerprint=f"gguf-worker-{__version__}",
-            choices=choices,
-            **more,
+        super().__init__(
+            worker,
+            requests,
+            prompt_tokens=sum(len(prompt.tokens) for prompt in prompts),
+            streaming=bool(body.stream),
+            options=body.stream_options,
         )
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """Events with what each step added; then usage, where asked for."""
-        blank: Any = None if self._include_usage else msgspec.UNSET
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._usage.add(delta)
-                choice = self._choices[delta.id]
-                text = choice.add(delta)
-                arrays = choice.arrays.take() if choice.arrays else None
-                # A token that is no text yet, a part of a character, is an event all the same:
-                # clients count and time tokens by events.
-                if not (text or arrays or delta.finish_reason or delta.token is not None):
-                    continue
-                more: dict[str, Any] = {"usage": blank}
-                if self._usage_always:
-                    more["usage"] = self._usage.usage()
-                if delta.finish_reason:
-                    more["timings"] = self._usage.timings()
-                part = Choice(text, choice.index, arrays, delta.finish_reason)
-                yield sse.frame(self._completion([part], **more))
-        if self._include_usage:
-            yield sse.frame(self._completion([], usage=self._usage.usage()))
+    def event(self, delta: Delta) -> Choice | None:
+        """What a delta adds to its choice."""
+        choice = self._choices[delta.id]
+        text = choice.add(delta)
+        arrays = choice.arrays.take() if choice.arrays else None
+        if not (text or arrays or tells(delta)):
+            return None
+        return Choice(text, choice.index, arrays, delta.finish_reason)
+
+    def reply(self, choices: list[Choice], **more: Any) -> Completion:
+        """A whole reply and an event have one shape."""
+        return Completion(object="text_completion", choices=choices, **self.head, **more)
 
     async def body(self) -> Completion:
         """The whole reply, the best `n` of `best_of` for each prompt."""
         while self.stream.is_running:
             for delta in await self.stream.take():
-                self._usage.add(delta)
+                self.usage.add(delta)
                 self._choices[delta.id].add(delta)
                 if delta.prompt_logprobs:
                     await asyncio.sleep(0)  # a long prompt's take milliseconds
@@ -143,7 +116,7 @@ class CompletionExchange(Exchange):
             if self._best_of > self._n:
                 group.sort(key=lambda state: -mean_logprob(state.scores))
             chosen += group[: self._n]
-        return self._completion(
+        return self.reply(
             [
                 Choice(
                     "".join(state.text),
@@ -153,8 +126,8 @@ class CompletionExchange(Exchange):
                 )
                 for index, state in enumerate(chosen)
             ],
-            usage=self._usage.usage(),
-            timings=self._usage.timings(),
+            usage=self.usage.usage(),
+            timings=self.usage.timings(),
         )
 
 

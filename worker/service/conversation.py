@@ -10,7 +10,7 @@ from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
 from worker.service.chat_schemas import ChatMessage, ChatRequest
-from worker.service.prompts import Prompt
+from worker.service.prompts import Prompt, check_characters, to_be_continued
 
 MAX_MESSAGES = 4096
 
@@ -47,14 +47,7 @@ def render(body: ChatRequest, template: ChatTemplate, worker: Worker) -> str:
         raise RequestError(f"messages must be at most {MAX_MESSAGES}.", param="messages")
     messages = [_plain(message, place) for place, message in enumerate(given)]
     size = sum(len(message.get("content") or "") for message in messages)
-    if size > worker.backend.max_text:
-        raise RequestError(
-            f"messages have {size} characters, "
-            f"the context holds {worker.backend.max_length} tokens.",
-            param="messages",
-            hint="Shorten them or start the worker with a larger --ctx-size.",
-            code="context_length_exceeded",
-        )
+    check_characters(size, worker, "messages", plural=True)
     variables = {
         name: value
         for name, value in (body.chat_template_kwargs or {}).items()
@@ -103,7 +96,5 @@ def prompt_of(text: str, worker: Worker) -> Prompt:
     vocab = worker.backend.vocab
     if vocab.adds_bos and vocab.bos is not None:
         text = text.removeprefix(vocab.name(vocab.bos))
-    tokens = vocab.tokenize(text, add_special=True, parse_special=True)
-    if vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
-        tokens = tokens[:-1]
+    tokens = to_be_continued(text, worker)
     return Prompt(tokens, tokens, text)

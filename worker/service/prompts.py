@@ -57,24 +57,38 @@ def prompts_of(body: CompletionRequest, worker: Worker) -> list[Prompt]:
     )
 
 
-def _from_text(text: str, body: CompletionRequest, worker: Worker) -> Prompt:
-    vocab = worker.backend.vocab
-    # A token holds a bounded number of bytes: what cannot fit is not worth tokenising.
-    if len(text) > worker.backend.max_text:
+def check_characters(count: int, worker: Worker, param: str, *, plural: bool = False) -> None:
+    """A token holds a bounded number of bytes: what cannot fit is not worth tokenising.
+
+    Raises RequestError about the field `param`; its name may be a plural.
+    """
+    has, it = ("have", "them") if plural else ("has", "it")
+    if count > worker.backend.max_text:
         raise RequestError(
-            f"prompt has {len(text)} characters, "
+            f"{param} {has} {count} characters, "
             f"the context holds {worker.backend.max_length} tokens.",
-            param="prompt",
-            hint="Shorten it or start the worker with a larger --ctx-size.",
+            param=param,
+            hint=f"Shorten {it} or start the worker with a larger --ctx-size.",
             code="context_length_exceeded",
         )
+
+
+def to_be_continued(text: str, worker: Worker, *, add_special: bool = True) -> list[int]:
+    """A prompt's tokens, without an EOS that the model's metadata adds: it would end it."""
+    vocab = worker.backend.vocab
+    tokens = vocab.tokenize(text, add_special=add_special, parse_special=True)
+    if add_special and vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
+        return tokens[:-1]
+    return tokens
+
+
+def _from_text(text: str, body: CompletionRequest, worker: Worker) -> Prompt:
+    vocab = worker.backend.vocab
+    check_characters(len(text), worker, "prompt")
     special = body.add_special_tokens is not False
     if body.suffix:
         return Prompt(*_infill(text, body.suffix, special, worker), text)
-    tokens = vocab.tokenize(text, add_special=special, parse_special=True)
-    # A prompt is to be continued: an EOS that the model's metadata adds would end it.
-    if special and vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
-        tokens = tokens[:-1]
+    tokens = to_be_continued(text, worker, add_special=special)
     added = special and vocab.adds_bos and bool(tokens) and tokens[0] == vocab.bos
     shown = tokens[1:] if added and len(tokens) > 1 else tokens
     first = worker.backend.pieces[shown[0]] if shown else b""
