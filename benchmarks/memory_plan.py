@@ -24,8 +24,8 @@ from worker import log, machine
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
+from worker.memory.plan import estimate
 from worker.model.config import load_config
-from worker.model.memory import estimate
 from worker.settings import Settings
 
 MiB = 2**20

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.processes import Server, serving
+from tests.support.processes import Server, serving
 from worker import log, machine
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine

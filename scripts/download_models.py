@@ -14,7 +14,7 @@ import sys
 
 from worker.cli.main import main as worker
 from worker.errors import WorkerError
-from worker.model.catalog import load_catalog
+from worker.hub.catalog import load_catalog
 from worker.settings import make
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import ggufs, here
-from tests.processes import Server, serving
+from tests.support import ggufs, here
+from tests.support.processes import Server, serving
 from worker import log
 
 log.configure("console", quiet=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests import here
-from tests.processes import Server, serving
-from tests.reference import ReferenceLlama, log_softmax
+from tests.support import here
+from tests.support.processes import Server, serving
+from tests.support.reference import ReferenceLlama, log_softmax
 from worker.demo import MODEL_PATH
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights

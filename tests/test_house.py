@@ -16,20 +16,30 @@ ALLOWED: dict[str, set[str]] = {
     "demo": set(),
     "machine": set(),
     "values": set(),
+    "files": {"machine", "errors"},
     "options": {"values"},
     "settings": {"options", "values", "errors"},
-    "model": {"settings", "machine", "errors"},
+    "gguf": {"errors"},
+    "model": {"gguf", "errors"},
+    "memory": {"model", "gguf", "settings", "machine", "errors"},
+    "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "engine": {"errors", "log"},
-    "chat": {"model", "errors"},
-    "llama": {"engine", "model", "errors", "log"},
-    "lifecycle": {"llama", "engine", "model", "settings", "machine", "errors", "log"},
-    "service": {"lifecycle", "chat", "engine", "model", "settings", "machine", "errors", "log"},
+    "chat": {"errors"},
+    "grammar": {"errors"},
+    "llama": {"grammar", "engine", "memory", "model", "gguf", "files", "machine", "errors", "log"},
+    "lifecycle": {
+        "llama", "engine", "memory", "model", "settings", "machine", "errors", "log",
+    },
+    "service": {
+        "lifecycle", "chat", "grammar", "engine", "model", "settings", "machine", "errors", "log",
+    },
     "bench": {
-        "lifecycle", "llama", "engine", "model", "settings", "options", "machine", "errors", "log",
+        "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "options", "files",
+        "machine", "errors", "log",
     },
     "cli": {
-        "service", "bench", "lifecycle", "llama", "engine", "model", "settings", "options",
-        "machine", "errors", "log", "demo",
+        "service", "bench", "lifecycle", "llama", "engine", "hub", "memory", "model", "gguf",
+        "settings", "options", "files", "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
 
@@ -37,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
 RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
-    "huggingface_hub": {"model"},
+    "huggingface_hub": {"hub"},
     "jinja2": {"chat"},
     "litestar": {"service"},
     "prometheus_client": {"service"},

@@ -1,4 +1,4 @@
-"""The native sampler chain against the definitions in `tests/reference.py`, and what seeds do."""
+"""The native sampler chain against `tests/support/reference.py`, and what seeds do."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import reference
-from tests.ggufs import write_llama
 from tests.proof import RecordingBackend, prompt_tokens, run
-from tests.reference import Floats, ReferenceLlama
+from tests.support import reference
+from tests.support.ggufs import write_llama
+from tests.support.reference import Floats, ReferenceLlama
 from worker.engine.request import Request, SamplingParams
 
 Filter = Callable[[Floats], Floats]

@@ -91,7 +91,7 @@ class StalledError(WorkerError):
 class ModelFileError(WorkerError):
     """A file that cannot be used as a model, with the place where it went wrong.
 
-    code:   what is wrong, from a fixed list (see `model/checks.py`)
+    code:   what is wrong, from a fixed list (see `model/checks/model.py`)
     offset: byte offset in the file, where one is known
     field:  the header field, metadata key or tensor name
     got:    what the file says

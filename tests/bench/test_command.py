@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests import ggufs
 from tests.bench.processes import arguments, children, is_gone, wait_until
 from tests.bench.reports import level, report
+from tests.support import ggufs
 from worker.bench.changes import Changes, read_report
 from worker.bench.job import ProbeJob
 from worker.bench.markdown import markdown

@@ -11,15 +11,15 @@ import pytest
 
 from benchmarks.models import SHAPES, write_model
 from tests.bench.jobs import answer_of
-from tests.processes import Server
+from tests.support.processes import Server
 from worker.bench.job import ServeAnswer, ServeJob, SpeedAnswer, SpeedJob
 from worker.bench.memory import process_memory, read_per_token
 from worker.bench.plan import Sizes
 from worker.bench.server import arguments_of, clean_environment
 from worker.demo import MODEL_PATH
+from worker.gguf.splits import open_header
+from worker.memory.plan import plan_memory
 from worker.model.config import load_config
-from worker.model.memory import plan_memory
-from worker.model.splits import open_header
 from worker.settings import Settings
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc")

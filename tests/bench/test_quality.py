@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests import ggufs
 from tests.bench.jobs import answer_of
-from tests.reference import ReferenceLlama, log_softmax
+from tests.support import ggufs
+from tests.support.reference import ReferenceLlama, log_softmax
 from worker.bench.choices import answer, compare_choices
 from worker.bench.corpus import cut, open_corpus, text_of
 from worker.bench.greedy import compare_greedy, continue_greedily
@@ -20,10 +20,10 @@ from worker.bench.questions import Question, demo_questions, general_questions
 from worker.bench.rows import logits_of
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
+from worker.gguf.splits import open_header
 from worker.lifecycle.loading import open_backend, prepare
 from worker.llama.backend import LlamaBackend
-from worker.llama.quantize import quantize
-from worker.model.splits import open_header
+from worker.llama.quantize.run import quantize
 from worker.settings import Settings
 
 WINDOW, WINDOWS = 128, 3

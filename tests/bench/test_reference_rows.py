@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference import log_softmax
+from tests.support.reference import log_softmax
 from worker.bench.corpus import Windows
 from worker.bench.quality import compare
 from worker.bench.reference import ReferenceRows, Shape, condense, shape_of

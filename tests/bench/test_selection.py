@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from tests import ggufs
+from tests.support import ggufs
 from worker.bench.plan import QUANTS, Level
 from worker.bench.selection import levels_of_files, levels_of_source, named_by_encoding
 from worker.cli.bench import levels_of

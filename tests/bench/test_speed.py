@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.bench.jobs import answer_of
-from tests.fakes import FakeBackend
+from tests.support.fakes import FakeBackend
 from worker.bench.job import SpeedAnswer, SpeedJob
 from worker.bench.plan import Sizes
 from worker.bench.speed import BareLoop, BareSpeed, measure_speed

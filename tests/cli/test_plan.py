@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests import ggufs
+from tests.support import ggufs
 from worker import machine
 from worker.cli.main import main
-from worker.model.memory import MemoryPlan, human_bytes
+from worker.machine import human_bytes
+from worker.memory.plan import MemoryPlan
 
 GiB = 2**30
 

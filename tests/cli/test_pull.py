@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests import ggufs
-from tests.hub import COMMIT, TOKEN, Hub, running
+from tests.support import ggufs
+from tests.support.hub import COMMIT, TOKEN, Hub, running
 from worker.demo import MODEL_PATH
-from worker.model.catalog import parts
+from worker.hub.catalog import parts
 
 REPO = "org/tiny-GGUF"
 CATALOG = f"""

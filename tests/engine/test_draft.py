@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.engine.test_engine import request, run, tokens_of
-from tests.fakes import FakeBackend, continuation
+from tests.support.fakes import FakeBackend, continuation
 from worker.engine.draft import Draft, StepCost, best_length
 from worker.engine.engine import Engine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.fakes import END, FakeBackend, continuation
+from tests.support.fakes import END, FakeBackend, continuation
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.request import Request

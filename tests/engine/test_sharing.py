@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.engine.test_engine import engine_over, request, run, tokens_of
-from tests.fakes import FakeBackend, continuation
+from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
 
 PREFIX = [1 + i % 40 for i in range(20)]

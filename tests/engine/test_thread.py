@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from tests.fakes import FakeBackend
+from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.thread import EngineThread

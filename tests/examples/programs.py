@@ -19,7 +19,7 @@ import httpx
 import openai
 import pytest
 
-from tests.processes import until
+from tests.support.processes import until
 from worker.demo import MODEL_PATH
 
 ROOT = Path(__file__).parent.parent.parent

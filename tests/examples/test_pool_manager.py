@@ -14,7 +14,7 @@ import pytest
 
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
-from tests.processes import until
+from tests.support.processes import until
 
 READY = r"^(worker-\d): pid (\d+) at (http://\S+)$"
 

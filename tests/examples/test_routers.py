@@ -10,10 +10,10 @@ import httpx
 import openai
 import pytest
 
-from tests import ggufs
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
-from tests.processes import serving, until
+from tests.support import ggufs
+from tests.support.processes import serving, until
 
 MASTER_KEY = "sk-for-this-test-only-0123456789abcdef"
 

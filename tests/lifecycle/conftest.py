@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ggufs
+from tests.support import ggufs
 
 
 @pytest.fixture(scope="session")

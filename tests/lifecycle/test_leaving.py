@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from tests.processes import Server, WorkerProcess, serving, side_by_side, starting, until
+from tests.support.processes import Server, WorkerProcess, serving, side_by_side, starting, until
 
 PROMPT = [5, 9, 17, 33] * 450
 STREAM = {"prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": True}

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import ggufs
-from tests.processes import Server, WorkerProcess, serving, side_by_side
+from tests.support import ggufs
+from tests.support.processes import Server, WorkerProcess, serving, side_by_side
 from worker.cli import version
 from worker.cli.main import main
 

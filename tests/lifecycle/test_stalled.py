@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import managers
 from tests.lifecycle.test_leaving import Post, left_with
-from tests.managers import manager
-from tests.processes import Server, serving, side_by_side, until
+from tests.support import managers
+from tests.support.managers import manager
+from tests.support.processes import Server, serving, side_by_side, until
 from worker.lifecycle.watchdog import STALLED_AFTER_S, Watchdog
 
 # In real time only on demand: a hanging engine is given 13 seconds. An idle one ticks every second,

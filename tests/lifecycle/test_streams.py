@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import managers
-from tests.managers import manager
-from tests.processes import Server, side_by_side
+from tests.support import managers
+from tests.support.managers import manager
+from tests.support.processes import Server, side_by_side
 
 
 @contextlib.contextmanager

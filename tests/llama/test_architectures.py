@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.architectures import VOCABULARY, WINDOW, WRITERS
+from tests.support.architectures import VOCABULARY, WINDOW, WRITERS
 from worker import log
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.here import MARKS
+from tests.support.here import MARKS
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.errors import ResidencyError, UsageError

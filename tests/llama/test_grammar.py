@@ -19,14 +19,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.ggufs import write_llama
+from tests.support.ggufs import write_llama
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.errors import RequestError
+from worker.grammar.ambiguity import check_gbnf
 from worker.llama import sampler
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
-from worker.llama.gbnf import check_gbnf
 from worker.llama.grammar import grammar_of
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights

@@ -24,17 +24,17 @@ import httpx
 import numpy as np
 import pytest
 
-from tests import ggufs
-from tests.offloaded import PROMPT, TOKENS, FailedLoadError, Loaded, load
-from tests.processes import Server, WorkerProcess, serving
-from tests.rpc_server import RpcServer, free_port, rpc_server
+from tests.support import ggufs
+from tests.support.offloaded import PROMPT, TOKENS, FailedLoadError, Loaded, load
+from tests.support.processes import Server, WorkerProcess, serving
+from tests.support.rpc_server import RpcServer, free_port, rpc_server
 from worker import values
 from worker.demo import MODEL_PATH
 from worker.errors import BackendError, UsageError
 from worker.llama import rpc
 from worker.llama.library import native
-from worker.llama.quantize import quantize
-from worker.model.offload import Placement
+from worker.llama.quantize.run import quantize
+from worker.memory.offload import Placement
 from worker.settings import Settings
 
 LAYERS = 7  # of the demo model: six blocks and the output

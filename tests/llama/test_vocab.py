@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ggufs
+from tests.support import ggufs
 from worker.llama.vocab import MAX_PART, Vocab
 from worker.llama.weights import LoadOptions, Weights
 

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from tests.processes import Server, serving
+from tests.support.processes import Server, serving
 
 KEY = "k3y-with/pUnct+uation=="
 RIGHT = {b"authorization": b"Bearer " + KEY.encode()}

@@ -9,7 +9,7 @@ from collections.abc import Generator
 import httpx
 import pytest
 
-from tests.processes import Server
+from tests.support.processes import Server
 
 BIG = 10**400
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.errors import UsageError
-from worker.model.header import Identity
+from worker.gguf.header import Identity
 
 DEFAULT_BYTES = 20 << 30
 _READ = 8 << 20

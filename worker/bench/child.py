@@ -44,12 +44,12 @@ from worker.bench.scoring import score
 from worker.bench.server import serving
 from worker.bench.speed import Requests, measure_speed, probe
 from worker.errors import WorkerError
+from worker.gguf.splits import open_header
 from worker.lifecycle import parent
 from worker.lifecycle.loading import find_devices, memory_with, open_backend, prepare
 from worker.llama.backend import LlamaBackend
-from worker.llama.quantize import quantize
+from worker.llama.quantize.run import quantize
 from worker.model.config import load_config
-from worker.model.splits import open_header
 from worker.settings import Settings
 
 _PROBE_CELLS = 512

@@ -10,7 +10,7 @@ from worker.bench.loading import Loading
 from worker.bench.results import LevelQuality, LevelReport, Memory, Speed
 from worker.bench.speed import Requests
 from worker.bench.statistics import Figure, Latency
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 NONE = "–"
 Text = Callable[[LevelReport], str]

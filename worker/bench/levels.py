@@ -11,8 +11,8 @@ from worker.bench.loading import Loading
 from worker.bench.plan import Level
 from worker.bench.results import LevelQuality, LevelReport, Memory, Speed
 from worker.bench.speed import Requests, merged
+from worker.gguf.quant import FILE_TYPES, GUESSED
 from worker.model.config import ModelConfig
-from worker.model.quant import FILE_TYPES, GUESSED
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ import msgspec
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.machine import Memory
-from worker.model.buffers import kv_bytes_per_token
+from worker.memory.buffers import kv_bytes_per_token
+from worker.memory.plan import estimate
 from worker.model.config import ModelConfig
-from worker.model.memory import estimate
 from worker.settings import Settings
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from worker.bench.plan import QUANTS, Level
 from worker.errors import UsageError
-from worker.llama.quantize_plan import type_named
+from worker.gguf.quant import ENCODINGS
+from worker.llama.quantize.plan import type_named
 from worker.model.config import ModelConfig, load_config
-from worker.model.quant import ENCODINGS
 
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 

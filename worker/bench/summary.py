@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.bench.results import Comparison, Report
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 _CONFIDENCE = {
     "sure": "sure: what decides is outside of the errors",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from worker.bench.escaping import escape
 from worker.bench.results import LevelReport, Report
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 WIDTH, HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 24, 40, 56

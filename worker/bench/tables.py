@@ -21,7 +21,7 @@ from worker.bench.columns import (
     rate,
 )
 from worker.bench.results import LevelQuality, Report, Speed
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--cache-gb must not be negative, and a number.")
     cache = Cache(cache_folder(), int(limit))
     if arguments.clean:
-        from worker.model.memory import human_bytes
+        from worker.machine import human_bytes
 
         with cache.locked():
             sys.stderr.write(f"{human_bytes(cache.clean())} removed from {cache.folder}\n")
@@ -146,7 +146,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     if not 0 < max_kld < math.inf:
         raise UsageError("--max-kld must be above 0, and a number.")
     if arguments.imatrix is not None:
-        from worker.model.imatrix import read_imatrix
+        from worker.gguf.imatrix import read_imatrix
 
         read_imatrix(arguments.imatrix)
     corpus = None
@@ -192,13 +192,13 @@ def levels_of(
 
 def _pulled(text: str, settings: Settings) -> dict[str, Path]:
     """The encodings that are here of a catalogue's model named without one."""
-    from worker.model.reference import Named, parse
+    from worker.hub.name import Named, parse
 
     reference = parse(text)
     if not isinstance(reference, Named) or reference.quant is not None:
         return {}
-    from worker.model.catalog import load_catalog
-    from worker.model.locate import downloaded
+    from worker.hub.catalog import load_catalog
+    from worker.hub.locate import downloaded
 
     return downloaded(load_catalog(settings.catalog).find(reference.name))
 

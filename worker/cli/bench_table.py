@@ -20,7 +20,7 @@ from worker.bench.results import LevelReport, Report
 from worker.bench.summary import paragraphs
 from worker.bench.tables import tables
 from worker.cli.console import plain, titled
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 __all__ = ["data_console", "human_bytes", "load_progress", "pairs", "titled", "write_json"]
 

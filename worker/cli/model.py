@@ -6,12 +6,12 @@ from pathlib import Path
 
 from worker import machine
 from worker.demo import MODEL_PATH
-from worker.model.reference import parse
+from worker.hub.name import parse
 from worker.settings import Settings
 
 
 def model_path(settings: Settings) -> Path:
-    """The model that was named (`model/reference.py` tells how), or the embedded demo model.
+    """The model that was named (`hub/name.py` tells how), or the embedded demo model.
 
     Raises UsageError for an unknown name, ModelFileError for one that has not been pulled.
     """
@@ -21,7 +21,7 @@ def model_path(settings: Settings) -> Path:
     if isinstance(reference, Path):
         return reference
     # A path needs neither the Hub's client nor the catalogue.
-    from worker.model.catalog import load_catalog
-    from worker.model.locate import locate
+    from worker.hub.catalog import load_catalog
+    from worker.hub.locate import locate
 
     return locate(reference, load_catalog(settings.catalog), machine.memory())

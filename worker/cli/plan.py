@@ -7,8 +7,9 @@ from typing import Any
 
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.machine import human_bytes
+from worker.memory.plan import MemoryPlan, check_fit, estimate
 from worker.model.config import ModelConfig, load_config
-from worker.model.memory import MemoryPlan, check_fit, estimate, human_bytes
 from worker.settings import Settings
 
 

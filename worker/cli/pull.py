@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from worker import machine
 from worker.cli.options import add_options, settings_from
 from worker.errors import DownloadError, UsageError
-from worker.model.reference import parse
+from worker.hub.name import parse
 
 if TYPE_CHECKING:
-    from worker.model.catalog import Catalog
-    from worker.model.pull import Pulled, Report
+    from worker.hub.catalog import Catalog
+    from worker.hub.pull import Pulled, Report
 
 
 def add_parser(commands: Any) -> None:
@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Bring the models one after the other; the first failure ends it."""
-    from worker.model.catalog import load_catalog
+    from worker.hub.catalog import load_catalog
 
     catalog = load_catalog(settings_from(arguments).catalog)
     if arguments.list:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
     from worker.cli.console import data_console, plain, write_json
-    from worker.model.pull import find, pull
+    from worker.hub.pull import find, pull
 
     memory = machine.memory()
     # All names are judged before the first of them costs minutes.
@@ -80,7 +80,7 @@ def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
 
 
 def _sentence(pulled: Pulled) -> str:
-    from worker.model.memory import human_bytes
+    from worker.machine import human_bytes
 
     size = human_bytes(pulled.size_bytes)
     fetched = human_bytes(pulled.fetched_bytes) if pulled.fetched_bytes else "nothing"
@@ -91,7 +91,7 @@ def _list(catalog: Catalog, arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     from worker.cli.console import data_console, write_json
-    from worker.model.locate import downloaded
+    from worker.hub.locate import downloaded
 
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
     entries = {name: catalog.entries[name] for name in names}
@@ -122,7 +122,7 @@ def _check(catalog: Catalog, arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     from worker.cli.console import data_console, write_json
-    from worker.model.pull import check
+    from worker.hub.pull import check
 
     names = [_name(text, catalog) for text in arguments.models] or list(catalog.entries)
     report = {name: check(catalog.entries[name]) for name in names}
@@ -163,7 +163,7 @@ def _progress() -> Generator[Report]:
         TransferSpeedColumn,
     )
 
-    from worker.model.memory import human_bytes
+    from worker.machine import human_bytes
 
     console = Console(stderr=True)
     bars: dict[tuple[str, str], Any] = {}

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.model.memory import human_bytes
+from worker.machine import human_bytes
 
 if TYPE_CHECKING:
-    from worker.llama.quantize_plan import QuantizePlan
+    from worker.llama.quantize.plan import QuantizePlan
 
 
 def add_parser(commands: Any) -> None:
@@ -53,8 +53,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the file, or say what it would be."""
     from worker.cli.console import data_console, write_json
-    from worker.llama.quantize import quantize
-    from worker.llama.quantize_plan import Options, plan
+    from worker.llama.quantize.plan import Options, plan
+    from worker.llama.quantize.run import quantize
 
     arguments.model = arguments.source
     settings = settings_from(arguments)

@@ -8,11 +8,11 @@ from typing import Any
 
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.gguf.header import Header
+from worker.gguf.splits import open_header
+from worker.gguf.strings import StringArray
+from worker.machine import human_bytes
 from worker.model.config import ModelConfig, load_config
-from worker.model.header import Header
-from worker.model.memory import human_bytes
-from worker.model.splits import open_header
-from worker.model.strings import StringArray
 from worker.model.tokenizer import TokenizerConfig
 
 _TEMPLATE_LINES = 6

@@ -14,8 +14,8 @@ from worker.llama import library, rpc
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
+from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
-from worker.model.memory import MemoryPlan, plan_memory
 from worker.settings import Settings
 
 

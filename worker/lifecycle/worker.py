@@ -23,9 +23,9 @@ from worker.lifecycle.watchdog import Watchdog
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.placement import allocated
+from worker.memory.offload import HOST, Placement
+from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
-from worker.model.memory import MemoryPlan
-from worker.model.offload import HOST, Placement
 from worker.settings import Settings
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.

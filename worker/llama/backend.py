@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 
 from worker.engine.request import Request
+from worker.grammar.ambiguity import check_gbnf
 from worker.llama.context import Context, ContextOptions, Observer
-from worker.llama.gbnf import check_gbnf
 from worker.llama.grammar import grammar_of
 from worker.llama.sampler import Sampler
 from worker.llama.spin import Spin

@@ -14,8 +14,8 @@ from llama_cpp.llama_grammar import JSON_GBNF, PRIMITIVE_RULES, SchemaConverter
 
 from worker.engine.request import MAX_GRAMMAR_CHARS
 from worker.errors import RequestError
-from worker.llama.gbnf import check_gbnf
-from worker.llama.schema import Schema, SchemaReader
+from worker.grammar.ambiguity import check_gbnf
+from worker.grammar.schema import Schema, SchemaReader
 
 
 def grammar_of(schema: Schema | None, param: str) -> str:

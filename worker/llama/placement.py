@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.model.offload import Part, Placement
+from worker.memory.offload import Part, Placement
 
 
 def allocated(backend: LlamaBackend) -> tuple[Placement, ...]:

@@ -12,10 +12,10 @@ import msgspec
 
 from worker import log
 from worker.errors import ModelLoadError, ResidencyError, UsageError
+from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.library import native
-from worker.model.memory import human_bytes
-from worker.model.splits import open_header
+from worker.machine import human_bytes
 
 ALL_LAYERS = 10_000
 # A buffer's size is printed as MiB with two decimals; tensors in it begin at multiples of 32.

@@ -8,10 +8,13 @@ from typing import Literal
 
 import msgspec
 
+from worker.gguf.fields import Fields
+from worker.gguf.header import Header, ModelFile
+from worker.gguf.policy import Policy, Purpose
+from worker.gguf.quant import Share, bits_per_weight, label_of, mix_of
+from worker.gguf.splits import open_header
 from worker.model.architectures import ENCODER_DECODERS, ENCODERS
-from worker.model.checks import check
-from worker.model.fields import Fields
-from worker.model.header import Header, ModelFile
+from worker.model.checks.model import check
 from worker.model.hyperparameters import (
     ExpertConfig,
     RecurrentConfig,
@@ -23,9 +26,6 @@ from worker.model.hyperparameters import (
     rope_config,
     sampling_defaults,
 )
-from worker.model.policy import Policy, Purpose
-from worker.model.quant import Share, bits_per_weight, label_of, mix_of
-from worker.model.splits import open_header
 from worker.model.tokenizer import TokenizerConfig, tokenizer_config
 
 Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]

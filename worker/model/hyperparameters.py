@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.model.fields import Fields
+from worker.gguf.fields import Fields
 
 
 class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from worker.gguf.fields import Fields
 from worker.model.families import (
     END_TEXTS,
     FAMILIES,
@@ -17,7 +18,6 @@ from worker.model.families import (
     PRE_WITHOUT_BOS,
     Family,
 )
-from worker.model.fields import Fields
 
 _TOKENS = "tokenizer.ggml.tokens"
 _TEMPLATE = "tokenizer.chat_template"

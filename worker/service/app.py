@@ -8,20 +8,20 @@ from litestar import Litestar
 
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
-from worker.service.chat import chat_routes
-from worker.service.completions import completions_route
 from worker.service.errors import on_error
 from worker.service.gate import Gate
-from worker.service.health import health_route
-from worker.service.info import info_routes
-from worker.service.job_routes import job_routes
-from worker.service.jobs import Jobs
-from worker.service.metrics import metrics_route
-from worker.service.models import models_routes
-from worker.service.progress import progress_route
-from worker.service.props import props_routes
-from worker.service.shutdown import shutdown_route
-from worker.service.tokens import tokens_routes
+from worker.service.info.about import info_routes
+from worker.service.info.health import health_route
+from worker.service.info.metrics import metrics_route
+from worker.service.info.progress import progress_route
+from worker.service.info.props import props_routes
+from worker.service.info.shutdown import shutdown_route
+from worker.service.jobs.registry import Jobs
+from worker.service.jobs.routes import job_routes
+from worker.service.openai.chat import chat_routes
+from worker.service.openai.completions import completions_route
+from worker.service.openai.models import models_routes
+from worker.service.tokens.routes import tokens_routes
 
 
 def create_app(worker: Worker) -> Any:

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 
 from worker.errors import NotAuthenticatedError
-from worker.service.health import PATHS
+from worker.service.info.health import PATHS
 
 _Headers = list[tuple[bytes, bytes]]
 

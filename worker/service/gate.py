@@ -13,9 +13,9 @@ import structlog
 from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service import progress, shutdown
 from worker.service.auth import Auth
 from worker.service.errors import reply_of
+from worker.service.info import progress, shutdown
 
 _MAX_ID = 256
 _JOB_STREAM = "/stream"

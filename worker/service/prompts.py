@@ -9,7 +9,7 @@ import msgspec
 from worker.engine.request import check_length
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
-from worker.service.schemas import CompletionRequest
+from worker.service.openai.completion_schemas import CompletionRequest
 
 MAX_CHOICES = 128  # continuations of one request
 

@@ -10,7 +10,11 @@ from worker.engine.request import SamplingParams, check_sampling
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
 from worker.model.config import ModelConfig
-from worker.service.schemas import PLAIN_SAMPLING, SAMPLING_ALIASES, SamplingFields
+from worker.service.openai.completion_schemas import (
+    PLAIN_SAMPLING,
+    SAMPLING_ALIASES,
+    SamplingFields,
+)
 
 # general.sampling.* in the file -> our field
 _RECOMMENDED = {

@@ -20,7 +20,7 @@ from worker import log
 from worker.errors import BindError, UsageError, WorkerError
 from worker.lifecycle import parent
 from worker.lifecycle.leave import told_to_stop
-from worker.lifecycle.pool import Pool
+from worker.lifecycle.manager import Pool
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.app import create_app

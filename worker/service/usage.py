@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.engine.sequence import Delta
-from worker.service.schemas import PromptDetails, Timings, Usage
+from worker.service.openai.completion_schemas import PromptDetails, Timings, Usage
 
 
 class UsageCount:

@@ -1,0 +1,96 @@
+"""What stands in front of the weights of a GGUF file, as Python values."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import ModelFileError
+from worker.gguf.strings import StringArray
+
+Value = bool | int | float | str | StringArray | NDArray[np.generic]
+
+# GGUF value types, as the format numbers them.
+TYPE_NAMES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT32", "BOOL", "STRING",
+              "ARRAY", "UINT64", "INT64", "FLOAT64")  # fmt: skip
+TYPES = {name: number for number, name in enumerate(TYPE_NAMES)}
+
+DAMAGED = "The file is damaged or cut short; get it again."
+RECONVERT = "Convert the model again with a current llama.cpp."
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What tells one state of a file from another."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """The identity that a `stat` shows."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class TensorInfo(msgspec.Struct, frozen=True):
+    """One row of the tensor table; `shape` in ggml's order, the row length first."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    offset: int  # from the begin of the file
+    relative: int  # from the begin of the data section, as stored
+    nbytes: int
+    elements: int
+    file: int = 0  # which file of a split model
+
+
+class ModelFile(msgspec.Struct, frozen=True):
+    """One file of a model as it was when it was read."""
+
+    path: str
+    identity: Identity
+    data_offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.identity.size
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything in front of the weights.
+
+    `types` and `offsets` are keyed like `keys`: the GGUF value type (ARRAY for an array, whose
+    element type its value shows) and where the value begins in the first file. In a split model
+    `keys` are those of the first file and `tensors` those of all.
+    """
+
+    version: int
+    alignment: int
+    keys: dict[str, Value]
+    types: dict[str, int]
+    offsets: dict[str, int]
+    tensors: tuple[TensorInfo, ...]
+    files: tuple[ModelFile, ...]
+
+    @property
+    def path(self) -> str:
+        """The first or only file."""
+        return self.files[0].path
+
+    @property
+    def identity(self) -> Identity:
+        """The first or only file's identity."""
+        return self.files[0].identity
+
+
+def refuse(code: str, message: str, *, at: int | None = None, field: str | None = None,
+           got: Any = None, limit: Any = None, hint: str = DAMAGED) -> ModelFileError:  # fmt: skip
+    """The error for a file that is refused; `at` is a byte offset."""
+    return ModelFileError(code, message, offset=at, field=field, got=got, limit=limit, hint=hint)

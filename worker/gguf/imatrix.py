@@ -1,0 +1,135 @@
+"""Importance matrices: how much each input column of a weight mattered over a calibration text.
+
+llama-imatrix writes them as GGUF (tensors `NAME.in_sum2` and `NAME.counts`); before 2025 it wrote
+a format of its own without a magic. The layout and the averaging are those of llama.cpp's
+`common/imatrix-loader.cpp` and `tools/quantize/quantize.cpp`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.errors import ModelFileError
+from worker.gguf.fields import Fields
+from worker.gguf.header import Header, TensorInfo, refuse
+from worker.gguf.quant import ENCODINGS
+from worker.gguf.reader import MAGIC, read_header
+from worker.gguf.strings import StringArray
+
+Values = NDArray[np.float32]
+
+_SUMS, _COUNTS = ".in_sum2", ".counts"
+_DATASETS, _CHUNKS = "imatrix.datasets", "imatrix.chunk_count"
+_AGAIN = "Make it with llama-imatrix, or get it again."
+_MAX_ENTRIES = 65_536
+_MAX_TEXT = 4096
+
+
+class Importance(msgspec.Struct, frozen=True, kw_only=True):
+    """A matrix as it was read.
+
+    entries  tensor name -> one float for each input column; for experts one row after another
+    dataset  the first calibration text's name, or empty
+    chunks   pieces of text that it was computed on; 0 where it is not told
+    """
+
+    entries: dict[str, Values]
+    dataset: str
+    chunks: int
+
+
+def read_imatrix(path: str | os.PathLike[str]) -> Importance:
+    """The averaged importance of each tensor. Raises ModelFileError where it is no such file."""
+    name = os.fspath(path)
+    try:
+        with Path(name).open("rb") as file:
+            is_gguf = file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise refuse(
+            "UNREADABLE", f"The importance matrix {name} cannot be read: {error.strerror}.",
+            hint="Name a file that llama-imatrix wrote.",
+        ) from error  # fmt: skip
+    found = _from_gguf(read_header(name)) if is_gguf else _from_legacy(Path(name))
+    for tensor, values in found.entries.items():
+        if not np.isfinite(values).all():
+            raise _bad(name, f"has a value for {tensor} that is no finite number", tensor)
+    return found
+
+
+def _from_gguf(header: Header) -> Importance:
+    tensors = {tensor.name: tensor for tensor in header.tensors}
+    entries: dict[str, Values] = {}
+    for name, tensor in tensors.items():
+        if not name.endswith(_SUMS):
+            continue
+        stem = name.removesuffix(_SUMS)
+        counts = tensors.get(stem + _COUNTS)
+        if counts is None:
+            raise _bad(header.path, f"has no counts for {stem}", stem)
+        sums, numbers = _floats(header, tensor), _floats(header, counts)
+        if sums.size % numbers.size:
+            raise _bad(header.path, f"has {sums.size} sums for {numbers.size} counts of {stem}",
+                       stem)  # fmt: skip
+        # An expert that saw no token has no opinion: all columns alike.
+        rows, times = sums.reshape(numbers.size, -1), np.rint(numbers)[:, None]
+        mean = np.divide(rows, times, out=np.ones_like(rows), where=times > 0)
+        entries[stem] = np.ascontiguousarray(mean.reshape(-1))
+    if not entries:
+        raise _bad(header.path, "holds no importance of any tensor", None)
+    fields = Fields(header, "")
+    datasets = header.keys.get(_DATASETS)
+    return Importance(
+        entries=entries,
+        dataset=datasets[0] if isinstance(datasets, StringArray) and len(datasets) else "",
+        chunks=fields.count(_CHUNKS) or 0,
+    )
+
+
+def _floats(header: Header, tensor: TensorInfo) -> Values:
+    if ENCODINGS[tensor.type].name != "F32":
+        raise _bad(header.path, f"stores {tensor.name} in another type than F32", tensor.name)
+    return np.fromfile(header.path, dtype="<f4", count=tensor.elements, offset=tensor.offset)
+
+
+def _from_legacy(path: Path) -> Importance:
+    """`count`, then for each entry name, calls and values; at the end chunks and the text."""
+    data, at = path.read_bytes(), 0
+
+    def number(what: str, low: int, high: int) -> int:
+        nonlocal at
+        if at + 4 > len(data):
+            raise _bad(str(path), f"ends within {what}", None)
+        (value,) = struct.unpack_from("<i", data, at)
+        if not low <= value <= high:
+            raise _bad(str(path), f"is no importance matrix: {what} is {value}", None)
+        at += 4
+        return value
+
+    def text(what: str) -> str:
+        nonlocal at
+        length = number(f"the length of {what}", 0, min(_MAX_TEXT, len(data) - at))
+        at += length
+        return data[at - length : at].decode("utf-8", "replace")
+
+    entries: dict[str, Values] = {}
+    for index in range(number("the number of entries", 1, _MAX_ENTRIES)):
+        name = text(f"the name of entry {index}")
+        calls = number(f"the calls of {name}", -(2**31), 2**31 - 1)
+        size = number(f"the size of {name}", 1, (len(data) - at) // 4)
+        values = np.frombuffer(data, dtype="<f4", count=size, offset=at).copy()
+        entries[name] = np.divide(values, max(1, calls), dtype=np.float32)
+        at += 4 * size
+    has_tail = at + 4 <= len(data)
+    chunks = number("the number of chunks", -(2**31), 2**31 - 1) if has_tail else 0
+    dataset = text("the text's name") if has_tail and at + 4 <= len(data) else ""
+    return Importance(entries=entries, dataset=dataset, chunks=max(0, chunks))
+
+
+def _bad(path: str, problem: str, tensor: str | None) -> ModelFileError:
+    return refuse("BAD_IMATRIX", f"{Path(path).name} {problem}.", field=tensor, hint=_AGAIN)

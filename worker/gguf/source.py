@@ -1,0 +1,92 @@
+"""The bytes at the begin of a file, read as they are asked for.
+
+Read with `pread` and not mapped: when another process cuts the file short, or the disk fails,
+that is an error here and not a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from worker.gguf import foreign
+from worker.gguf.header import Identity, refuse
+
+_FIRST_READ = 4 * 1024 * 1024
+_AT_ONCE = 16 * 1024 * 1024  # a file up to this is read in one go, vocabularies above all
+
+
+class Source:
+    """The first bytes of an open file, at most `limit` of them; `data` holds those read so far."""
+
+    def __init__(self, fd: int, path: str, limit: int) -> None:
+        self.fd, self.path = fd, path
+        self.identity = Identity.of(os.fstat(fd))
+        self.size = self.identity.size
+        self.limit = min(self.size, limit)
+        self.data = b""
+
+    def need(self, end: int, field: str, *, at: int) -> None:
+        """Make sure that bytes up to `end` are in `data`; `field` begins at `at`."""
+        if end <= len(self.data):
+            return
+        if end > self.size:
+            raise refuse(
+                "TRUNCATED", f"The file ends within {field}.",
+                at=at, field=field, got=self.size, limit=end,
+                hint="Download it again and compare its size or checksum.",
+            )  # fmt: skip
+        if end > self.limit:
+            raise refuse(
+                "METADATA_TOO_LARGE", f"The metadata reaches beyond {self.limit} bytes at {field}.",
+                at=at, field=field, got=end, limit=self.limit,
+                hint="No known model needs that much; get the file from its publisher.",
+            )  # fmt: skip
+        self.grow(end)
+
+    def grow(self, end: int = 0) -> None:
+        """Read on: to `end`, or some more where that was reached."""
+        have = len(self.data)
+        first = _AT_ONCE if self.size <= _AT_ONCE else _FIRST_READ
+        goal = min(self.limit, max(end, have * 4, first))
+        pieces = [self.data] if have else []
+        while have < goal:
+            try:
+                piece = os.pread(self.fd, goal - have, have)
+            except OSError as error:
+                reason = os.strerror(error.errno or errno.EIO)
+                raise refuse(
+                    "UNREADABLE", f"Reading {self.path} failed at byte {have}: {reason}.",
+                    at=have, hint="Check the disk or the network mount.",
+                ) from error  # fmt: skip
+            if not piece:
+                raise refuse(
+                    "TRUNCATED", f"{self.path} became shorter while it was read.",
+                    at=have, got=have, limit=self.size,
+                    hint="Wait until the download or copy is complete.",
+                )  # fmt: skip
+            pieces.append(piece)
+            have += len(piece)
+        self.data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+@contextmanager
+def opened(path: str) -> Generator[int]:
+    """A descriptor of a regular file, closed at the end; never blocks on a FIFO or device."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError) as error:
+        raise foreign.unopenable(path, error) from error
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise foreign.directory(Path(path))
+        if not stat.S_ISREG(mode):
+            raise foreign.special(path, mode)
+        yield fd
+    finally:
+        os.close(fd)

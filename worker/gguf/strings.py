@@ -1,0 +1,182 @@
+"""Arrays of length-prefixed strings, found in bulk and decoded on demand.
+
+A vocabulary is several hundred thousand strings, each a little-endian uint64 length and its
+bytes. Walking them one by one in Python takes longer than everything else in a header, so
+`scan` finds the prefixes of short strings all at once: their upper seven bytes are zero, and
+text hardly ever holds seven zero bytes in a row. What it finds counts only where each prefix
+leads exactly to the next; everything else is walked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.gguf.fingerprints import PADDING, fingerprints, repeated
+
+_LENGTH = struct.Struct("<Q")
+_PREFIX = _LENGTH.size
+_WINDOW = 1 << 18
+_FIRST_WALK = 64
+_WORTHWHILE = 4096  # strings in a window for which it pays to look at all of it at once
+
+
+class StringArray:
+    """An immutable array of byte strings, read as `str`.
+
+    `data` holds the strings with their prefixes back to back, and PADDING bytes behind them;
+    `starts[i]` and `lengths[i]` are the place of text i in it, both int64 of shape (n,).
+    """
+
+    __slots__ = ("_prints", "data", "lengths", "starts")
+
+    def __init__(self, data: bytes, starts: NDArray[np.int64]) -> None:
+        last = len(data) - PADDING
+        ends = np.append(starts[1:] - _PREFIX, last) if len(starts) else starts
+        self.data = data
+        self.starts = starts
+        self.lengths = ends - starts
+        self._prints: NDArray[np.uint64] | None = None
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> StringArray:
+        """The array of `texts`, laid out as in a file."""
+        data = b"".join(_LENGTH.pack(len(text)) + text for text in texts) + bytes(PADDING)
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        return cls(data, np.cumsum(lengths + _PREFIX) - lengths)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """Text `index`; bytes that are no UTF-8 become U+FFFD."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.raw(index).decode("utf-8", "replace")
+
+    def __iter__(self) -> Iterator[str]:
+        return (text.decode("utf-8", "replace") for text in self.raw_list())
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} strings, {len(self.data) - PADDING} bytes>"
+
+    def raw(self, index: int) -> bytes:
+        """The bytes of text `index`."""
+        start = int(self.starts[index])
+        return self.data[start : start + int(self.lengths[index])]
+
+    def has_nul(self) -> bool:
+        """Whether a text holds a NUL byte."""
+        blank = self.without_prefixes()
+        return int(np.count_nonzero(blank)) != int(self.lengths.sum())
+
+    def raw_list(self) -> list[bytes]:
+        """All texts as bytes, in order."""
+        blank = self.without_prefixes()
+        if int(np.count_nonzero(blank)) == int(self.lengths.sum()):
+            return blank[:-PADDING].tobytes().split(bytes(_PREFIX))[1:]
+        return [self.raw(i) for i in range(len(self))]
+
+    @property
+    def fingerprints(self) -> NDArray[np.uint64]:
+        """A fingerprint of each text, shape (n,)."""
+        if self._prints is None:
+            self._prints = fingerprints(self.data, self.starts, self.lengths)
+        return self._prints
+
+    def find(self, texts: Sequence[bytes]) -> dict[bytes, int]:
+        """Those of `texts` that are in the array, with the index of their first place."""
+        wanted = StringArray.of(texts).fingerprints
+        found: dict[bytes, int] = {}
+        for place in np.flatnonzero(np.isin(self.fingerprints, wanted)):
+            text = self.raw(int(place))
+            if text in texts:
+                found.setdefault(text, int(place))
+        return found
+
+    def duplicate(self) -> int | None:
+        """The index of a text that was there before, empty ones aside, or None."""
+        seen: set[bytes] = set()
+        for place in repeated(self.fingerprints):
+            text = self.raw(int(place))
+            if text in seen:
+                return int(place)
+            if text:
+                seen.add(text)
+        return None
+
+    def without_prefixes(self) -> NDArray[np.uint8]:
+        """A copy of `data` in which the lengths are zero bytes."""
+        blank = np.frombuffer(self.data, np.uint8).copy()
+        longest = int(self.lengths.max(initial=0))
+        for byte in range((longest.bit_length() + 7) // 8):
+            blank[self.starts - _PREFIX + byte] = 0
+        return blank
+
+
+def scan(data: bytes, offset: int, count: int) -> tuple[NDArray[np.int64], int]:
+    """The prefixes of up to `count` strings from `offset`, and where the next one would begin.
+
+    Fewer than `count` come back where `data` ends within a string; the end returned is then
+    the offset of that string. The caller checks the lengths against the file.
+    """
+    view = np.frombuffer(data, np.uint8)
+    pieces: list[NDArray[np.int64]] = []
+    walk = _FIRST_WALK
+    while count:
+        found, end = _leap(view, offset, count)
+        poor = len(found) < min(count, _WORTHWHILE)
+        if poor:
+            # Something odd is ahead; the more often that happens, the longer it is walked.
+            more, end = _walk(data, end, min(count - len(found), walk))
+            found = np.concatenate((found, more))
+            walk *= 2
+        if not len(found):
+            break
+        pieces.append(found)
+        count -= len(found)
+        offset = end
+    return (np.concatenate(pieces) if pieces else np.empty(0, np.int64)), offset
+
+
+def _leap(view: NDArray[np.uint8], offset: int, count: int) -> tuple[NDArray[np.int64], int]:
+    """The strings shorter than 256 bytes that follow each other from `offset` in one window."""
+    window = view[offset : offset + _WINDOW]
+    zeros: NDArray[np.bool_] = window == 0
+    for width in (1, 2, 3):  # runs of 2, of 4, of 7 zero bytes
+        zeros = zeros[:-width] & zeros[width:]
+    places: NDArray[Any] = np.flatnonzero(zeros[1:])
+    if not len(places) or places[0] != 0:
+        return np.empty(0, np.int64), offset
+    ends = places + window[places] + _PREFIX
+    chained = ends[:-1] == places[1:]
+    take = len(chained) if chained.all() else int(chained.argmin())
+    # The last prefix of a chain is proven by its predecessor, its own text may be cut off.
+    take = min(take + 1, count)
+    if int(ends[take - 1]) > len(window):
+        take -= 1
+    if not take:
+        return np.empty(0, np.int64), offset
+    return places[:take] + offset, offset + int(ends[take - 1])
+
+
+def _walk(data: bytes, offset: int, count: int) -> tuple[NDArray[np.int64], int]:
+    """Up to `count` strings from `offset` one by one, as far as `data` holds them."""
+    found: list[int] = []
+    size = len(data)
+    unpack = _LENGTH.unpack_from
+    while len(found) < count and offset + _PREFIX <= size:
+        end = offset + _PREFIX + unpack(data, offset)[0]
+        if end > size:
+            break
+        found.append(offset)
+        offset = end
+    return np.array(found, dtype=np.int64), offset

@@ -1,0 +1,1 @@
+"""Schemas and grammars of clients, judged before native code follows them."""

@@ -1,0 +1,103 @@
+"""Which encodings a set of file names offers, and which one to take where none was named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from worker.errors import DoesNotFitError, UsageError
+from worker.gguf.quant import ENCODINGS, label_in_name
+from worker.hub.catalog import parts
+from worker.machine import Memory, human_bytes
+
+# Before a file is here only its size is known. A fifth of it more covers the cells of several
+# thousand tokens of context and the buffers, 512 MiB the process; `worker plan` knows exactly.
+_CONTEXT_SHARE = 1.2
+_PROCESS_BYTES = 512 << 20
+# A larger file holds nothing that would be noticed in the answers.
+_BEST = "Q8_0"
+_PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
+
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+_NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix|mtp)([-_./]|$)", re.IGNORECASE)
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """One model among files: its encoding as the name tells it, its files, their bytes."""
+
+    quant: str
+    files: tuple[str, ...]
+    size: int
+
+
+def offers(files: Mapping[str, int]) -> list[Offer]:
+    """The models among `files` (path -> bytes); projectors and matrices are left out."""
+    found: list[Offer] = []
+    for path in files:
+        if _LATER_PART.search(path) or _NO_MODEL.search(path):
+            continue
+        folder, _, name = path.rpartition("/")
+        quant = label_in_name(name) or label_in_name(folder.rpartition("/")[2]) or ""
+        all_parts = parts(path)
+        if all(part in files for part in all_parts):
+            found.append(Offer(quant, all_parts, sum(files[part] for part in all_parts)))
+    return found
+
+
+def only(candidates: list[Offer], quant: str, name: str) -> Offer:
+    """The candidate in that encoding. UsageError where there is none, or more than one."""
+    matching = [offer for offer in candidates if offer.quant == quant]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        files = ", ".join(offer.files[0] for offer in matching)
+        raise UsageError(
+            f"{name} has {len(matching)} models in {quant}: {files}.",
+            hint=f"Name the file: hf:{name}::file={matching[0].files[0]}",
+        )
+    known = ", ".join(sorted({offer.quant for offer in candidates if offer.quant})) or "none"
+    raise UsageError(
+        f"{name} has no {quant}; its encodings: {known}.",
+        hint="Name one of them, or a file: hf:ORGANISATION/REPOSITORY::file=NAME.gguf",
+    )
+
+
+def choose(sizes: Mapping[str, int], memory: Memory, name: str) -> str:
+    """The largest encoding up to Q8_0 that leaves room for a context of several thousand tokens.
+
+    `sizes` are bytes of all its files by encoding: 1.2 times that and 512 MiB have to be within
+    the memory that is available. Raises DoesNotFitError where none is.
+    """
+    candidates = _sensible(sizes)
+    fitting = [label for label in candidates if _need(candidates[label]) <= memory.available]
+    if fitting:
+        return max(fitting, key=candidates.__getitem__)
+    least = smallest(candidates)
+    raise DoesNotFitError(
+        f"No encoding of {name} fits: the smallest, {least}, needs about "
+        f"{human_bytes(_need(candidates[least]))}, {human_bytes(memory.available)} of the host's "
+        "memory are available.",
+        hint=f"Take a smaller model, or name the encoding all the same: {name}:{least}.",
+    )
+
+
+def smallest(sizes: Mapping[str, int]) -> str:
+    """The encoding with the fewest bytes."""
+    return min(sizes, key=sizes.__getitem__)
+
+
+def _sensible(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Without what is larger than Q8_0, unless there is nothing else."""
+    limit = sizes.get(_BEST)
+    found = {
+        label: size
+        for label, size in sizes.items()
+        if label not in _PLAIN and (limit is None or size <= limit)
+    }
+    return found or dict(sizes)
+
+
+def _need(size: int) -> int:
+    return int(size * _CONTEXT_SHARE) + _PROCESS_BYTES

@@ -1,0 +1,269 @@
+"""The Hub through its own client: what it has, and bytes of it.
+
+The client's environment counts (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, HF_HUB_CACHE, proxies).
+Bytes come over plain HTTP: the client's other way, Xet, begins anew after an interruption, and so
+does its `hf_hub_download`. Here what has arrived is kept, and nothing gets its name before its
+checksum is right.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TypeVar
+
+import msgspec
+from huggingface_hub import constants, get_session, hf_hub_url
+from huggingface_hub.file_download import (  # its hints leave elements of dict and tqdm open
+    get_hf_file_metadata,  # pyright: ignore[reportUnknownVariableType]
+    http_get,  # pyright: ignore[reportUnknownVariableType]
+)
+from huggingface_hub.utils import (
+    build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
+    hf_raise_for_status,
+    logging,
+)
+
+from worker import __version__
+from worker.errors import DownloadError
+from worker.gguf.reader import MAGIC
+from worker.hub.catalog import is_inside
+from worker.hub.errors import is_passing, translated
+
+# The client's chunk of 10 MiB is what an interruption loses, and how seldom progress is told.
+constants.DOWNLOAD_CHUNK_SIZE = 1 << 20
+# A pull asks the Hub for the model and for nothing else; the client would fetch a list of
+# programs, to tell the Hub which of them started us.
+constants.HF_HUB_DISABLE_TELEMETRY = True
+logging.set_verbosity_error()
+
+_CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_WAITS_S = (1.0, 2.0, 4.0, 8.0)
+_HASH_BYTES = 8 << 20
+_WHO = "gguf-worker"  # in the user agent
+
+Count = Callable[[int], object]
+"""Gets how many bytes are done so far."""
+
+_Answer = TypeVar("_Answer")
+
+
+class HubFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file on the Hub as it is at `commit`.
+
+    checksum  sha256 where the file is in large-file storage, else git's hash of it (40 digits)
+    """
+
+    repo: str
+    path: str
+    commit: str
+    size: int
+    checksum: str
+
+
+class _Sibling(msgspec.Struct):
+    rfilename: str
+    size: int | None = None
+
+
+class _Repository(msgspec.Struct):
+    siblings: list[_Sibling]
+
+
+def list_models(repo: str, revision: str) -> dict[str, int]:
+    """The .gguf files of a repository and their bytes. Raises DownloadError."""
+    url = f"{constants.ENDPOINT}/api/models/{repo}/revision/{revision.replace('/', '%2F')}"
+
+    def ask() -> bytes:
+        answer = get_session().get(
+            url,
+            params={"blobs": "true"},
+            headers=_headers(),
+            timeout=constants.HF_HUB_ETAG_TIMEOUT,
+        )
+        hf_raise_for_status(answer)
+        return answer.content
+
+    try:
+        found = msgspec.json.decode(_patiently(ask), type=_Repository)
+    except msgspec.MsgspecError as error:
+        raise DownloadError(
+            f"{constants.ENDPOINT} did not answer as the Hub does: {error}.",
+            hint="Check HF_ENDPOINT.",
+        ) from error
+    except Exception as error:
+        raise translated(error, repo, revision) from error
+    return {
+        sibling.rfilename: sibling.size or 0
+        for sibling in found.siblings
+        if is_inside(sibling.rfilename)
+    }
+
+
+def look_up(repo: str, revision: str, path: str) -> HubFile:
+    """What the Hub says of one file. Raises DownloadError."""
+    url = hf_hub_url(repo, path, revision=revision)
+    try:
+        found = _patiently(
+            lambda: get_hf_file_metadata(
+                url,
+                timeout=constants.HF_HUB_ETAG_TIMEOUT,
+                library_name=_WHO,
+                library_version=__version__,
+            )
+        )
+    except Exception as error:
+        raise translated(error, repo, revision, path) from error
+    if not found.commit_hash or found.size is None or not _CHECKSUM.fullmatch(found.etag or ""):
+        raise DownloadError(
+            f"{constants.ENDPOINT} gives no commit, size or checksum of {path}, so it could not "
+            "be checked.",
+            hint="Check HF_ENDPOINT and the proxy.",
+        )
+    return HubFile(
+        repo=repo,
+        path=path,
+        commit=found.commit_hash,
+        size=found.size,
+        checksum=found.etag or "",
+    )
+
+
+def download(file: HubFile, blob: Path, arrived: Count, checked: Count) -> None:
+    """Bring the bytes of `file` to `blob`, going on where an earlier call was interrupted.
+
+    `arrived` and `checked` count. Raises DownloadError; what has arrived by then is kept, but
+    for bytes that are wrong.
+    """
+    if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
+        raise DownloadError(
+            f"{file.path} is larger than the Hub sends over plain HTTP.",
+            hint=f"Get it with `hf download {file.repo} {file.path}`; it runs by its name then.",
+            code="TOO_LARGE",
+        )
+    partial = _partial(blob)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "r+b") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DownloadError(
+                f"Another process is bringing {file.path} already.", hint="Wait for it."
+            ) from None
+        _receive(file, stream, arrived)
+        stream.flush()
+        os.fsync(stream.fileno())
+        if not is_right(file, partial, checked):
+            partial.unlink(missing_ok=True)
+            raise DownloadError(
+                f"What arrived as {file.path} is not what the Hub announced, so it was removed.",
+                hint="Run the same command again; if it stays so, something between here and the "
+                "Hub changes what passes through.",
+                code="WRONG_CHECKSUM",
+            )
+        partial.replace(blob)
+
+
+def so_far(blob: Path) -> int:
+    """Bytes that an interrupted download of `blob` has left."""
+    partial = _partial(blob)
+    return partial.stat().st_size if partial.exists() else 0
+
+
+def is_right(file: HubFile, path: Path, count: Count) -> bool:
+    """Whether the bytes at `path` are those of `file`."""
+    if path.stat().st_size != file.size:
+        return False
+    if len(file.checksum) == 64:
+        digest = hashlib.sha256()
+    else:
+        digest = hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    done = 0
+    with path.open("rb") as stream:
+        while chunk := stream.read(_HASH_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
+            count(done)
+    return digest.hexdigest() == file.checksum
+
+
+def _headers() -> dict[str, str]:
+    return build_hf_headers(library_name=_WHO, library_version=__version__)
+
+
+def _partial(blob: Path) -> Path:
+    return blob.with_name(f"{blob.name}.partial")
+
+
+def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
+    """Append to `stream` what is missing, through any number of interruptions that bring some."""
+    url = hf_hub_url(file.repo, file.path, revision=file.commit)
+    tries = 0
+    while True:
+        have = _sound(stream, file.size)
+        count(have)
+        if have == file.size:
+            return
+        try:
+            http_get(
+                url,
+                stream,
+                resume_size=have,
+                headers=_headers(),
+                expected_size=file.size,
+                tqdm_class=_bar(count),
+            )
+        except Exception as error:
+            tries = 0 if _sound(stream, file.size) > have else tries + 1
+            if tries > len(_WAITS_S) or not is_passing(error):
+                raise translated(error, file.repo, file.commit, file.path) from error
+            time.sleep(_WAITS_S[max(0, tries - 1)])
+
+
+def _sound(stream: BinaryIO, size: int) -> int:
+    """Bytes that have arrived, at whose end the stream stands; none of what cannot be the begin
+    of the file: a page instead of it, or more than all of it. A whole file has its checksum."""
+    have = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    if have > size or (have < size and not MAGIC.startswith(stream.read(len(MAGIC)))):
+        have = 0
+        stream.truncate(0)
+    return stream.seek(have)
+
+
+def _bar(count: Count) -> Any:
+    """What the client takes for a progress bar: it only counts."""
+
+    class Bar:
+        def __init__(self, *, initial: int = 0, **_: object) -> None:
+            self.done = initial
+
+        def update(self, amount: int) -> None:
+            self.done += amount
+            count(self.done)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    return Bar
+
+
+def _patiently(ask: Callable[[], _Answer]) -> _Answer:
+    """Ask again, a little later each time, for as long as the failure is one that passes."""
+    for wait in _WAITS_S:
+        try:
+            return ask()
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            time.sleep(wait)
+    return ask()

@@ -1,0 +1,98 @@
+"""The file that the text behind --model stands for, among those that are here.
+
+Nothing is downloaded: a worker that starts needs no network and waits for none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from worker.errors import DoesNotFitError, ModelFileError
+from worker.hub.cache import RepoCache
+from worker.hub.catalog import Catalog, Entry, parts
+from worker.hub.choice import choose, offers, only, smallest
+from worker.hub.name import Named, Reference, Remote
+from worker.machine import Memory
+
+
+def locate(reference: Reference, catalog: Catalog, memory: Memory) -> Path:
+    """The first or only file of the model.
+
+    Where no encoding is named, of those that are here the one that `choose` takes, or the
+    smallest where none fits. Raises UsageError for an unknown name, ModelFileError
+    (NOT_DOWNLOADED) for one that has not been pulled.
+    """
+    if isinstance(reference, Path):
+        return reference
+    if isinstance(reference, Named):
+        return _named(reference, catalog.find(reference.name), memory)
+    return _remote(reference, memory)
+
+
+def downloaded(entry: Entry) -> dict[str, Path]:
+    """The encodings of a catalogue's entry that are here, with their first file."""
+    cache = RepoCache(entry.repo)
+    found = {
+        label: cache.find(entry.revision, parts(entry.first_file(label))) for label in entry.labels
+    }
+    return {label: path for label, path in found.items() if path is not None}
+
+
+def _named(wanted: Named, entry: Entry, memory: Memory) -> Path:
+    name = wanted.name.lower()
+    if wanted.quant is not None:
+        entry.check_has(wanted.quant, name)
+    here = downloaded(entry)
+    if wanted.quant is not None:
+        if wanted.quant not in here:
+            raise _absent(f"{name}:{wanted.quant}")
+        return here[wanted.quant]
+    if not here:
+        raise _absent(name)
+    return here[_best({label: _size(path) for label, path in here.items()}, memory, name)]
+
+
+def _remote(wanted: Remote, memory: Memory) -> Path:
+    cache = RepoCache(wanted.repo)
+    revision = "" if wanted.revision == "main" else f"@{wanted.revision}"
+    name = f"{wanted.repo}{revision}"
+    if wanted.file is not None:
+        path = cache.find(wanted.revision, parts(wanted.file))
+        if path is None:
+            raise _absent(f"hf:{wanted.repo}@{wanted.revision}::file={wanted.file}")
+        return path
+    here = offers(cache.models(wanted.revision))
+    if wanted.quant is not None:
+        if not any(offer.quant == wanted.quant for offer in here):
+            raise _absent(f"{name}:{wanted.quant}")
+        offer = only(here, wanted.quant, wanted.repo)
+    elif not here:
+        raise _absent(name)
+    else:
+        best = _best({offer.quant: offer.size for offer in here}, memory, name)
+        offer = only(here, best, wanted.repo)
+    path = cache.find(wanted.revision, offer.files)
+    if path is None:
+        raise _absent(name)
+    return path
+
+
+def _best(sizes: dict[str, int], memory: Memory, name: str) -> str:
+    try:
+        return choose(sizes, memory, name)
+    except DoesNotFitError:  # the plan will say it with exact figures
+        return smallest(sizes)
+
+
+def _size(path: Path) -> int:
+    return sum(path.with_name(Path(part).name).stat().st_size for part in parts(path.name))
+
+
+def _absent(name: str) -> ModelFileError:
+    return ModelFileError(
+        "NOT_DOWNLOADED",
+        f"{name} is not on this machine.",
+        field="model",
+        got=name,
+        hint=f"Get it with `worker pull {name}`.",
+    )

@@ -1,0 +1,244 @@
+"""Bringing a model here: which files, whether they have room, and when they count as usable."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from worker.errors import DownloadError, ModelFileError, UsageError
+from worker.files import check_room
+from worker.hub import client as hub
+from worker.hub.cache import RepoCache
+from worker.hub.catalog import Catalog, Entry, parts
+from worker.hub.choice import choose, offers, only
+from worker.hub.name import Named, Reference, Remote
+from worker.machine import Memory
+from worker.model.config import load_config
+
+Stage = Literal["downloading", "checking"]
+Report = Callable[[str, Stage, int, int], object]
+"""Gets a file's name, what happens to it, and how many of its bytes are done of how many."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one model; `name` is how to call it, `sha256` what they have to be."""
+
+    name: str
+    repo: str
+    revision: str
+    quant: str
+    files: tuple[str, ...]
+    sha256: dict[str, str] = {}
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of an entry's files the Hub has, which it lacks, or why it cannot tell."""
+
+    found: int
+    missing: tuple[str, ...]
+    problem: str | None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all files are there."""
+        return not self.missing and self.problem is None
+
+
+class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is here, checked.
+
+    path           what to open
+    files          each file's path, by its name on the Hub
+    checksums      sha256 by name (git's hash for a file outside of large-file storage)
+    fetched_bytes  what came over the network for it now
+    """
+
+    name: str
+    repo: str
+    commit: str
+    quant: str
+    path: str
+    files: dict[str, str]
+    checksums: dict[str, str]
+    size_bytes: int
+    fetched_bytes: int
+
+
+def find(reference: Reference, catalog: Catalog, memory: Memory) -> Wanted:
+    """Which files to bring; the encoding, where none is named, is the one that `choose` takes.
+
+    Raises UsageError for what names no model on the Hub, DownloadError, DoesNotFitError.
+    """
+    if isinstance(reference, Path):
+        raise UsageError(
+            f"{reference} is a file, not a model on the Hub.",
+            hint="Name one of `worker pull --list`, or ORGANISATION/REPOSITORY:Q4_K_M.",
+        )
+    if isinstance(reference, Named):
+        return _named(reference, catalog.find(reference.name), memory)
+    return _remote(reference, memory)
+
+
+def check(entry: Entry) -> Checked:
+    """Compare an entry of the catalogue with its repository; nothing is downloaded.
+
+    Raises DownloadError where the Hub cannot be asked at all.
+    """
+    try:
+        there = hub.list_models(entry.repo, entry.revision)
+    except DownloadError as error:
+        # One repository that is gone says nothing about the others; no network does.
+        if error.code not in ("REPO_NOT_FOUND", "REVISION_NOT_FOUND", "GATED"):
+            raise
+        return Checked(found=0, missing=(), problem=error.message)
+    files = [file for label in entry.labels for file in parts(entry.first_file(label))]
+    missing = tuple(file for file in files if file not in there)
+    return Checked(found=len(files) - len(missing), missing=missing, problem=None)
+
+
+def pull(wanted: Wanted, report: Report) -> Pulled:
+    """Bring the files, or what is missing of them.
+
+    Files that are here already are read once more. A file gets its name in the cache when all
+    files of the model have the right checksum and their headers are those of a model.
+    Raises DownloadError, DiskSpaceError, ModelFileError.
+    """
+    cache = RepoCache(wanted.repo)
+    first = hub.look_up(wanted.repo, wanted.revision, wanted.files[0])
+    # A branch can move between two questions, and files of two commits make no model.
+    found = [first, *(hub.look_up(wanted.repo, first.commit, path) for path in wanted.files[1:])]
+    for file in found:
+        _check_promise(file, wanted.sha256.get(file.path))
+    missing = [file for file in found if not _is_here(file, cache, report)]
+    need = {file: max(0, file.size - hub.so_far(cache.blob(file.checksum))) for file in missing}
+    check_room(cache.folder, sum(need.values()), wanted.name)
+    for file in missing:
+        _bring(file, cache, report)
+    if missing:
+        try:
+            _check_headers(found, cache)
+        except ModelFileError:
+            for file in missing:
+                cache.blob(file.checksum).unlink(missing_ok=True)
+            raise
+    paths = {
+        file.path: str(cache.publish(cache.blob(file.checksum), file.commit, file.path))
+        for file in found
+    }
+    cache.set_revision(wanted.revision, first.commit)
+    return Pulled(
+        name=wanted.name,
+        repo=wanted.repo,
+        commit=first.commit,
+        quant=wanted.quant,
+        path=paths[first.path],
+        files=paths,
+        checksums={file.path: file.checksum for file in found},
+        size_bytes=sum(file.size for file in found),
+        fetched_bytes=sum(need.values()),
+    )
+
+
+def _named(wanted: Named, entry: Entry, memory: Memory) -> Wanted:
+    name, quant = wanted.name.lower(), wanted.quant
+    if quant is not None:
+        entry.check_has(quant, name)
+    else:
+        sizes = hub.list_models(entry.repo, entry.revision)
+        complete = {
+            label: sum(sizes[part] for part in parts(entry.first_file(label)))
+            for label in entry.labels
+            if all(part in sizes for part in parts(entry.first_file(label)))
+        }
+        if not complete:
+            raise DownloadError(
+                f"{entry.repo} has none of the files that the catalogue names for {name}.",
+                hint=f"`worker pull --check {name}` lists them; `worker pull {entry.repo}:Q4_K_M` "
+                "chooses from what is there.",
+                code="FILE_NOT_FOUND",
+            )
+        quant = choose(complete, memory, name)
+    return Wanted(
+        name=f"{name}:{quant}",
+        repo=entry.repo,
+        revision=entry.revision,
+        quant=quant,
+        files=parts(entry.first_file(quant)),
+        sha256=entry.sha256,
+    )
+
+
+def _remote(wanted: Remote, memory: Memory) -> Wanted:
+    repo, revision = wanted.repo, wanted.revision
+    if wanted.file is not None:
+        return Wanted(
+            name=f"hf:{repo}@{revision}::file={wanted.file}",
+            repo=repo,
+            revision=revision,
+            quant="",
+            files=parts(wanted.file),
+        )
+    found = offers(hub.list_models(repo, revision))
+    if not found:
+        raise DownloadError(
+            f"{repo} has no GGUF model.",
+            hint="Look for a repository whose name ends in GGUF.",
+            code="FILE_NOT_FOUND",
+        )
+    quant = wanted.quant
+    if quant is None:
+        quant = choose({offer.quant: offer.size for offer in found}, memory, repo)
+    offer = only(found, quant, repo)
+    at = "" if revision == "main" else f"@{revision}"
+    return Wanted(
+        name=f"{repo}{at}:{quant}" if quant else f"{repo}{at}",
+        repo=repo,
+        revision=revision,
+        quant=quant,
+        files=offer.files,
+    )
+
+
+def _check_promise(file: hub.HubFile, expected: str | None) -> None:
+    if expected is not None and file.checksum != expected:
+        raise DownloadError(
+            f"The Hub has another {file.path} than the catalogue names: its checksum is "
+            f"{file.checksum}, not {expected}.",
+            hint="Correct the catalogue's sha256, if the publisher replaced the file.",
+            code="WRONG_CHECKSUM",
+        )
+
+
+def _is_here(file: hub.HubFile, cache: RepoCache, report: Report) -> bool:
+    """Whether the file is whole; one that is damaged is removed."""
+    for path in (cache.blob(file.checksum), cache.pointer(file.commit, file.path)):
+        if path.is_file():
+            if hub.is_right(
+                file, path, lambda done: report(file.path, "checking", done, file.size)
+            ):
+                return True
+            path.unlink()
+    return False
+
+
+def _bring(file: hub.HubFile, cache: RepoCache, report: Report) -> None:
+    hub.download(
+        file,
+        cache.blob(file.checksum),
+        lambda done: report(file.path, "downloading", done, file.size),
+        lambda done: report(file.path, "checking", done, file.size),
+    )
+
+
+def _check_headers(files: list[hub.HubFile], cache: RepoCache) -> None:
+    """Raise ModelFileError unless the files, under their names side by side, are a model."""
+    with tempfile.TemporaryDirectory(prefix="gguf-worker-") as folder:
+        for file in files:
+            blob, pointer = cache.blob(file.checksum), cache.pointer(file.commit, file.path)
+            name = Path(folder) / Path(file.path).name
+            name.symlink_to((blob if blob.exists() else pointer).absolute())
+        load_config(Path(folder) / Path(files[0].path).name, purpose="inspect")

@@ -1,0 +1,1 @@
+"""llama.cpp's quantiser, in a process of its own."""

@@ -1,0 +1,83 @@
+"""The process that runs llama.cpp's quantiser, as the one that started it sees it.
+
+In a process of its own a failed assertion of native code is an error here and no end of ours, and
+a call that takes minutes can be given up at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+
+from worker.errors import BackendError
+
+_TENSOR = re.compile(r"\[ *\d+/ *\d+\] (?P<name>.+?) +- \[[ \d,]*\], type = *(?P<type>\w+), ")
+_TARGET = re.compile(r"-> +[\d.]+ MiB \((?P<type>\w+)\)")
+_FAILED = "failed to quantize: "
+_ERROR_LEVEL = 4
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One call, as JSON; `file_type` is llama.cpp's number (`general.file_type`).
+
+    The paths are words of their own, because a file's name need not be text.
+    """
+
+    file_type: int
+    threads: int
+    allow_requantize: bool
+    leave_output_tensor: bool
+    pure: bool
+    dry_run: bool
+
+
+def run(source: Path, target: Path, job: Job, imatrix: Path | None) -> Generator[str]:
+    """Run the quantiser's process; each line that llama.cpp logs. Raises BackendError."""
+    words = [str(source), str(target), *([str(imatrix)] if imatrix else [])]
+    # A session of its own: Ctrl-C in a terminal reaches us, and we end it. -P: a folder named
+    # `worker` where we happen to stand is not ours.
+    process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
+        [sys.executable, "-P", "-m", "worker.llama.quantize.child",
+         msgspec.json.encode(job).decode(), *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True, env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+    )  # fmt: skip
+    cause = ""
+    try:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            line = raw.decode("utf-8", "replace").rstrip("\n")
+            level, tab, text = line.partition("\t")
+            if not tab:
+                cause = line or cause  # written past the log: an assertion, a traceback
+            elif level == str(_ERROR_LEVEL):
+                cause = text.partition(_FAILED)[2] or cause
+            else:
+                yield text
+        code = process.wait()
+    finally:
+        process.kill()
+        process.communicate()
+    if code:
+        ended = f" was ended by {signal.Signals(-code).name}" if code < 0 else " failed"
+        raise BackendError(
+            f"llama.cpp's quantiser{ended}: {cause.strip().rstrip('.') or 'it gave no reason'}.",
+            hint="Check the source with `worker show`, or take another type.",
+            code="QUANTIZE_FAILED",
+        )
+
+
+def tensor_in(line: str) -> tuple[str, str] | None:
+    """A tensor's name and the encoding that it gets in a dry run, from a line about a tensor."""
+    match = _TENSOR.match(line)
+    if match is None:
+        return None
+    target = _TARGET.search(line)
+    return match["name"], (target or match)["type"].upper()

@@ -1,0 +1,129 @@
+"""A model in another encoding: llama.cpp's quantiser, run in a process of its own.
+
+A dry run tells which encoding each tensor gets, and so the size and what is missing; only then is
+anything written. The result grows beside its target and takes the target's name when it is whole,
+so that being interrupted at any moment leaves no half file under that name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import msgspec
+
+from worker.errors import BackendError, UsageError
+from worker.files import check_room
+from worker.gguf.header import Header
+from worker.gguf.quant import Share
+from worker.llama.quantize.plan import Options, QuantizePlan, checked, job_of, plan_of, type_named
+from worker.llama.quantize.process import run, tensor_in
+from worker.model.config import load_config
+
+
+def quantize(
+    source: Path,
+    target: Path,
+    type_name: str,
+    *,
+    threads: int,
+    imatrix: Path | None = None,
+    on_progress: Callable[[float], object] | None = None,
+    options: Options | None = None,
+    replace: bool = False,
+) -> QuantizePlan:
+    """Write `source` to `target` in another encoding; what was made.
+
+    `threads` compute threads; `on_progress` gets the share of the weights that is done, 0 to 1;
+    `imatrix` stands for the one in `options`; `replace` also takes a target that exists.
+    Raises what `plan` raises, UsageError for a target that cannot be meant and for a source that
+    needs a matrix or is quantised already, DiskSpaceError where the result has no room.
+    """
+    label, options = type_named(type_name), options or Options()
+    if imatrix is not None:
+        options = msgspec.structs.replace(options, imatrix=imatrix)
+    header, importance = checked(source, options)
+    _check_target(header, target, replace=replace)
+    planned = plan_of(header, importance, label, threads, options)
+    _check_plan(planned, source, options)
+    check_room(target.parent, planned.file_bytes, target.name)
+    with _beside(target) as partial:
+        done, total = 0, sum(tensor.elements for tensor in header.tensors)
+        elements = {tensor.name: tensor.elements for tensor in header.tensors}
+        lines = run(source, partial, job_of(label, threads, options), options.imatrix)
+        with contextlib.closing(lines):  # ends the process before what it writes is removed
+            for tensor in filter(None, map(tensor_in, lines)):
+                done += elements.get(tensor[0], 0)
+                if on_progress is not None:
+                    on_progress(done / total)
+        made = load_config(partial, purpose="inspect")
+        if made.mix != planned.mix:
+            raise BackendError(
+                f"llama.cpp made {_listed(made.mix)} instead of {_listed(planned.mix)}.",
+                code="QUANTIZE_FAILED",
+            )
+        _publish(partial, target, replace=replace)
+    return msgspec.structs.replace(planned, file_bytes=target.stat().st_size)
+
+
+def _check_target(header: Header, target: Path, *, replace: bool) -> None:
+    if not target.parent.is_dir():
+        raise UsageError(f"There is no folder {target.parent}.", hint="Make it first.")
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder.", hint="Name the file to write.")
+    if not target.exists():
+        return
+    if any(target.samefile(file.path) for file in header.files):
+        raise UsageError(f"{target} is the source itself.", hint="Name another file to write.")
+    if not replace:
+        raise UsageError(f"{target} exists already.", hint="Name another file, or pass --force.")
+
+
+def _check_plan(planned: QuantizePlan, source: Path, options: Options) -> None:
+    if planned.needs_imatrix:
+        name, count = planned.needs_imatrix[0], len(planned.needs_imatrix)
+        what = "has none for" if options.imatrix else "is needed by"
+        raise UsageError(
+            f"{planned.type_name} cannot be made: an importance matrix {what} {name}"
+            f"{f' and {count - 1} more tensors' if count > 1 else ''}.",
+            hint="Make one for this model with llama-imatrix and pass --imatrix FILE, or take a "
+            "larger type, Q2_K for example.",
+            code="NEEDS_IMATRIX",
+        )
+    if planned.requantized and not options.allow_requantize:
+        raise UsageError(
+            f"{source.name} is quantised already, and doing it twice loses quality twice.",
+            hint="Start from the F16, BF16 or F32 file, or pass --allow-requantize.",
+            code="ALREADY_QUANTIZED",
+        )
+
+
+@contextlib.contextmanager
+def _beside(target: Path) -> Generator[Path]:
+    """A path in the target's folder for a file that is not whole yet; removed at the end."""
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _publish(partial: Path, target: Path, *, replace: bool) -> None:
+    """Give the whole file its name, so that it is on the disk when the name is."""
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    if target.exists() and not replace:
+        raise UsageError(f"{target} was made meanwhile.", hint="Pass --force to replace it.")
+    partial.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _listed(mix: dict[str, Share]) -> str:
+    return ", ".join(f"{share.tensors} x {name}" for name, share in mix.items())

@@ -1,0 +1,230 @@
+"""ModelConfig + Settings -> MemoryPlan: what a worker will hold, and the context that fits.
+
+The parts are what llama.cpp allocates (`buffers.py`, `layers.py`) and what the process needs
+besides; `benchmarks/memory_plan.py` compares them with what llama.cpp reports and with the
+resident memory.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+
+import msgspec
+
+from worker.errors import DoesNotFitError
+from worker.machine import Memory, human_bytes
+from worker.memory.buffers import (
+    compute_bytes,
+    kv_bytes_per_token,
+    output_bytes,
+    step_bytes,
+    weights_bytes,
+)
+from worker.memory.layers import recurrent_layers, recurrent_state
+from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
+from worker.model.config import ModelConfig
+from worker.settings import Settings
+
+# llama.cpp rounds a context up to this many cells.
+CELL_STEP = 256
+MIN_CELLS = 512
+# One default for all machines: what most models were trained on, and a prompt that already takes
+# a CPU minutes. More must be asked for, because its memory is taken from the neighbours.
+DEFAULT_CELLS = 32_768
+# The rest is for neighbours and for what the system caches.
+DEFAULT_SHARE = 0.8
+MAX_CELLS = 2**31 - CELL_STEP
+# Interpreter, libraries, graphs and threads; then llama.cpp's vocabulary and our piece table for
+# each token. 59 MiB and 240 B were measured (x86-64 Linux, Python 3.11, SentencePiece), and
+# 10 MiB for the service's imports; rounded up, because BPE vocabularies keep merges as well.
+_PROCESS_BYTES = 80 << 20
+_TOKEN_BYTES = 320
+
+# With a GPU: layers stay on the host rather than that the context gets shorter than this.
+OFFLOADING_CELLS = 4096
+
+
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that a worker will hold when it is busy, and what the machine has for it.
+
+    num_cells           cells of the KV cache, shared by all sequences
+    weights_bytes       tensors as llama.cpp stores them; with mmap the mapped file too
+    kv_bytes            attention cells
+    recurrent_bytes     state of recurrent layers, one for each slot
+    compute_bytes       tensors inside a step
+    output_bytes        logits that wait to be sampled
+    process_bytes       interpreter, libraries, vocabulary
+    gpu_layers          layers that go to `memory.devices`, the output layer first
+    max_cells           longest context that fits with these slots and layers; 0: none does
+    max_slots           most sequences with which this context fits; 0: none do
+    kv_bytes_per_token  what one more cell of context costs in the KV cache
+    devices             the same bytes by device
+    """
+
+    num_cells: int
+    num_slots: int
+    weights_bytes: int
+    kv_bytes: int
+    recurrent_bytes: int
+    compute_bytes: int
+    output_bytes: int
+    process_bytes: int
+    total_bytes: int
+    available_bytes: int
+    gpu_layers: int
+    max_cells: int
+    max_slots: int
+    kv_bytes_per_token: int
+    fits: bool
+    devices: tuple[Placement, ...]
+
+
+def plan_memory(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
+    """The plan for this model. Raises DoesNotFitError when it needs more than there is."""
+    plan = estimate(config, settings, memory)
+    check_fit(plan, config)
+    return plan
+
+
+def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
+    """The plan, whether it fits or not.
+
+    What the settings leave open is fitted, in this order: as many sequences as are usual, as many
+    layers on the GPU as leave room for OFFLOADING_CELLS, and the context. That is `config.context`
+    for each sequence, at most DEFAULT_CELLS, at most what takes DEFAULT_SHARE of the memory left
+    by the weights, and at least MIN_CELLS.
+    """
+    slots, layers = _fit_slots_and_layers(config, settings, memory)
+    settings = msgspec.structs.replace(settings, parallel=slots)
+    if settings.ctx_size is not None:
+        num_cells = settings.ctx_size
+    else:
+        fitting = _longest(config, settings, memory, layers, DEFAULT_SHARE)
+        num_cells = max(MIN_CELLS, min(_wanted(config, settings), fitting))
+    plan = _sum(config, settings, memory, _rounded(num_cells), layers)
+    return msgspec.structs.replace(
+        plan,
+        max_cells=_longest(config, settings, memory, layers, 1),
+        max_slots=slots if plan.fits else _most_slots(config, settings, memory, plan),
+    )
+
+
+def _rounded(num_cells: int) -> int:
+    return -(-num_cells // CELL_STEP) * CELL_STEP
+
+
+def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
+    """Raise DoesNotFitError unless the plan fits."""
+    if plan.fits:
+        return
+    name = config.name or config.architecture
+    need, have = human_bytes(plan.total_bytes), human_bytes(plan.available_bytes)
+    if plan.max_cells >= MIN_CELLS:
+        hint = f"Start with --ctx-size {plan.max_cells} or less."
+    elif plan.max_slots:
+        hint = f"Start with --parallel {plan.max_slots} or less."
+    else:
+        hint = "No context fits: take a smaller quantisation, or free memory."
+    raise DoesNotFitError(
+        f"{name} with a context of {plan.num_cells} cells needs {need}, {have} are available.",
+        hint=hint,
+    )
+
+
+def _wanted(config: ModelConfig, settings: Settings) -> int:
+    return min(config.context * settings.slots or DEFAULT_CELLS, DEFAULT_CELLS)
+
+
+def _fit_slots_and_layers(
+    config: ModelConfig, settings: Settings, memory: Memory
+) -> tuple[int, int]:
+    """The most sequences, and with them the most layers on GPUs, that leave a useful context."""
+    slots = layers = 0
+    for slots in [settings.parallel] if settings.parallel else range(settings.slots, 0, -1):
+        given = msgspec.structs.replace(settings, parallel=slots)
+        for layers in layers_to_try(config, settings, memory):
+            useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
+            cells = _rounded(settings.ctx_size or useful)
+            if _sum(config, given, memory, cells, layers).fits:
+                return slots, layers
+    return slots, layers
+
+
+def _most_slots(config: ModelConfig, settings: Settings, memory: Memory, plan: MemoryPlan) -> int:
+    """How many sequences fit beside the plan's cells, fewer than the plan has."""
+    for slots in range(plan.num_slots - 1, 0, -1):
+        fewer = msgspec.structs.replace(settings, parallel=slots)
+        if _sum(config, fewer, memory, plan.num_cells, plan.gpu_layers).fits:
+            return slots
+    return 0
+
+
+def _sum(
+    config: ModelConfig, settings: Settings, memory: Memory, num_cells: int, gpu_layers: int
+) -> MemoryPlan:
+    per_token = kv_bytes_per_token(config, settings)
+    slots = settings.slots
+    step = step_bytes(config, settings, num_cells)
+    parts: dict[Part, int] = {
+        "weights": weights_bytes(config, mmap=settings.mmap),
+        "kv": num_cells * per_token,
+        "recurrent": slots * len(recurrent_layers(config)) * recurrent_state(config) * 4,
+        "compute": compute_bytes(step),
+        "output": output_bytes(config, settings, num_cells),
+        "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
+    }
+    devices = place(config, settings, memory.devices, parts, step, gpu_layers)
+    sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
+    rooms = _rooms(memory)
+    return MemoryPlan(
+        num_cells=num_cells,
+        num_slots=slots,
+        weights_bytes=sums["weights"],
+        kv_bytes=sums["kv"],
+        recurrent_bytes=sums["recurrent"],
+        compute_bytes=sums["compute"],
+        output_bytes=sums["output"],
+        process_bytes=sums["process"],
+        total_bytes=sum(sums.values()),
+        available_bytes=sum(rooms),
+        gpu_layers=gpu_layers,
+        max_cells=0,
+        max_slots=0,
+        kv_bytes_per_token=per_token,
+        fits=all(need <= room for need, room in zip(_needs(devices, memory), rooms, strict=True)),
+        devices=devices,
+    )
+
+
+def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:
+    """Bytes of the host's memory, and of each GPU's own."""
+    names = [device.name for device in memory.devices if not device.unified]
+    sums = dict.fromkeys([HOST, *names], 0)
+    for placed in devices:
+        sums[placed.device if placed.device in sums else HOST] += placed.nbytes
+    return list(sums.values())
+
+
+def _rooms(memory: Memory) -> list[int]:
+    """Bytes that there are of each."""
+    return [memory.available, *(d.available for d in memory.devices if not d.unified)]
+
+
+def _longest(
+    config: ModelConfig, settings: Settings, memory: Memory, gpu_layers: int, share: float
+) -> int:
+    """The most cells, a multiple of CELL_STEP, that take at most `share` of what a model without
+    cells leaves; 0: none."""
+
+    def needs(cells: int) -> list[int]:
+        return _needs(_sum(config, settings, memory, cells, gpu_layers).devices, memory)
+
+    limits = [
+        bare + share * (room - bare) for bare, room in zip(needs(0), _rooms(memory), strict=True)
+    ]
+
+    def too_many(step: int) -> bool:
+        return any(n > limit for n, limit in zip(needs(step * CELL_STEP), limits, strict=True))
+
+    return CELL_STEP * bisect.bisect_left(range(1, MAX_CELLS // CELL_STEP + 1), True, key=too_many)

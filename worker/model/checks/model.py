@@ -1,0 +1,131 @@
+"""Header (+ Policy) -> nothing, or a ModelFileError that says what is wrong.
+
+Codes, by what they mean:
+
+    no file         NOT_FOUND NOT_A_FILE DIRECTORY UNREADABLE CHANGED NOT_DOWNLOADED
+    another file    EMPTY_FILE NOT_GGUF GIT_LFS_POINTER HTML_PAGE OLD_GGML SAFETENSORS
+                    SAFETENSORS_DIR PYTORCH ONNX BIG_ENDIAN UNSUPPORTED_VERSION
+    another GGUF    LORA_ADAPTER MMPROJ IMATRIX VOCAB_ONLY NO_TENSORS ENCODER_ONLY DRAFT_MODEL
+                    ENCODER_DECODER NO_TOKENIZER
+    bytes           TRUNCATED TRAILING_BYTES COUNT_TOO_LARGE METADATA_TOO_LARGE BAD_ALIGNMENT
+    keys            BAD_KEY KEY_STYLE DUPLICATE_KEY BAD_VALUE_TYPE BAD_BOOL BAD_UTF8
+                    STRING_TOO_LONG ARRAY_TOO_LONG
+    tensor table    BAD_TENSOR_NAME DUPLICATE_TENSOR BAD_SHAPE BAD_TENSOR_TYPE BAD_TENSOR_OFFSET
+    values          MISSING_KEY WRONG_TYPE BAD_VALUE UNKNOWN_ARCHITECTURE
+                    NO_QUANTIZATION_VERSION TEMPLATE_TOO_LONG
+    weights         MISSING_TENSOR TENSOR_SHAPE TENSOR_LAYER TENSOR_TYPE VOCAB_MISMATCH
+    tokenizer       UNKNOWN_TOKENIZER UNKNOWN_PRE_TOKENIZER BAD_TOKENS DUPLICATE_TOKEN
+                    TOKEN_TOO_LONG BAD_SCORES BAD_TOKEN_TYPES BAD_MERGES BAD_CHARSMAP
+                    BAD_BYTE_TOKEN NO_BOS
+    split files     SPLIT_NAME SPLIT_MISSING SPLIT_MISMATCH NOT_FIRST_SPLIT
+    context         KV_TYPE
+
+The pinned llama.cpp is the judge of what is valid. A rule is here for one of two reasons: the
+file would make native code abort, or a sentence of ours says more than its log.
+"""
+
+from __future__ import annotations
+
+import re
+
+from worker.gguf.fields import Fields
+from worker.gguf.header import RECONVERT, Header, refuse
+from worker.gguf.policy import Policy, Purpose
+from worker.gguf.quant import ENCODINGS
+from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS, KNOWN
+from worker.model.checks.hyperparameters import check_hyperparameters
+from worker.model.checks.tensors import check_tensors
+from worker.model.checks.tokenizer import check_tokenizer
+from worker.model.families import NO_VOCABULARY
+
+_ARCHITECTURE = "general.architecture"
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+def check(header: Header, policy: Policy, purpose: Purpose = "generate") -> None:
+    """Raise ModelFileError unless the model can be used for `purpose`."""
+    fields = Fields(header, check_architecture(header, policy))
+    check_kind(fields, purpose)
+    check_hyperparameters(fields)
+    if purpose == "generate" or "tokenizer.ggml.model" in fields:
+        check_tokenizer(fields, policy)
+    if header.tensors:
+        _check_quantization_version(fields, policy)
+        check_tensors(fields, policy)
+
+
+def check_architecture(header: Header, policy: Policy) -> str:
+    """The architecture's name; raises where it is missing or no known one."""
+    fields = Fields(header, "")
+    name = fields.text(_ARCHITECTURE)
+    if name is None:
+        # An imatrix or a split file without its first part has none.
+        check_kind(fields, "inspect")
+        fields.missing(_ARCHITECTURE)
+    well_formed = _NAME.fullmatch(name) is not None
+    if well_formed and (name in KNOWN or policy.allow_unknown_architecture):
+        return name
+    shown = name[:64] if name[:64].isprintable() else repr(name[:64])
+    raise refuse(
+        "UNKNOWN_ARCHITECTURE", f"The architecture {shown} is not known to this llama.cpp.",
+        at=header.offsets[_ARCHITECTURE], field=_ARCHITECTURE, got=name[:64],
+        hint="Update llama-cpp-python, if the model is newer than it." if well_formed
+        else RECONVERT,
+    )  # fmt: skip
+
+
+def check_kind(fields: Fields, purpose: Purpose) -> None:
+    """Raise where the file is a GGUF but not a model for `purpose`."""
+    keys, arch = fields.header.keys, fields.architecture
+    kind = fields.word("general.type")
+    if kind == "adapter" or "adapter.type" in keys:
+        raise refuse("LORA_ADAPTER", "This file is a LoRA adapter, not a model.",
+                     hint="Pass the base model, or merge both with llama-export-lora.")  # fmt: skip
+    if kind == "mmproj" or arch == "clip":
+        raise refuse("MMPROJ", "This file is the image or sound projector of a multimodal model.",
+                     hint="Pass the language model that belongs to it.")  # fmt: skip
+    if kind == "imatrix" or any(key.startswith("imatrix.") for key in keys):
+        raise refuse("IMATRIX", "This file is an importance matrix for quantising, not a model.",
+                     hint="Pass the model itself.")  # fmt: skip
+    if not arch or purpose == "inspect":
+        return
+    if not fields.header.tensors:
+        if "tokenizer.ggml.tokens" in keys:
+            raise refuse("VOCAB_ONLY", "This file holds a vocabulary without a model.",
+                         got=0, hint="Pass the file with the weights.")  # fmt: skip
+        raise refuse("NO_TENSORS", "This file holds no tensors.", got=0,
+                     hint="Pass the file with the weights.")  # fmt: skip
+    if arch in ENCODERS:
+        raise refuse("ENCODER_ONLY", f"{arch} models turn text into vectors and generate none.",
+                     got=arch, hint="Pass a model that generates text.")  # fmt: skip
+    if arch in ENCODER_DECODERS:
+        raise refuse("ENCODER_DECODER", f"{arch} models need an encoder pass, which is not served.",
+                     got=arch, hint="Pass a decoder-only model.")  # fmt: skip
+    if arch in DRAFTERS:
+        raise refuse("DRAFT_MODEL", f"{arch} models only draft tokens for another model.",
+                     got=arch, hint="Pass the model that it drafts for.")  # fmt: skip
+    if fields.word("tokenizer.ggml.model") in NO_VOCABULARY:
+        raise refuse("NO_TOKENIZER", "This model has no tokenizer, so it cannot read text.",
+                     hint="Pass a file with a vocabulary.")  # fmt: skip
+
+
+def check_kv_type(key_length: int, value_length: int, encoding: str) -> None:
+    """Raise KV_TYPE unless heads of these lengths can be cached in `encoding` (`Q8_0`, …)."""
+    block = next((e.block for e in ENCODINGS.values() if e.name == encoding.upper()), None)
+    for name, length in (("key", key_length), ("value", value_length)):
+        if block is None or length % block:
+            raise refuse(
+                "KV_TYPE", f"A {name} of {length} elements cannot be cached as {encoding}.",
+                field=f"attention.{name}_length", got=length, limit=block,
+                hint="Use f16 for the KV cache.",
+            )  # fmt: skip
+
+
+def _check_quantization_version(fields: Fields, policy: Policy) -> None:
+    key = "general.quantization_version"
+    quantized = any(ENCODINGS[tensor.type].quantized for tensor in fields.header.tensors)
+    if quantized and key not in fields and not policy.allow_missing_quantization_version:
+        raise refuse(
+            "NO_QUANTIZATION_VERSION", f"The tensors are quantised and {key} is missing.",
+            field=key, hint="Quantise the model again, or allow it in the policy.",
+        )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Names, shapes and types of tensors against the hyperparameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+from worker.errors import ModelFileError
+from worker.gguf.fields import Fields
+from worker.gguf.header import RECONVERT, TensorInfo, refuse
+from worker.gguf.policy import Policy
+from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
+from worker.model.architectures import ENCODERS, UNIFORM
+
+_BLOCK = re.compile(r"blk\.(\d{1,9})\.")
+# Matrices and norms that every architecture multiplies with, so a counting type is a mistake.
+_WEIGHT = re.compile(
+    r"(token_embd|output|output_norm"
+    r"|blk\.\d+\.(attn_(norm|q|k|v|qkv|output)|ffn_(norm|gate|up|down)(_exps)?))\.weight"
+)
+_EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+_LLAMA = frozenset({"llama"})
+
+
+def check_tensors(fields: Fields, policy: Policy) -> None:
+    """Raise ModelFileError where the tensors do not make the model that the keys describe."""
+    tensors = {tensor.name: tensor for tensor in fields.header.tensors}
+    layers = fields.count(".block_count") or 0
+    for tensor in tensors.values():
+        _check_type(fields, tensor)
+    if not policy.allow_layer_gaps:
+        _check_layers(fields, tensors, layers)
+    if fields.architecture in UNIFORM or fields.architecture in ENCODERS:
+        _check_vocabulary(fields, tensors, policy)
+    if fields.architecture in _LLAMA:
+        _check_llama(fields, tensors, layers)
+
+
+def _check_type(fields: Fields, tensor: TensorInfo) -> None:
+    name, kind = tensor.name, ENCODINGS[tensor.type].name
+    llama = fields.architecture in _LLAMA
+    if kind in NEVER_WEIGHTS and (llama or kind in ("Q8_1", "Q8_K") or _WEIGHT.fullmatch(name)):
+        wanted = "a type for weights"
+    elif llama and len(_squeezed(tensor.shape)) == 1 and kind != "F32":
+        wanted = "F32"  # ggml adds and multiplies vectors of no other type to F32 rows
+    else:
+        return
+    raise refuse(
+        "TENSOR_TYPE", f"{name} is stored as {kind}, it must be {wanted}.",
+        field=name, got=kind, limit=wanted, hint=RECONVERT,
+    )  # fmt: skip
+
+
+def _check_layers(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int) -> None:
+    present: set[int] = set()
+    for name in tensors:
+        match = _BLOCK.match(name)
+        if match:
+            present.add(int(match[1]))
+    above = max(present, default=-1)
+    if above >= layers:
+        problem, got = f"There are tensors of block {above}, but only {layers} blocks", above
+    elif fields.architecture in UNIFORM and len(present) < layers:
+        got = min(set(range(layers)) - present)
+        problem = f"Block {got} of {layers} has no tensors"
+    else:
+        return
+    raise refuse("TENSOR_LAYER", f"{problem}.", field=f"blk.{got}", got=got, limit=layers,
+                 hint="A part of the model is missing; get it again.")  # fmt: skip
+
+
+def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo], policy: Policy) -> None:
+    """Tokens, token_embd and output have to agree on the size of the vocabulary."""
+    tokens = fields.strings("tokenizer.ggml.tokens")
+    width = fields.count(".embedding_length") or 0
+    size = len(tokens) if tokens is not None else fields.count(".vocab_size")
+    if _EMBEDDING not in tensors:
+        _missing(_EMBEDDING)
+    if tensors[_EMBEDDING].shape[0] != width:
+        raise _wrong_shape(tensors[_EMBEDDING], (width, size or 0))
+    if size is None:
+        return
+    for name in (_EMBEDDING, _OUTPUT):
+        if name in tensors and tensors[name].shape != (width, size):
+            raise _wrong_shape(tensors[name], (width, size), "VOCAB_MISMATCH")
+    said = fields.count(".vocab_size")
+    if said is not None and said != size and not policy.allow_vocab_size_mismatch:
+        fields.bad(".vocab_size", said, f"the number of tokens, {size}", "VOCAB_MISMATCH")
+
+
+def _check_llama(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int) -> None:
+    """Each tensor of a Llama that llama.cpp asks for, with its shape."""
+    for name, shape in _llama_shapes(fields, tensors, layers):
+        tensor = tensors.get(name)
+        if tensor is None:
+            _missing(name)
+        if tensor.shape != shape and _squeezed(tensor.shape) != _squeezed(shape):
+            raise _wrong_shape(tensor, shape)
+
+
+def _llama_shapes(
+    fields: Fields, tensors: Mapping[str, TensorInfo], layers: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    width = fields.count(".embedding_length") or 0
+    heads = (fields.per_layer(".attention.head_count", layers) or (1,))[0]
+    kv_heads = (fields.per_layer(".attention.head_count_kv", layers) or (heads,))[0]
+    inner = (fields.per_layer(".feed_forward_length", layers) or (0,))[0]
+    experts = fields.count(".expert_count") or 0
+    key = fields.count(".attention.key_length") or width // heads
+    value = fields.count(".attention.value_length") or width // heads
+    if key != value:
+        fields.bad(".attention.value_length", value, f"the length of a key, {key}")
+    query_rows, key_rows, value_rows = key * heads, key * kv_heads, value * kv_heads
+    yield "output_norm.weight", (width,)
+    if "rope_freqs.weight" in tensors:
+        yield "rope_freqs.weight", (key // 2,)
+    for layer in range(layers):
+        prefix = f"blk.{layer}."
+        yield prefix + "attn_norm.weight", (width,)
+        yield prefix + "attn_output.weight", (query_rows, width)
+        yield prefix + "ffn_norm.weight", (width,)
+        if prefix + "attn_qkv.weight" in tensors:
+            yield prefix + "attn_qkv.weight", (width, query_rows + key_rows + value_rows)
+        else:
+            yield prefix + "attn_q.weight", (width, query_rows)
+            yield prefix + "attn_k.weight", (width, key_rows)
+            yield prefix + "attn_v.weight", (width, value_rows)
+        if experts:
+            yield prefix + "ffn_gate_inp.weight", (width, experts)
+            yield prefix + "ffn_down_exps.weight", (inner, width, experts)
+            yield prefix + "ffn_up_exps.weight", (width, inner, experts)
+            if prefix + "ffn_gate_exps.weight" in tensors:
+                yield prefix + "ffn_gate_exps.weight", (width, inner, experts)
+        else:
+            yield prefix + "ffn_gate.weight", (width, inner)
+            yield prefix + "ffn_down.weight", (inner, width)
+            yield prefix + "ffn_up.weight", (width, inner)
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without trailing ones, which ggml adds and drops freely."""
+    end = len(shape)
+    while end > 1 and shape[end - 1] == 1:
+        end -= 1
+    return shape[:end]
+
+
+def _missing(name: str) -> NoReturn:
+    raise refuse("MISSING_TENSOR", f"The tensor {name} is missing.", field=name,
+                 hint="A part of the model is missing; get it again.")  # fmt: skip
+
+
+def _wrong_shape(
+    tensor: TensorInfo, shape: tuple[int, ...], code: str = "TENSOR_SHAPE"
+) -> ModelFileError:
+    return refuse(
+        code, f"{tensor.name} has the shape {list(tensor.shape)}, it must be {list(shape)}.",
+        field=tensor.name, got=list(tensor.shape), limit=list(shape), hint=RECONVERT,
+    )  # fmt: skip

@@ -1,0 +1,250 @@
+"""Vocabulary, scores, merges and special tokens.
+
+Native code asserts on a token text that is there twice and on BOS, EOS or SEP that is to be
+added and does not exist, and throws through its C interface at a byte without a token.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from worker.errors import ModelFileError
+from worker.gguf.fields import Fields
+from worker.gguf.fingerprints import fingerprints, missing
+from worker.gguf.header import RECONVERT, TYPES, refuse
+from worker.gguf.policy import Policy
+from worker.gguf.strings import StringArray
+from worker.model.families import (
+    FAMILIES,
+    ID_KEYS,
+    NO_MERGES,
+    NO_VOCABULARY,
+    PRE_TOKENIZERS,
+    WHITESPACE,
+    Family,
+)
+from worker.model.tokenizer import additions, settle_pre, token_ids
+
+_MODEL, _PRE, _TOKENS = "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens"
+_SCORES, _KINDS = "tokenizer.ggml.scores", "tokenizer.ggml.token_type"
+_MERGES, _CHARSMAP = "tokenizer.ggml.merges", "tokenizer.ggml.precompiled_charsmap"
+_SUPPRESS, _TEMPLATE = "tokenizer.ggml.suppress_tokens", "tokenizer.chat_template"
+_BYTE_KIND, _MAX_KIND = 6, 6
+_BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
+_BYTE_TEXTS = [b"<0x%02X>" % byte for byte in range(256)]
+_RWKV_NEWLINES = [b"\\n", b"\\x0a", b"\\x0A", b"\n"]
+_FLAGS = ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix",
+          "remove_extra_whitespaces")  # fmt: skip
+
+
+def check_tokenizer(fields: Fields, policy: Policy) -> None:
+    """Raise ModelFileError where llama.cpp would refuse the tokenizer, or fail on some text."""
+    model = fields.text(_MODEL)
+    if model is None:
+        fields.missing(_MODEL)
+    family = FAMILIES.get(model)
+    if family is None:
+        fields.bad(_MODEL, model[:80], "a known tokenizer", "UNKNOWN_TOKENIZER")
+    _check_template(fields, policy)
+    if model in NO_VOCABULARY:
+        return
+    pre = settle_pre(family, model, fields.text(_PRE))
+    alone = pre == WHITESPACE and model != WHITESPACE
+    if family.bpe and (alone or pre not in PRE_TOKENIZERS):
+        fields.bad(_PRE, pre[:80], "a pre-tokenizer known to this llama.cpp",
+                   "UNKNOWN_PRE_TOKENIZER")  # fmt: skip
+    tokens = _check_tokens(fields, policy)
+    _check_scores(fields, len(tokens), policy)
+    _check_kinds(fields, tokens, policy)
+    if family.bpe:
+        _check_merges(fields, tokens, pre, policy)
+    if model == "t5":
+        _check_charsmap(fields)
+    _check_special(fields, family, pre, model, tokens)
+    _check_bytes(family, model, tokens, policy)
+
+
+def _check_tokens(fields: Fields, policy: Policy) -> StringArray:
+    tokens = fields.strings(_TOKENS)
+    if tokens is None:
+        fields.missing(_TOKENS)
+    if not 1 <= len(tokens) <= policy.max_vocab:
+        fields.bad(_TOKENS, len(tokens), f"1 to {policy.max_vocab} tokens", "BAD_TOKENS")
+    longest = int(tokens.lengths.argmax())
+    if int(tokens.lengths[longest]) > policy.max_token_bytes:
+        raise _bad_token(fields, "TOKEN_TOO_LONG", longest, int(tokens.lengths[longest]),
+                         f"is longer than {policy.max_token_bytes} bytes")  # fmt: skip
+    if tokens.has_nul() and not policy.allow_nul_in_tokens:
+        first = next(i for i, text in enumerate(tokens.raw_list()) if b"\0" in text)
+        raise _bad_token(fields, "BAD_TOKENS", first, tokens[first], "has a NUL byte")
+    again = tokens.duplicate()
+    if again is not None:
+        raise _bad_token(fields, "DUPLICATE_TOKEN", again, tokens[again], "was there before")
+    # llama.cpp gives an empty token the text [EMPTY_id].
+    empty = np.flatnonzero(tokens.lengths == 0)
+    stand_ins = tokens.find([b"[EMPTY_%d]" % index for index in empty]) if len(empty) else {}
+    for text, index in stand_ins.items():
+        raise _bad_token(fields, "DUPLICATE_TOKEN", index, text.decode(),
+                         "is what llama.cpp calls an empty token")  # fmt: skip
+    return tokens
+
+
+def _check_scores(fields: Fields, size: int, policy: Policy) -> None:
+    scores = fields.get(_SCORES)
+    if scores is None:
+        return
+    if not isinstance(scores, np.ndarray) or scores.dtype.name not in ("float32", "int32"):
+        fields.wrong_type(_SCORES, "an array of FLOAT32 or INT32")
+    _check_length(fields, _SCORES, len(scores), size, policy, "BAD_SCORES")
+    finite: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isfinite(scores)
+    if not finite.all():
+        index = int(finite.argmin())
+        fields.bad(_SCORES, float(scores[index]), "finite everywhere", "BAD_SCORES")
+
+
+def _check_kinds(fields: Fields, tokens: StringArray, policy: Policy) -> None:
+    kinds = fields.get(_KINDS)
+    if kinds is None:
+        return
+    if not isinstance(kinds, np.ndarray) or kinds.dtype.name != "int32":
+        fields.wrong_type(_KINDS, "an array of INT32")
+    numbers = kinds.astype(np.int32, copy=False)
+    _check_length(fields, _KINDS, len(numbers), len(tokens), policy, "BAD_TOKEN_TYPES")
+    odd = np.flatnonzero((numbers < 0) | (numbers > _MAX_KIND))
+    if len(odd):
+        fields.bad(_KINDS, int(numbers[odd[0]]), f"0 to {_MAX_KIND}", "BAD_TOKEN_TYPES")
+    for index in np.flatnonzero(numbers[: len(tokens)] == _BYTE_KIND):
+        if not _BYTE.fullmatch(tokens.raw(int(index))):
+            raise _bad_token(fields, "BAD_BYTE_TOKEN", int(index), tokens[int(index)],
+                             "is said to be a byte, but is not <0x00> to <0xFF>")  # fmt: skip
+
+
+def _check_length(
+    fields: Fields, key: str, length: int, size: int, policy: Policy, code: str
+) -> None:
+    if length < size or (length > size and not policy.allow_excess_scores):
+        fields.bad(key, length, f"one element for each of {size} tokens", code)
+
+
+def _check_merges(fields: Fields, tokens: StringArray, pre: str, policy: Policy) -> None:
+    merges = fields.strings(_MERGES)
+    if merges is None:
+        if pre not in NO_MERGES:
+            fields.missing(_MERGES)
+        return
+    if policy.allow_odd_merges or not len(merges):
+        return
+    # The first space counts, except at the very begin, where it belongs to the first part.
+    blank = merges.without_prefixes()
+    spaces = np.flatnonzero(blank == 0x20)
+    ends = merges.starts + merges.lengths
+    spots = spaces
+    if len(spaces) != len(merges) or (spaces <= merges.starts).any() or (spaces >= ends).any():
+        spaces = np.append(spaces, len(merges.data))
+        spots = spaces[np.searchsorted(spaces, merges.starts + 1)]
+    odd = np.flatnonzero(spots >= ends)
+    if len(odd):
+        index = int(odd[0])
+        raise _bad_merge(fields, index, merges[index], "is not two parts with a space between")
+    if policy.allow_unknown_merge_parts:
+        return
+    left = fingerprints(merges.data, merges.starts, spots - merges.starts)
+    right = fingerprints(merges.data, spots + 1, ends - spots - 1)
+    if missing(np.concatenate((left, right)), tokens.fingerprints):
+        known = set(tokens.raw_list())
+        for index in range(len(merges)):
+            text = merges.raw(index)
+            cut = text.index(b" ", 1)
+            if not {text[:cut], text[cut + 1 :]} <= known:
+                raise _bad_merge(fields, index, merges[index], "joins a part that is no token")
+
+
+def _check_charsmap(fields: Fields) -> None:
+    charsmap = fields.get(_CHARSMAP)
+    if charsmap is None:
+        return
+    if not isinstance(charsmap, np.ndarray) or charsmap.dtype.name not in ("int8", "uint8"):
+        fields.wrong_type(_CHARSMAP, "an array of UINT8 or INT8")
+    raw = charsmap.tobytes()
+    blob = int.from_bytes(raw[:4], "little")
+    if len(raw) < 4 or blob + 4 >= len(raw):
+        fields.bad(_CHARSMAP, len(raw), f"longer than its table of {blob} bytes", "BAD_CHARSMAP")
+
+
+def _check_special(
+    fields: Fields, family: Family, pre: str, model: str, tokens: StringArray
+) -> None:
+    size = len(tokens)
+    for key in (key for keys in ID_KEYS.values() for key in keys):
+        full = f"tokenizer.ggml.{key}"
+        read = key != "cls_token_id" and full in fields
+        if read and fields.header.types[full] != TYPES["UINT32"]:
+            fields.wrong_type(full, "UINT32")
+    for key in _FLAGS:
+        fields.flag(f"tokenizer.ggml.{key}")
+    suppressed = fields.get(_SUPPRESS)
+    if suppressed is not None:
+        if not isinstance(suppressed, np.ndarray) or suppressed.dtype.name != "int32":
+            fields.wrong_type(_SUPPRESS, "an array of INT32")
+        ids = suppressed.astype(np.int32, copy=False)
+        odd = ids[(ids < 0) | (ids >= size)]
+        if len(odd):
+            fields.bad(_SUPPRESS, int(odd[0]), f"0 to {size - 1}", "BAD_TOKENS")
+    ids = token_ids(fields, family, pre, size, {})
+    always = model == "bert"  # adds both whatever the flags say
+    add_bos, add_eos, _ = additions(fields, family, pre)
+    for role, added in (("bos", add_bos or always), ("eos", add_eos), ("sep", always)):
+        if added and role not in ids:
+            raise refuse(
+                "NO_BOS", f"{role.upper()} is to be added to each text, but there is none.",
+                field=f"tokenizer.ggml.{ID_KEYS[role][0]}", got=None, limit=f"0 to {size - 1}",
+                hint="Set the id, or the add flag to false, with gguf_set_metadata.py.",
+            )  # fmt: skip
+
+
+def _check_bytes(family: Family, model: str, tokens: StringArray, policy: Policy) -> None:
+    if model == "rwkv" and not tokens.find(_RWKV_NEWLINES):
+        raise refuse("BAD_TOKENS", "The vocabulary has no token for a newline.",
+                     field=_TOKENS, limit="\\n", hint=RECONVERT)  # fmt: skip
+    if not family.has_bytes or policy.allow_missing_byte_tokens:
+        return
+    found = tokens.find(_BYTE_TEXTS)
+    absent = [byte for byte, text in enumerate(_BYTE_TEXTS) if text not in found]
+    # A byte that is a token itself will do for SentencePiece.
+    if model == "llama" and absent:
+        plain = tokens.find([bytes([byte]) for byte in absent])
+        absent = [byte for byte in absent if bytes([byte]) not in plain]
+    if absent:
+        name = _BYTE_TEXTS[absent[0]].decode()
+        raise refuse(
+            "BAD_BYTE_TOKEN", f"There is no token {name}, so a text with that byte would fail.",
+            field=_TOKENS, got=len(absent), limit=0,
+            hint="Convert the model again, or allow it in the policy.",
+        )  # fmt: skip
+
+
+def _check_template(fields: Fields, policy: Policy) -> None:
+    for key in fields.header.keys:
+        if key != _TEMPLATE and not key.startswith(_TEMPLATE + "."):
+            continue
+        template = fields.text(key) or ""
+        size = len(template.encode())
+        if size > policy.max_template_bytes:
+            fields.bad(key, f"{size} bytes long", f"at most {policy.max_template_bytes}",
+                       "TEMPLATE_TOO_LONG")  # fmt: skip
+
+
+def _bad_token(fields: Fields, code: str, index: int, got: object, problem: str) -> ModelFileError:
+    return refuse(
+        code, f"Token {index} {problem}.", at=fields.header.offsets.get(_TOKENS),
+        field=_TOKENS, got=got, hint=RECONVERT,
+    )  # fmt: skip
+
+
+def _bad_merge(fields: Fields, index: int, text: str, problem: str) -> ModelFileError:
+    return refuse(
+        "BAD_MERGES", f"Merge {index} {problem}.", at=fields.header.offsets.get(_MERGES),
+        field=_MERGES, got=text, hint="Convert the model again, or allow it in the policy.",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What runs here and how it is: health, metrics, progress, shutdown."""

@@ -1,0 +1,114 @@
+"""GET /info, /version and what else managers and routers ask about the worker itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+
+from worker import __version__
+from worker.errors import NotFoundError
+from worker.lifecycle.manager import WorkerInfo, worker_info
+from worker.lifecycle.worker import Worker
+from worker.service.errors import json_response
+from worker.service.openai.models import check_model
+
+
+class Info(WorkerInfo, frozen=True, kw_only=True):
+    """A heartbeat's WorkerInfo, and more of what a manager may want to know.
+
+    model_ref     what the manager calls the model; null: it did not say
+    memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
+    slots         sequences that run at once
+    """
+
+    model_ref: str | None
+    backend: str
+    quant_kind: str
+    context_length: int
+    vocab_size: int
+    slots: int
+    queue_size: int
+    memory_bytes: int
+    vram_bytes: int
+    memory_architecture: str
+    worker_type: str = "llm"
+    capabilities: tuple[str, ...] = ("text-gen",)
+    max_tokens_out: int
+    inference_timeout_seconds: float
+    uptime_seconds: float
+    pid: int
+
+
+class Version(msgspec.Struct):
+    """vLLM's shape."""
+
+    version: str
+
+
+class Sleeping(msgspec.Struct):
+    """vLLM's routers ask before they send work; this worker never unloads its model."""
+
+    is_sleeping: bool = False
+
+
+class ModelReady(msgspec.Struct):
+    """The Open Inference Protocol's answer about one model."""
+
+    name: str
+    ready: bool = True
+
+
+def info_of(worker: Worker, port: int) -> Info:
+    """Counters and settings; the engine's thread is not waited for."""
+    config = worker.config
+    assert config is not None  # of a loaded model
+    return Info(
+        **msgspec.structs.asdict(worker_info(worker, port)),
+        model_ref=worker.settings.model_ref,
+        backend=worker.devices.backend,
+        quant_kind=config.quant,
+        context_length=worker.backend.max_length,
+        vocab_size=worker.backend.vocab_size,
+        slots=worker.engine.engine.max_running,
+        queue_size=worker.settings.queue_size,
+        memory_bytes=worker.memory_bytes,
+        vram_bytes=worker.vram_bytes,
+        memory_architecture="unified" if worker.devices.is_unified else "vram-only",
+        max_tokens_out=worker.settings.max_tokens_out,
+        inference_timeout_seconds=worker.settings.inference_timeout,
+        uptime_seconds=round(time.monotonic() - worker.started_at, 3),
+        pid=os.getpid(),
+    )
+
+
+def info_routes(worker: Worker) -> list[Any]:
+    """The routes, bound to their worker."""
+
+    @get("/info", summary="The worker as its manager sees it")
+    async def info(request: Request[Any, Any, Any]) -> Response[bytes]:
+        server = request.scope["server"]  # the socket's own address: --port may have been 0
+        port = worker.settings.port if server is None else server[1]
+        return json_response(info_of(worker, port or worker.settings.port))
+
+    @get("/version", summary="The worker's version")
+    async def version() -> Response[bytes]:
+        return json_response(Version(__version__))
+
+    @get("/is_sleeping", summary="Whether the model is unloaded for now")
+    async def is_sleeping() -> Response[bytes]:
+        return json_response(Sleeping())
+
+    # The id may have slashes, and what is behind such a parameter is a part of it.
+    @get("/v2/models/{model_id:path}", summary="Whether the model is ready")
+    async def model_ready(model_id: str) -> Response[bytes]:
+        path, _, wanted = str(model_id).rpartition("/")
+        if wanted != "ready":
+            raise NotFoundError("There is only /v2/models/{id}/ready.")
+        check_model(path, worker)
+        return json_response(ModelReady(worker.model_id))
+
+    return [info, version, is_sleeping, model_ready]

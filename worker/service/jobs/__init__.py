@@ -1,0 +1,1 @@
+"""The original worker's API: jobs that are accepted, read and cancelled."""

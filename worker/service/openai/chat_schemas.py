@@ -1,0 +1,106 @@
+"""What chat clients send and what they get. Unknown fields are ignored, null means not given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from worker.service.openai.completion_schemas import SamplingFields, StreamOptions, Timings, Usage
+
+
+class ContentPart(msgspec.Struct):
+    """A part of a message; only those of type `text` can be read here."""
+
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(msgspec.Struct, omit_defaults=True):
+    """One turn of the conversation."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatRequest(SamplingFields, kw_only=True):
+    """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
+
+    chat_template_kwargs  variables for the template, such as enable_thinking
+    """
+
+    messages: list[ChatMessage] | None = None
+    tools: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    model: str | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+class TemplateReply(msgspec.Struct):
+    """The prompt as text."""
+
+    prompt: str
+
+
+class TopToken(msgspec.Struct):
+    """One of the likeliest tokens; its bytes are exact where its text is a part of a character."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TokenScore(TopToken):
+    """A sampled token."""
+
+    top_logprobs: list[TopToken]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """One entry a token."""
+
+    content: list[TokenScore]
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """An answer, or what one event adds to it; the role is told once."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One answer: `message` whole, or `delta` in an event."""
+
+    index: int
+    message: Message | msgspec.UnsetType = msgspec.UNSET
+    delta: Message | msgspec.UnsetType = msgspec.UNSET
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A whole answer, or one event of a stream."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    timings: Timings | msgspec.UnsetType = msgspec.UNSET

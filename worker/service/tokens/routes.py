@@ -1,0 +1,199 @@
+"""POST /tokenize and /detokenize, GET /tokenizer_info: llama-server's field names and vLLM's.
+
+Nothing reaches native code but text of a bounded length; token ids are looked up in a table,
+because one that is out of range would end the process there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request, Response, get, post
+
+from worker.errors import RequestError
+from worker.lifecycle.worker import Worker
+from worker.service.body import read_json
+from worker.service.errors import json_response
+from worker.service.openai.logprobs import token_text
+
+MAX_CHARS = 2**21
+MAX_TOKENS = 2**21
+# What takes longer than handing it to a thread and back.
+_INLINE = 4096
+
+T = TypeVar("T")
+
+
+class TokenizeRequest(msgspec.Struct):
+    """`content` is llama-server's name (no BOS unless asked for), `prompt` vLLM's (with BOS)."""
+
+    content: str | None = None
+    prompt: str | None = None
+    add_special: bool | None = None
+    add_special_tokens: bool | None = None
+    parse_special: bool | None = None
+    with_pieces: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class Piece(msgspec.Struct):
+    """A token with its text, or its bytes where they are a part of a character."""
+
+    id: int
+    piece: str | list[int]
+
+
+class TokenizeReply(msgspec.Struct, omit_defaults=True):
+    """`tokens` are ids, or Pieces where `with_pieces` asked for them."""
+
+    tokens: list[int] | list[Piece]
+    count: int
+    max_model_len: int
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(msgspec.Struct):
+    """Token ids."""
+
+    tokens: list[int] | None = None
+
+
+class DetokenizeReply(msgspec.Struct):
+    """The same text under both names; control tokens are spelt out."""
+
+    content: str
+    prompt: str
+
+
+class TokenizerInfo(msgspec.Struct, kw_only=True):
+    """What evaluation harnesses ask about a remote tokenizer; null: the model has no such token."""
+
+    model: str
+    pre: str | None
+    vocab_size: int
+    model_max_length: int
+    bos_token: str | None
+    bos_token_id: int | None
+    eos_token: str | None
+    eos_token_id: int | None
+    pad_token: str | None
+    pad_token_id: int | None
+    unk_token: str | None
+    unk_token_id: int | None
+    eog_token_ids: tuple[int, ...]
+    add_bos_token: bool
+    add_eos_token: bool
+    chat_template: str | None
+
+
+def tokenize(body: TokenizeRequest, worker: Worker, texts: list[bytes]) -> TokenizeReply:
+    """Raises RequestError that names the field."""
+    backend = worker.backend
+    name = "prompt" if body.content is None else "content"
+    text = body.prompt if body.content is None else body.content
+    if text is None or None not in (body.content, body.prompt):
+        raise RequestError("Send content or prompt, one of them.", param=name)
+    if len(text) > MAX_CHARS:
+        raise RequestError(f"{name} must have at most {MAX_CHARS} characters.", param=name)
+    special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
+    try:
+        tokens = backend.vocab.tokenize(
+            text,
+            add_special=name == "prompt" if special is None else special,
+            parse_special=body.parse_special is not False,
+        )
+    except RequestError as error:  # it knows the text as a prompt
+        raise RequestError(error.message.replace("prompt", name), param=name) from None
+    return TokenizeReply(
+        [Piece(token, _piece(texts[token])) for token in tokens] if body.with_pieces else tokens,
+        len(tokens),
+        backend.max_length,
+        [token_text(texts[token]) for token in tokens] if body.return_token_strs else None,
+    )
+
+
+def detokenize(body: DetokenizeRequest, texts: list[bytes]) -> DetokenizeReply:
+    """Raises RequestError for ids that the vocabulary does not have."""
+    tokens = body.tokens
+    if tokens is None:
+        raise RequestError("tokens is missing.", param="tokens")
+    if len(tokens) > MAX_TOKENS:
+        raise RequestError(f"tokens must be at most {MAX_TOKENS}.", param="tokens")
+    if tokens and not (min(tokens) >= 0 and max(tokens) < len(texts)):
+        raise RequestError(f"tokens holds ids outside 0 to {len(texts) - 1}.", param="tokens")
+    text = b"".join([texts[token] for token in tokens]).decode("utf-8", "replace")
+    return DetokenizeReply(text, text)
+
+
+def info_of(worker: Worker) -> TokenizerInfo:
+    """Ids as the file says and llama.cpp settles them."""
+    vocab = worker.backend.vocab
+    config = worker.config.tokenizer if worker.config else None
+    assert config is not None  # a model that generates has one: checked at load
+
+    def text(token: int | None) -> str | None:
+        return None if token is None else vocab.name(token)
+
+    return TokenizerInfo(
+        model=config.model,
+        pre=config.pre,
+        vocab_size=vocab.size,
+        model_max_length=worker.backend.max_length,
+        bos_token=text(vocab.bos),
+        bos_token_id=vocab.bos,
+        eos_token=text(vocab.eos),
+        eos_token_id=vocab.eos,
+        pad_token=text(config.pad_id),
+        pad_token_id=config.pad_id,
+        unk_token=text(config.unk_id),
+        unk_token_id=config.unk_id,
+        eog_token_ids=tuple(sorted(vocab.end_tokens)),
+        add_bos_token=vocab.adds_bos,
+        add_eos_token=vocab.adds_eos,
+        chat_template=config.chat_template,
+    )
+
+
+def tokens_routes(worker: Worker) -> list[Any]:
+    """The routes, bound to their worker."""
+
+    @functools.cache
+    def texts() -> list[bytes]:
+        """Token id -> bytes, control tokens spelt out; made at the first use."""
+        vocab = worker.backend.vocab
+        return [piece or vocab.name(token).encode() for token, piece in enumerate(vocab.pieces)]
+
+    @post("/tokenize", status_code=200, summary="Text to token ids")
+    async def tokenize_text(request: Request[Any, Any, Any]) -> Response[bytes]:
+        body = await read_json(request, TokenizeRequest)
+        size = len(body.content or body.prompt or "")
+        return json_response(await _run(size, tokenize, body, worker, texts()))
+
+    @post("/detokenize", status_code=200, summary="Token ids to text")
+    async def detokenize_tokens(request: Request[Any, Any, Any]) -> Response[bytes]:
+        body = await read_json(request, DetokenizeRequest)
+        return json_response(await _run(len(body.tokens or ()), detokenize, body, texts()))
+
+    @get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
+    async def tokenizer_info() -> Response[bytes]:
+        return json_response(info_of(worker))
+
+    return [tokenize_text, detokenize_tokens, tokenizer_info]
+
+
+async def _run(size: int, function: Callable[..., T], *arguments: object) -> T:
+    """Call it, off the event loop where there is much to do."""
+    if size <= _INLINE:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(raw)
