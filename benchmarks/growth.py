@@ -22,7 +22,8 @@ from benchmarks.curves import Curve, draw
 from benchmarks.models import SHAPES, write_model
 from worker import log, machine
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions

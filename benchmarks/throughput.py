@@ -23,7 +23,8 @@ from tests.support.processes import Server, serving
 from worker import log, machine
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions

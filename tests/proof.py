@@ -33,7 +33,8 @@ from tests.support.reference import Checkpoints, Floats, ReferenceLlama
 from worker import log
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.llama import library
 from worker.llama.backend import LlamaBackend

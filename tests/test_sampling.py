@@ -14,7 +14,8 @@ from tests.proof import RecordingBackend, prompt_tokens, run
 from tests.support import reference
 from tests.support.ggufs import write_llama
 from tests.support.reference import Floats, ReferenceLlama
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 
 Filter = Callable[[Floats], Floats]
 CONTEXT = 512

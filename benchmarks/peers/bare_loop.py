@@ -19,7 +19,8 @@ import msgspec
 
 from benchmarks.peers.answers import Answer, Job, Work
 from worker import log
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.library import native

@@ -17,7 +17,8 @@ import pytest
 from tests.support.architectures import VOCABULARY, WINDOW, WRITERS
 from worker import log
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.errors import ModelFileError
 from worker.llama.backend import LlamaBackend

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.here import MARKS
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.errors import ResidencyError, UsageError
 from worker.lifecycle.loading import check_build
 from worker.llama import library

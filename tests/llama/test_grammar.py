@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from tests.support.ggufs import write_llama
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.grammar.ambiguity import check_gbnf
 from worker.llama import sampler

@@ -108,7 +108,8 @@ def _tell(job: Job) -> list[object]:
 def run(job: Job) -> Loaded:
     """Load, look, continue."""
     from worker.engine.engine import Engine
-    from worker.engine.request import Request, SamplingParams
+    from worker.engine.request import Request
+    from worker.engine.sampling import SamplingParams
     from worker.lifecycle.loading import open_backend, prepare
     from worker.llama.placement import allocated
 

@@ -18,7 +18,8 @@ from worker.bench.corpus import random_tokens
 from worker.bench.plan import SEED, Probe, Sizes
 from worker.bench.statistics import Figure, Latency, figure, latency
 from worker.engine.backend import Backend
-from worker.engine.request import Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
 
 Clock = Callable[[], float]
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)

@@ -13,7 +13,9 @@ from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.placement import allocated
 from worker.llama.weights import LoadOptions
+from worker.memory.offload import HOST
 from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
@@ -102,6 +104,20 @@ def open_backend(
         backend.close()
         raise
     return backend
+
+
+def gpu_bytes(devices: Devices, backend: LlamaBackend) -> int:
+    """Bytes of GPU memory that loading took, measured; 0 where the CPU's memory holds the model.
+
+    devices: with what was free on them before the load
+    """
+    if devices.is_unified:
+        return 0
+    now = {device.name: device.memory_free for device in library.devices()}
+    taken = (d.memory_free - now.get(d.name, d.memory_free) for d in devices.chosen)
+    # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
+    told = (place.nbytes for place in allocated(backend) if place.device != HOST)
+    return max(sum(taken), sum(told))
 
 
 def check_build(settings: Settings) -> None:

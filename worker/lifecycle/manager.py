@@ -15,6 +15,7 @@ import msgspec
 
 from worker import __version__, log
 from worker.errors import CallbackError
+from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.post import TIMEOUT_S, own_address, post, shown
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -84,39 +85,40 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerInfo
 
 
-def worker_info(worker: Worker, port: int) -> WorkerInfo:
+def worker_info(worker: Worker, loaded: Loaded, port: int) -> WorkerInfo:
     """How the worker is now."""
-    busy = worker.state is State.READY and worker.is_busy
+    busy = worker.state is State.READY and loaded.is_busy
     return WorkerInfo(
         id=worker.id,
-        model_id=worker.model_id,
-        device=f"{'GPU' if worker.devices.chosen else 'CPU'}-{worker.devices.number}",
+        model_id=loaded.model_id,
+        device=f"{'GPU' if loaded.devices.chosen else 'CPU'}-{loaded.devices.number}",
         port=port,
         status="busy" if busy else _STATUS[worker.state],
     )
 
 
-class Pool:
-    """Talks to the manager from a thread of its own, so that nothing it does is waited for.
+class Manager:
+    """The pool manager, told from a thread of its own, so that nothing it does is waited for.
 
     The thread only reads counters of the worker. A refused callback ends the worker; nothing that
     becomes of a heartbeat does.
     """
 
-    def __init__(self, worker: Worker, host: str, port: int) -> None:
-        """host, port: what the service listens on."""
+    def __init__(self, worker: Worker, loaded: Loaded, host: str, port: int) -> None:
+        """worker: one that is ready; host, port: what the service listens on."""
         self._worker = worker
+        self._loaded = loaded
         self._host = worker.settings.public_host or host
         self._port = port
         self._loop = asyncio.get_running_loop()
-        self._log = log.get("pool")
+        self._log = log.get("manager")
         self._heartbeat_works = True
 
     def start(self) -> None:
         """Report that the worker is ready, then send heartbeats; a no-op where nobody asked."""
         settings = self._worker.settings
         if settings.callback or settings.heartbeat_url:
-            threading.Thread(target=self._run, name="pool", daemon=True).start()
+            threading.Thread(target=self._run, name="manager", daemon=True).start()
 
     def _run(self) -> None:
         settings = self._worker.settings
@@ -171,18 +173,18 @@ class Pool:
                 self._log.info("heartbeats arrive again")
 
     def _report(self, callback: str) -> ReadyReport:
-        worker = self._worker
+        worker, loaded = self._worker, self._loaded
         url = f"http://{self._public_host(callback)}:{self._port}"
         return ReadyReport(
             worker_id=worker.id,
             url=url,
             uri=url,
             model_ref=worker.settings.model_ref or f"file:{Path(worker.model_path).resolve()}",
-            backend=worker.devices.backend,
-            device=worker.devices.number,
-            vram_bytes=worker.vram_bytes,
-            memory_bytes=worker.memory_bytes,
-            memory_architecture="unified" if worker.devices.is_unified else "vram-only",
+            backend=loaded.devices.backend,
+            device=loaded.devices.number,
+            vram_bytes=loaded.vram_bytes,
+            memory_bytes=loaded.memory_bytes,
+            memory_architecture=loaded.memory_architecture,
             pid=os.getpid(),
             port=self._port,
         )
@@ -201,8 +203,8 @@ class Pool:
             worker_id=worker.id,
             timestamp=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             health_status=worker.health,
-            engine_silence_seconds=round(worker.engine_silence_s, 3),
-            worker=worker_info(worker, self._port),
+            engine_silence_seconds=round(max(0.0, time.monotonic() - self._loaded.engine.tick), 3),
+            worker=worker_info(worker, self._loaded, self._port),
         )
 
 

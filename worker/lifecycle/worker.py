@@ -12,20 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from worker import log, machine
+from worker import log
 from worker.engine.engine import Engine
 from worker.engine.thread import EngineThread
 from worker.errors import ModelLoadError, StalledError, UnavailableError, WorkerError
-from worker.lifecycle.devices import Devices
-from worker.lifecycle.loading import open_backend, prepare
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.loading import Prepared, gpu_bytes, open_backend, prepare
 from worker.lifecycle.state import Lifecycle, State
 from worker.lifecycle.watchdog import Watchdog
-from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.placement import allocated
-from worker.memory.offload import HOST, Placement
-from worker.memory.plan import MemoryPlan
-from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
@@ -39,8 +34,8 @@ class Worker:
 
     id          the manager's, or a new one
     progress    share of the model that is loaded, 0 to 1
+    prepared    what was decided before the weights are read; None until then
     error       why the worker failed, once it has
-    vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
     """
 
     def __init__(
@@ -57,18 +52,14 @@ class Worker:
         self.progress = 0.0
         self.error: WorkerError | None = None
         self.started_at = time.monotonic()
-        self.config: ModelConfig | None = None
-        self.plan: MemoryPlan | None = None
-        self.devices = Devices()
-        self.vram_bytes = 0
+        self.prepared: Prepared | None = None
         self.failed = asyncio.Event()
         self.stop_requested = asyncio.Event()
         self._cut_short = asyncio.Event()
         self._on_progress = on_progress
         self._stop_by = 0.0
         self._cancelled = threading.Event()
-        self._backend: LlamaBackend | None = None
-        self._engine: EngineThread | None = None
+        self._loaded: Loaded | None = None
         self._watchdog: Watchdog | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -83,18 +74,11 @@ class Worker:
         return self.settings.alias or self.model_path.stem
 
     @property
-    def backend(self) -> LlamaBackend:
-        """The loaded model. Raises UnavailableError before it is there."""
-        if self._backend is None:
+    def loaded(self) -> Loaded:
+        """The model and its engine. Raises UnavailableError while they are not there."""
+        if self._loaded is None:
             raise UnavailableError("Loading model", code="loading")
-        return self._backend
-
-    @property
-    def engine(self) -> EngineThread:
-        """The running engine. Raises UnavailableError unless the worker is ready."""
-        if self._engine is None:
-            raise UnavailableError("Loading model", code="loading")
-        return self._engine
+        return self._loaded
 
     @property
     def is_stalled(self) -> bool:
@@ -106,32 +90,16 @@ class Worker:
         """Degraded: the engine is late, or as many requests wait as may wait."""
         if self.is_stalled:
             return "stalled"
-        engine, watchdog = self._engine, self._watchdog
-        full = engine is not None and engine.num_streams >= engine.max_streams
+        loaded, watchdog = self._loaded, self._watchdog
+        full = loaded is not None and loaded.engine.num_streams >= loaded.engine.max_streams
         return "degraded" if full or (watchdog and watchdog.is_late) else "healthy"
-
-    @property
-    def engine_silence_s(self) -> float:
-        """Seconds since the engine's last sign of life."""
-        return 0.0 if self._engine is None else max(0.0, time.monotonic() - self._engine.tick)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a new request would have to wait."""
-        engine = self._engine
-        return engine is not None and engine.num_streams >= engine.engine.max_running
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that is held now, on the host and on GPUs; measured."""
-        return machine.resident_bytes() + self.vram_bytes
 
     async def load(self) -> None:
         """Check the file, plan the memory, load, warm up; then READY. Failures end in FAILED."""
         try:
-            backend = await _in_thread(self._load)
+            prepared, backend, vram_bytes = await _in_thread(self._load)
             if self.lifecycle.move(State.READY):
-                self._start(backend)
+                self._start(prepared, backend, vram_bytes)
             else:  # stopped meanwhile
                 backend.close()
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
@@ -142,63 +110,45 @@ class Worker:
                 error = ModelLoadError(f"Loading failed: {error!r}.")
             self.fail(error)
 
-    def _start(self, backend: LlamaBackend) -> None:
+    def _start(self, prepared: Prepared, backend: LlamaBackend, vram_bytes: int) -> None:
         """Put an engine over the model, and a watchdog over the engine."""
-        self._backend = backend
-        self._engine = EngineThread(self._make_engine(backend), self.settings.queue_size, self.fail)
-        self._engine.start()
-        sleeps = any(device != "CPU" for device in backend.weights.residency.layers)
-        self._watchdog = Watchdog(self._engine, sleeps=sleeps)
-        self._watching = asyncio.create_task(self._watch(self._watchdog))
-        self._log_ready(backend)
-
-    def _load(self) -> LlamaBackend:
-        """Everything that blocks; runs in a thread of its own."""
-        prepared = prepare(self.model_path, self.settings)
-        self.config, self.plan, self.devices = prepared.config, prepared.plan, prepared.devices
-        if self._cancelled.is_set():
-            raise ModelLoadError("Loading was given up.")
-        backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
-        if not self.devices.is_unified:
-            now = {device.name: device.memory_free for device in library.devices()}
-            taken = (d.memory_free - now.get(d.name, d.memory_free) for d in self.devices.chosen)
-            # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
-            told = (place.nbytes for place in allocated(backend) if place.device != HOST)
-            self.vram_bytes = max(sum(taken), sum(told))
-        return backend
-
-    def _make_engine(self, backend: LlamaBackend) -> Engine:
-        assert self.plan is not None
-        return Engine(
+        engine = Engine(
             backend,
             time.monotonic,
-            max_running=self.plan.num_slots,
+            max_running=prepared.plan.num_slots,
             max_stall=self.settings.max_stall_ms / 1e3,
             drafting=self.settings.draft == "ngram",
         )
+        thread = EngineThread(engine, self.settings.queue_size, self.fail)
+        self._loaded = Loaded(
+            model_id=self.model_id,
+            config=prepared.config,
+            plan=prepared.plan,
+            devices=prepared.devices,
+            backend=backend,
+            engine=thread,
+            vram_bytes=vram_bytes,
+        )
+        thread.start()
+        sleeps = any(device != "CPU" for device in backend.weights.residency.layers)
+        self._watchdog = Watchdog(thread, sleeps=sleeps)
+        self._watching = asyncio.create_task(self._watch(self._watchdog))
+        seconds = round(time.monotonic() - self.started_at, 2)
+        log.get("worker").info("ready", seconds=seconds, **self._loaded.figures())
+
+    def _load(self) -> tuple[Prepared, LlamaBackend, int]:
+        """Everything that blocks; runs in a thread of its own."""
+        prepared = self.prepared = prepare(self.model_path, self.settings)
+        if self._cancelled.is_set():
+            raise ModelLoadError("Loading was given up.")
+        backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
+        return prepared, backend, gpu_bytes(prepared.devices, backend)
 
     def _report_progress(self, share: float) -> bool:
         self.progress = share
         if self._on_progress is not None:
             self._on_progress(share)
         return not self._cancelled.is_set()
-
-    def _log_ready(self, backend: LlamaBackend) -> None:
-        assert self.plan is not None
-        proportional = machine.proportional_bytes()
-        log.get("worker").info(
-            "ready",
-            model=self.model_id,
-            seconds=round(time.monotonic() - self.started_at, 2),
-            memory_mb=_mb(self.memory_bytes),
-            shared_out_mb=None if proportional is None else _mb(proportional),
-            planned_mb=_mb(self.plan.total_bytes),
-            context=backend.num_cells,
-            parallel=self.plan.num_slots,
-            layers=_count(backend.weights.residency.layers),
-            kv=_count(tuple(device for _, device in backend.context.residency.layers)),
-            buffers_mb=_mb_by_device(allocated(backend)),
-        )
 
     async def _watch(self, watchdog: Watchdog) -> None:
         await watchdog.until_hopeless()
@@ -233,8 +183,9 @@ class Worker:
         """
         self._cancelled.set()
         count = 0
-        if self.lifecycle.move(State.DRAINING) and self._engine is not None:
-            draining = asyncio.create_task(self._engine.drain(self.settings.drain_timeout))
+        engine = self._loaded.engine if self._loaded else None
+        if self.lifecycle.move(State.DRAINING) and engine is not None:
+            draining = asyncio.create_task(engine.drain(self.settings.drain_timeout))
             others = [
                 asyncio.create_task(self.failed.wait()),
                 asyncio.create_task(self._cut_short.wait()),
@@ -243,11 +194,11 @@ class Worker:
             count = draining.result() if draining.done() else 0
             for task in (draining, *others):
                 task.cancel()
-        if self._engine is not None:
-            count += await self._engine.drain(0)
+        if engine is not None:
+            count += await engine.drain(0)
             if count:
                 log.get("worker").warning("requests cut off at shutdown", count=count)
-            self._engine.stop(seconds=0)
+            engine.stop(seconds=0)
         if self._watching is not None:
             self._watching.cancel()
         self._stop_by = time.monotonic() + STOP_TIMEOUT_S
@@ -258,15 +209,13 @@ class Worker:
         Nothing is freed under the feet of a step that does not end in time, nor without `free`:
         the system takes it back.
         """
-        if self._engine is not None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
             left = max(0.0, self._stop_by - time.monotonic())
-            if not self._engine.stop(seconds=left):
+            if not loaded.engine.stop(seconds=left):
                 log.get("worker").warning("a step still runs; the model is left to the system")
-                free = False
-            self._engine = None
-        if self._backend is not None and free:
-            self._backend.close()
-        self._backend = None
+            elif free:
+                loaded.backend.close()
         self.lifecycle.move(State.STOPPED)
 
 
@@ -289,18 +238,3 @@ async def _in_thread(function: Callable[[], _T]) -> _T:
 
     threading.Thread(target=run, name="load", daemon=True).start()
     return await future
-
-
-def _mb(count: int) -> int:
-    return round(count / 1e6)
-
-
-def _mb_by_device(places: tuple[Placement, ...]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for place in places:
-        sums[place.device] = sums.get(place.device, 0) + place.nbytes
-    return {device: _mb(size) for device, size in sums.items()}
-
-
-def _count(devices: tuple[str, ...]) -> dict[str, int]:
-    return {device: devices.count(device) for device in dict.fromkeys(devices)}

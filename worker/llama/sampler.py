@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from worker.engine.request import SEED_RANGE, Request, SamplingParams
+from worker.engine.request import Request
+from worker.engine.sampling import SEED_RANGE, SamplingParams
 from worker.errors import RequestError
 from worker.grammar.ambiguity import check_gbnf
 from worker.llama.library import native

@@ -1,45 +1,73 @@
-"""The application: all routes over one worker."""
+"""The application: all routes, and what they are given."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from litestar import Litestar
+from litestar.di import Provide
 
+from worker.chat.template import ChatTemplate
+from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
 from worker.service.gate import Gate
-from worker.service.info.about import info_routes
-from worker.service.info.health import health_route
-from worker.service.info.metrics import metrics_route
-from worker.service.info.progress import progress_route
-from worker.service.info.props import props_routes
-from worker.service.info.shutdown import shutdown_route
+from worker.service.info.about import info, is_sleeping, model_ready, version
+from worker.service.info.health import health
+from worker.service.info.metrics import metrics
+from worker.service.info.progress import progress
+from worker.service.info.props import props, slots
+from worker.service.info.shutdown import shutdown
 from worker.service.jobs.registry import Jobs
 from worker.service.jobs.routes import job_routes
-from worker.service.openai.chat import chat_routes
-from worker.service.openai.completions import completions_route
-from worker.service.openai.models import models_routes
-from worker.service.tokens.routes import tokens_routes
+from worker.service.openai.chat import apply_template, chat
+from worker.service.openai.completions import completions
+from worker.service.openai.conversation import template_of
+from worker.service.openai.models import model, models
+from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
+
+ROUTES: list[Any] = [
+    *(completions, chat, apply_template, models, model),
+    job_routes,
+    *(tokenize_text, detokenize_tokens, tokenizer_info),
+    *(health, metrics, progress, shutdown),
+    *(info, version, is_sleeping, model_ready, props, slots),
+]
 
 
 def create_app(worker: Worker) -> Any:
-    """The ASGI application that uvicorn runs."""
+    """The ASGI application that uvicorn runs.
+
+    A handler names what it needs:
+
+        worker    the process's one worker, in whatever state
+        loaded    what the worker has loaded; 503 while that is not there
+        template  the model file's chat template, compiled at the first use; 400 where it has none
+        jobs      the jobs that were accepted and are not forgotten
+    """
+    accepted = Jobs(timeout=worker.settings.inference_timeout)
+
+    async def the_worker() -> Worker:
+        return worker
+
+    async def loaded() -> Loaded:
+        return worker.loaded
+
+    def template(loaded: Loaded) -> ChatTemplate:
+        return template_of(loaded)
+
+    async def jobs() -> Jobs:
+        return accepted
+
     app = Litestar(
-        [
-            health_route(worker),
-            *models_routes(worker),
-            completions_route(worker),
-            *chat_routes(worker),
-            *info_routes(worker),
-            *job_routes(worker, Jobs(timeout=worker.settings.inference_timeout)),
-            metrics_route(worker),
-            progress_route(worker),
-            *props_routes(worker),
-            shutdown_route(worker),
-            *tokens_routes(worker),
-        ],
+        ROUTES,
+        dependencies={
+            "worker": Provide(the_worker),
+            "loaded": Provide(loaded),
+            "template": Provide(template, use_cache=True, sync_to_thread=True),
+            "jobs": Provide(jobs),
+        },
         exception_handlers={Exception: on_error},
         request_max_body_size=MAX_BODY_BYTES,
         openapi_config=None,

@@ -1,4 +1,4 @@
-"""Sampling fields to SamplingParams: the model's own recommendation under what was asked for."""
+"""Sampling fields to SamplingParams: what was asked for, over what the model's file recommends."""
 
 from __future__ import annotations
 
@@ -6,54 +6,72 @@ from typing import Any, cast
 
 import msgspec
 
-from worker.engine.request import SamplingParams, check_sampling
+from worker.engine.sampling import SamplingParams, check_sampling
 from worker.errors import RequestError
-from worker.lifecycle.worker import Worker
+from worker.lifecycle.loaded import Loaded
 from worker.model.config import ModelConfig
-from worker.service.openai.completion_schemas import (
-    PLAIN_SAMPLING,
-    SAMPLING_ALIASES,
-    SamplingFields,
-)
-
-# general.sampling.* in the file -> our field
-_RECOMMENDED = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "xtc_probability": "xtc_probability",
-    "xtc_threshold": "xtc_threshold",
-    "penalty_last_n": "repeat_last_n",
-    "penalty_repeat": "repeat_penalty",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-}
 
 
-def defaults_of(config: ModelConfig | None) -> SamplingParams:
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """The sampling fields of every API, under the names that clients use; null: not given."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_last_n: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    logit_bias: dict[str, float] | list[tuple[int, float]] | None = None
+    seed: int | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+
+# Names of other systems -> ours; ours wins where both are given.
+_ALIASES = {"repetition_penalty": "repeat_penalty"}
+# Fields that SamplingParams holds in another shape.
+_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias", "grammar"})
+# general.sampling.* in the file -> our field, where the names differ
+_FILE_NAMES = {"penalty_last_n": "repeat_last_n", "penalty_repeat": "repeat_penalty"}
+
+
+def defaults_of(config: ModelConfig) -> SamplingParams:
     """The OpenAI API's neutral defaults, overridden by what the file recommends."""
-    if config is None:
-        return SamplingParams()
-    found = {
-        ours: value
-        for theirs, ours in _RECOMMENDED.items()
-        if (value := getattr(config.sampling, theirs)) is not None
-    }
+    recommended = msgspec.structs.asdict(config.sampling)
+    del recommended["sequence"]  # the order of llama.cpp's samplers: ours is fixed
+    found = {_FILE_NAMES.get(k, k): value for k, value in recommended.items() if value is not None}
     return SamplingParams(**found)
 
 
-def sampling_of(fields: SamplingFields, worker: Worker) -> SamplingParams:
-    """What was asked for, over `defaults_of`. Raises RequestError that names the field."""
-    given: dict[str, object] = {}
-    used: dict[str, str] = {}
-    for name in PLAIN_SAMPLING:
-        for alias in SAMPLING_ALIASES.get(name, (name,)):
-            value = getattr(fields, alias)
-            if value is not None:
-                given[name], used[name] = value, alias
-                break
+def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
+    """What was asked for, over `defaults_of`. Raises RequestError that names the client's field.
+
+    Blocks: a grammar is checked here, in the request's own thread.
+    """
+    asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
+    names = {
+        ours: alias for alias, ours in _ALIASES.items() if alias in asked and ours not in asked
+    }
+    asked |= {ours: asked[alias] for ours, alias in names.items()}
+    plain = SamplingParams.__struct_fields__
+    given = {k: value for k, value in asked.items() if k in plain and k not in _SHAPED}
     if given.get("top_k") == -1:  # vLLM's way to say "all"
         given["top_k"] = 0
     if given.get("seed") == -1:  # llama-server's way to say "random"
@@ -62,16 +80,11 @@ def sampling_of(fields: SamplingFields, worker: Worker) -> SamplingParams:
         given["dry_sequence_breakers"] = tuple(fields.dry_sequence_breakers)
     if fields.logit_bias:
         given["logit_bias"] = _logit_bias(fields.logit_bias)
-    made = _grammar(fields, worker)
+    made = _grammar(fields, loaded)
     if made is not None:
         given["grammar"], given["grammar_param"] = made
-    params = msgspec.structs.replace(defaults_of(worker.config), **given)
-    try:
-        check_sampling(params, worker.backend.vocab_size)
-    except RequestError as error:  # the client knows the field by its own name for it
-        name = error.param or ""
-        alias = used.get(name, name)
-        raise RequestError(error.message.replace(name, alias), param=alias) from None
+    params = msgspec.structs.replace(defaults_of(loaded.config), **given)
+    check_sampling(params, loaded.backend.vocab_size, names)
     return params
 
 
@@ -85,25 +98,23 @@ def _logit_bias(
         raise RequestError("logit_bias must have token ids as keys.", param="logit_bias") from None
 
 
-def _grammar(fields: SamplingFields, worker: Worker) -> tuple[str, str] | None:
+def _grammar(fields: SamplingFields, loaded: Loaded) -> tuple[str, str] | None:
     """(GBNF, field) from the one of grammar, json_schema and response_format that is given."""
-    backend = worker.backend
     if fields.grammar:
-        # Here, in the request's own thread, so that the engine finds it checked.
-        backend.check_grammar(fields.grammar, "grammar")
+        loaded.backend.check_grammar(fields.grammar, "grammar")
         return fields.grammar, "grammar"
     if fields.json_schema is not None:
-        return backend.json_grammar(fields.json_schema, "json_schema"), "json_schema"
+        return loaded.backend.json_grammar(fields.json_schema, "json_schema"), "json_schema"
     kind = fields.response_format
     if not kind or kind.get("type") in (None, "text"):
         return None
     name = "response_format"
     if kind.get("type") == "json_object":
-        return backend.json_grammar(_object(kind.get("schema")), name), name
+        return loaded.backend.json_grammar(_object(kind.get("schema")), name), name
     if kind.get("type") == "json_schema":
         schema = _object((_object(kind.get("json_schema")) or {}).get("schema"))
         if schema is not None:
-            return backend.json_grammar(schema, name), name
+            return loaded.backend.json_grammar(schema, name), name
     raise RequestError(
         "response_format must be text, json_object or json_schema with a schema.",
         param="response_format",

@@ -20,7 +20,7 @@ from worker import log
 from worker.errors import BindError, UsageError, WorkerError
 from worker.lifecycle import parent
 from worker.lifecycle.leave import told_to_stop
-from worker.lifecycle.manager import Pool
+from worker.lifecycle.manager import Manager
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.app import create_app
@@ -124,7 +124,7 @@ async def serve(
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    loading = asyncio.create_task(_become_ready(worker, Pool(worker, host, port)))
+    loading = asyncio.create_task(_become_ready(worker, host, port))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -156,10 +156,10 @@ def _own_threads() -> ThreadPoolExecutor:
     return threads
 
 
-async def _become_ready(worker: Worker, pool: Pool) -> None:
+async def _become_ready(worker: Worker, host: str, port: int) -> None:
     await worker.load()
     if worker.state is State.READY:
-        pool.start()
+        Manager(worker, worker.loaded, host, port).start()
 
 
 class _LoopErrors:

@@ -11,6 +11,7 @@ from litestar import Request, Response, get
 
 from worker import __version__
 from worker.errors import NotFoundError
+from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info
 from worker.lifecycle.worker import Worker
 from worker.service.errors import json_response
@@ -62,22 +63,20 @@ class ModelReady(msgspec.Struct):
     ready: bool = True
 
 
-def info_of(worker: Worker, port: int) -> Info:
+def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
     """Counters and settings; the engine's thread is not waited for."""
-    config = worker.config
-    assert config is not None  # of a loaded model
     return Info(
-        **msgspec.structs.asdict(worker_info(worker, port)),
+        **msgspec.structs.asdict(worker_info(worker, loaded, port)),
         model_ref=worker.settings.model_ref,
-        backend=worker.devices.backend,
-        quant_kind=config.quant,
-        context_length=worker.backend.max_length,
-        vocab_size=worker.backend.vocab_size,
-        slots=worker.engine.engine.max_running,
+        backend=loaded.devices.backend,
+        quant_kind=loaded.config.quant,
+        context_length=loaded.backend.max_length,
+        vocab_size=loaded.backend.vocab_size,
+        slots=loaded.engine.engine.max_running,
         queue_size=worker.settings.queue_size,
-        memory_bytes=worker.memory_bytes,
-        vram_bytes=worker.vram_bytes,
-        memory_architecture="unified" if worker.devices.is_unified else "vram-only",
+        memory_bytes=loaded.memory_bytes,
+        vram_bytes=loaded.vram_bytes,
+        memory_architecture=loaded.memory_architecture,
         max_tokens_out=worker.settings.max_tokens_out,
         inference_timeout_seconds=worker.settings.inference_timeout,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),
@@ -85,30 +84,32 @@ def info_of(worker: Worker, port: int) -> Info:
     )
 
 
-def info_routes(worker: Worker) -> list[Any]:
-    """The routes, bound to their worker."""
+@get("/info", summary="The worker as its manager sees it")
+async def info(request: Request[Any, Any, Any], worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """What it is, what it may hold, how it is now."""
+    server = request.scope["server"]  # the socket's own address: --port may have been 0
+    port = worker.settings.port if server is None else server[1]
+    return json_response(info_of(worker, loaded, port or worker.settings.port))
 
-    @get("/info", summary="The worker as its manager sees it")
-    async def info(request: Request[Any, Any, Any]) -> Response[bytes]:
-        server = request.scope["server"]  # the socket's own address: --port may have been 0
-        port = worker.settings.port if server is None else server[1]
-        return json_response(info_of(worker, port or worker.settings.port))
 
-    @get("/version", summary="The worker's version")
-    async def version() -> Response[bytes]:
-        return json_response(Version(__version__))
+@get("/version", summary="The worker's version")
+async def version() -> Response[bytes]:
+    """vLLM's shape."""
+    return json_response(Version(__version__))
 
-    @get("/is_sleeping", summary="Whether the model is unloaded for now")
-    async def is_sleeping() -> Response[bytes]:
-        return json_response(Sleeping())
 
-    # The id may have slashes, and what is behind such a parameter is a part of it.
-    @get("/v2/models/{model_id:path}", summary="Whether the model is ready")
-    async def model_ready(model_id: str) -> Response[bytes]:
-        path, _, wanted = str(model_id).rpartition("/")
-        if wanted != "ready":
-            raise NotFoundError("There is only /v2/models/{id}/ready.")
-        check_model(path, worker)
-        return json_response(ModelReady(worker.model_id))
+@get("/is_sleeping", summary="Whether the model is unloaded for now")
+async def is_sleeping() -> Response[bytes]:
+    """It never is."""
+    return json_response(Sleeping())
 
-    return [info, version, is_sleeping, model_ready]
+
+# The id may have slashes, and what is behind such a parameter is a part of it.
+@get("/v2/models/{model_id:path}", summary="Whether the model is ready")
+async def model_ready(model_id: str, loaded: Loaded) -> Response[bytes]:
+    """GET /v2/models/{id}/ready."""
+    path, _, wanted = str(model_id).rpartition("/")
+    if wanted != "ready":
+        raise NotFoundError("There is only /v2/models/{id}/ready.")
+    check_model(path, loaded)
+    return json_response(ModelReady(loaded.model_id))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import msgspec
 from litestar import Response, get
 
+from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.errors import json_response
 
 # The last two are the Open Inference Protocol's, which KServe probes.
 PATHS = [
@@ -32,35 +33,26 @@ class Health(msgspec.Struct):
     queue_depth: int
 
 
-def health_of(worker: Worker) -> Health:
+def health_of(worker: Worker, loaded: Loaded) -> Health:
     """Read without touching the engine's thread: counters only, so it answers under any load."""
-    backend, engine = worker.backend, worker.engine
-    running, waiting = engine.engine.num_running, engine.engine.num_waiting
+    backend, engine = loaded.backend, loaded.engine.engine
     return Health(
         status="stalled" if worker.is_stalled else "ok",
-        model=worker.model_id,
-        quant_kind=worker.config.quant if worker.config else "unknown",
+        model=loaded.model_id,
+        quant_kind=loaded.config.quant,
         resident=True,  # checked at load: a layer elsewhere than asked for fails the start
-        memory_bytes=worker.memory_bytes,
+        memory_bytes=loaded.memory_bytes,
         context_length=backend.max_length,
         vocab_size=backend.vocab_size,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),
-        slots_idle=engine.engine.max_running - running,
-        slots_processing=running,
-        queue_depth=waiting,
+        slots_idle=engine.max_running - engine.num_running,
+        slots_processing=engine.num_running,
+        queue_depth=engine.num_waiting,
     )
 
 
-def health_route(worker: Worker) -> Any:
-    """The route, bound to its worker."""
-
-    @get(PATHS, summary="Is the worker well")
-    async def health() -> Response[bytes]:
-        answer = health_of(worker)
-        return Response(
-            msgspec.json.encode(answer),
-            status_code=200 if answer.status == "ok" else 503,
-            media_type="application/json",
-        )
-
-    return health
+@get(PATHS, summary="Is the worker well")
+async def health(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """200 when it is, 503 when its engine hangs."""
+    answer = health_of(worker, loaded)
+    return json_response(answer, 200 if answer.status == "ok" else 503)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from litestar import Response, get
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from worker import machine
 from worker.engine.stats import BORDERS, Histogram
+from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 
 # our name -> the names that other systems know it by
@@ -46,15 +46,16 @@ ALIASES: dict[str, tuple[str, ...]] = {
 class WorkerCollector(Collector):
     """Reads the counters when asked; the engine's thread is never waited for."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, loaded: Loaded) -> None:
         self._worker = worker
+        self._loaded = loaded
 
     def collect(self) -> Iterable[Metric]:
         """All families, each under all its names."""
-        worker = self._worker
-        engine = worker.engine.engine
+        worker, loaded = self._worker, self._loaded
+        engine = loaded.engine.engine
         stats, cells = engine.stats, engine.scheduler.cells
-        labels = {"model_name": worker.model_id}
+        labels = {"model_name": loaded.model_id}
         yield from _gauge(
             "worker_requests_running", "Sequences that run", engine.num_running, labels
         )
@@ -70,7 +71,7 @@ class WorkerCollector(Collector):
         yield from _gauge("worker_kv_cells_live_ratio", "Share of KV cells in use", ratio, labels)
         memory = machine.resident_bytes()
         yield from _gauge("worker_memory_bytes", "Resident memory", memory, labels)
-        vram = worker.vram_bytes
+        vram = loaded.vram_bytes
         yield from _gauge("worker_vram_bytes", "GPU memory that the model takes", vram, labels)
         uptime = time.monotonic() - worker.started_at
         yield from _gauge("worker_uptime_seconds", "Since the process began", uptime, labels)
@@ -142,14 +143,10 @@ def _histogram(
         yield family
 
 
-def metrics_route(worker: Worker) -> Any:
-    """The route, bound to its worker."""
+@get("/metrics", summary="Prometheus metrics")
+async def metrics(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """Counters, gauges and histograms as text."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(WorkerCollector(worker))
-
-    @get("/metrics", summary="Prometheus metrics")
-    async def metrics() -> Response[bytes]:
-        # Litestar adds the charset, and Prometheus refuses a type that names one twice.
-        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
-
-    return metrics
+    registry.register(WorkerCollector(worker, loaded))
+    # Litestar adds the charset, and Prometheus refuses a type that names one twice.
+    return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")

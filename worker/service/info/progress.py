@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 from litestar import get
@@ -19,7 +18,7 @@ PATH = "/v1/loading/progress"
 _INTERVAL_S = 0.05
 
 
-class Loading(msgspec.Struct, tag_field="stage", tag="loading_to_vram"):
+class LoadProgress(msgspec.Struct, tag_field="stage", tag="loading_to_vram"):
     """The stage's name is the original worker's, also where the memory is the host's.
 
     progress       share of the weights that is in place, 0 to 1
@@ -44,24 +43,20 @@ class NotLoaded(msgspec.Struct, tag_field="stage", tag="error"):
     message: str
 
 
-def progress_route(worker: Worker) -> Any:
-    """The route, bound to its worker."""
-
-    # No slot and no engine behind it: that the generator just ends when its reader leaves is fine.
-    @get(PATH, summary="How far the model is loaded")
-    async def progress() -> Stream:
-        return Stream(
-            events_of(worker),
-            media_type="text/event-stream",  # Litestar adds the charset
-            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
-        )
-
-    return progress
+# No slot and no engine behind it: that the generator just ends when its reader leaves is fine.
+@get(PATH, summary="How far the model is loaded")
+async def progress(worker: Worker) -> Stream:
+    """The load as events, then how it ended."""
+    return Stream(
+        events_of(worker),
+        media_type="text/event-stream",  # Litestar adds the charset
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
 
 
 async def events_of(worker: Worker) -> AsyncIterator[bytes]:
     """Each change while the model loads, then how that ended."""
-    told: Loading | None = None
+    told: LoadProgress | None = None
     while worker.state is State.LOADING:
         now = _loading(worker)
         if now != told:
@@ -78,9 +73,10 @@ async def events_of(worker: Worker) -> AsyncIterator[bytes]:
     yield sse.DONE
 
 
-def _loading(worker: Worker) -> Loading:
+def _loading(worker: Worker) -> LoadProgress:
     share = worker.progress
-    layers = worker.config.layers if worker.config else 0
-    placements = worker.plan.devices if worker.plan else ()
+    prepared = worker.prepared
+    layers = prepared.config.layers if prepared else 0
+    placements = prepared.plan.devices if prepared else ()
     on_gpus = sum(p.nbytes for p in placements if p.part == "weights" and p.device != "CPU")
-    return Loading(round(share, 2), int(share * layers), layers, int(share * on_gpus) >> 20)
+    return LoadProgress(round(share, 2), int(share * layers), layers, int(share * on_gpus) >> 20)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from litestar import Response, get
 
 from worker import __version__
-from worker.engine.request import SamplingParams
+from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Sequence
 from worker.errors import UnavailableError
+from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.errors import json_response
 from worker.service.sampling import defaults_of
@@ -52,7 +51,7 @@ class NextToken(msgspec.Struct):
     n_remain: int
 
 
-class Slot(msgspec.Struct, omit_defaults=True, kw_only=True):
+class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One of the sequences that run at once; `id` counts them, the oldest running one first."""
 
     id: int
@@ -64,14 +63,13 @@ class Slot(msgspec.Struct, omit_defaults=True, kw_only=True):
     next_token: list[NextToken] | None = None
 
 
-def props_of(worker: Worker) -> Props:
+def props_of(worker: Worker, loaded: Loaded) -> Props:
     """Read from the settings, the file and the loaded model."""
-    tokenizer = worker.config.tokenizer if worker.config else None
-    vocab = worker.backend.vocab
+    tokenizer, vocab = loaded.config.tokenizer, loaded.backend.vocab
     return Props(
-        default_generation_settings=Defaults(worker.backend.max_length, defaults_of(worker.config)),
-        total_slots=worker.engine.engine.max_running,
-        model_alias=worker.model_id,
+        default_generation_settings=Defaults(loaded.backend.max_length, defaults_of(loaded.config)),
+        total_slots=loaded.engine.engine.max_running,
+        model_alias=loaded.model_id,
         model_path=str(worker.model_path),
         modalities=Modalities(),
         chat_template=(tokenizer.chat_template if tokenizer else None) or "",
@@ -81,18 +79,18 @@ def props_of(worker: Worker) -> Props:
     )
 
 
-def slots_of(worker: Worker) -> list[Slot]:
+def slots_of(worker: Worker, loaded: Loaded) -> list[SlotInfo]:
     """Running sequences, then idle slots. Counters only: the engine's thread is not waited for."""
-    engine = worker.engine.engine
+    engine = loaded.engine.engine
     running: list[Sequence | None] = list(engine.scheduler.running)
     running += [None] * (engine.max_running - len(running))
-    return [_slot(index, sequence, worker) for index, sequence in enumerate(running)]
+    return [_slot(index, sequence, worker, loaded) for index, sequence in enumerate(running)]
 
 
-def _slot(index: int, sequence: Sequence | None, worker: Worker) -> Slot:
-    slot = Slot(
+def _slot(index: int, sequence: Sequence | None, worker: Worker, loaded: Loaded) -> SlotInfo:
+    slot = SlotInfo(
         id=index,
-        n_ctx=worker.backend.max_length,
+        n_ctx=loaded.backend.max_length,
         speculative=worker.settings.draft != "none",
         is_processing=sequence is not None,
     )
@@ -104,18 +102,18 @@ def _slot(index: int, sequence: Sequence | None, worker: Worker) -> Slot:
     return slot
 
 
-def props_routes(worker: Worker) -> list[Any]:
-    """The routes, bound to their worker."""
+@get("/props", summary="What runs here")
+async def props(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """llama-server's shape."""
+    return json_response(props_of(worker, loaded))
 
-    @get("/props", summary="What runs here")
-    async def props() -> Response[bytes]:
-        return json_response(props_of(worker))
 
-    @get("/slots", summary="What each slot does")
-    async def slots(fail_on_no_slot: str | None = None) -> Response[bytes]:
-        found = slots_of(worker)
-        if fail_on_no_slot and all(slot.is_processing for slot in found):
-            raise UnavailableError("no slot available", code="no_slot")
-        return json_response(found)
-
-    return [props, slots]
+@get("/slots", summary="What each slot does")
+async def slots(
+    worker: Worker, loaded: Loaded, fail_on_no_slot: str | None = None
+) -> Response[bytes]:
+    """llama-server's shape; 503 where one was asked for and none is idle."""
+    found = slots_of(worker, loaded)
+    if fail_on_no_slot and all(slot.is_processing for slot in found):
+        raise UnavailableError("no slot available", code="no_slot")
+    return json_response(found)

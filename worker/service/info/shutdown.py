@@ -23,17 +23,13 @@ class ShutdownReply(msgspec.Struct):
     drain_timeout: float
 
 
-def shutdown_route(worker: Worker) -> Any:
-    """The route, bound to its worker."""
-
-    @post(PATHS, status_code=202, summary="Drain and leave")
-    async def shutdown(request: Request[Any, Any, Any]) -> Response[bytes]:
-        if worker.settings.api_key is None:
-            check_local(request)
-        worker.request_stop("request")
-        return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)
-
-    return shutdown
+@post(PATHS, status_code=202, summary="Drain and leave")
+async def shutdown(request: Request[Any, Any, Any], worker: Worker) -> Response[bytes]:
+    """With the key; without one, from this machine only."""
+    if worker.settings.api_key is None:
+        check_local(request)
+    worker.request_stop("request")
+    return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)
 
 
 def check_local(request: Request[Any, Any, Any]) -> None:

@@ -1,25 +1,10 @@
-"""What callers of the original worker send and read, in all its generations.
-
-Limits are those of its contract: a request outside them is refused, not cut.
-"""
+"""What callers of the original worker send and read, in all its generations."""
 
 from __future__ import annotations
 
 import msgspec
 
-from worker.engine.request import SEED_RANGE, Request
-from worker.errors import RequestError
-from worker.lifecycle.worker import Worker
-from worker.service.openai.completion_schemas import CompletionRequest, SamplingFields
-from worker.service.openai.completions import requests_of
-from worker.service.prompts import prompts_of
-
-MAX_PROMPT_CHARS = 32_768
-MAX_TEMPERATURE = 2.0
-MAX_REPETITION_PENALTY = 2.0
-MAX_STOPS = 4
-MAX_STOP_CHARS = 100
-MAX_SEED = 2**64 - 1
+from worker.service.sampling import SamplingFields
 
 
 class JobRequest(SamplingFields, kw_only=True):
@@ -96,51 +81,3 @@ class InferToken(msgspec.Struct):
     """One event of POST /v1/infer."""
 
     token: str
-
-
-def request_of(body: JobRequest, worker: Worker) -> Request:
-    """The engine's request. Raises RequestError that names the field; tokenises, so it blocks."""
-    check_limits(body, worker.settings.max_tokens_out)
-    fields = {name: getattr(body, name) for name in SamplingFields.__struct_fields__}
-    fields["seed"] = _folded(body.seed)
-    completion = CompletionRequest(
-        prompt=body.prompt,
-        max_tokens=worker.settings.max_tokens_out if body.max_tokens is None else body.max_tokens,
-        stop=body.stop,
-        **fields,
-    )
-    return requests_of(completion, prompts_of(completion, worker), worker)[0]
-
-
-def check_limits(body: JobRequest, max_tokens: int) -> None:
-    """Raise RequestError that names the first field outside the original's limits."""
-    if body.operation is not None and body.operation.lower() != "infer":
-        raise RequestError("operation must be infer.", param="operation")
-    if body.prompt is not None and not 0 < len(body.prompt) <= MAX_PROMPT_CHARS:
-        raise RequestError(
-            f"prompt must have 1 to {MAX_PROMPT_CHARS} characters.",
-            param="prompt",
-            hint="/v1/completions takes longer ones.",
-        )
-    for name, low, high in (
-        ("max_tokens", 1, max_tokens),
-        ("temperature", 0, MAX_TEMPERATURE),
-        ("repetition_penalty", 0, MAX_REPETITION_PENALTY),
-        ("seed", -1, MAX_SEED),
-    ):
-        value = getattr(body, name)
-        if value is not None and not low <= value <= high:
-            raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if len(stops) > MAX_STOPS or any(not 0 < len(text) <= MAX_STOP_CHARS for text in stops):
-        raise RequestError(
-            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARS} characters.",
-            param="stop",
-        )
-
-
-def _folded(seed: int | None) -> int | None:
-    """64 bits to the engine's 32; small seeds and -1 (a random one) stay what they are."""
-    if seed is None or seed < SEED_RANGE:
-        return seed
-    return (seed ^ seed >> 32) % SEED_RANGE

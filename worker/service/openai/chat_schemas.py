@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from worker.service.openai.completion_schemas import SamplingFields, StreamOptions, Timings, Usage
+from worker.service.openai.exchange import StreamOptions
+from worker.service.openai.usage import LlamaTimings, Usage
+from worker.service.sampling import SamplingFields
 
 
 class ContentPart(msgspec.Struct):
@@ -103,4 +105,4 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
-    timings: Timings | msgspec.UnsetType = msgspec.UNSET
+    timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET

@@ -8,24 +8,25 @@ import msgspec
 
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
-from worker.lifecycle.worker import Worker
+from worker.lifecycle.loaded import Loaded
 from worker.service.openai.chat_schemas import ChatMessage, ChatRequest
 from worker.service.prompts import Prompt, check_characters, to_be_continued
 
+PARAM = "messages"
 MAX_MESSAGES = 4096
 
 
-def template_of(worker: Worker) -> ChatTemplate:
+def template_of(loaded: Loaded) -> ChatTemplate:
     """The model file's default template. Raises RequestError where it has none."""
-    tokenizer = worker.config.tokenizer if worker.config else None
+    tokenizer = loaded.config.tokenizer
     if tokenizer is None or not tokenizer.chat_template:
         raise RequestError(
             "This model's file has no chat template: it continues text.",
-            param="messages",
+            param=PARAM,
             hint="Use /v1/completions.",
             code="no_chat_template",
         )
-    vocab = worker.backend.vocab
+    vocab = loaded.backend.vocab
 
     def text(token: int | None) -> str:
         return "" if token is None else vocab.name(token)
@@ -33,7 +34,7 @@ def template_of(worker: Worker) -> ChatTemplate:
     return ChatTemplate(tokenizer.chat_template, bos=text(vocab.bos), eos=text(vocab.eos))
 
 
-def render(body: ChatRequest, template: ChatTemplate, worker: Worker) -> str:
+def render(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> str:
     """The prompt's text. Raises RequestError that names the field."""
     if body.chat_template is not None:
         raise RequestError(
@@ -42,12 +43,12 @@ def render(body: ChatRequest, template: ChatTemplate, worker: Worker) -> str:
         )
     given = body.messages
     if not given:
-        raise RequestError("messages is missing.", param="messages", hint="Send one message.")
+        raise RequestError("messages is missing.", param=PARAM, hint="Send one message.")
     if len(given) > MAX_MESSAGES:
-        raise RequestError(f"messages must be at most {MAX_MESSAGES}.", param="messages")
+        raise RequestError(f"messages must be at most {MAX_MESSAGES}.", param=PARAM)
     messages = [_plain(message, place) for place, message in enumerate(given)]
     size = sum(len(message.get("content") or "") for message in messages)
-    check_characters(size, worker, "messages", plural=True)
+    check_characters(size, loaded, PARAM, plural=True)
     variables = {
         name: value
         for name, value in (body.chat_template_kwargs or {}).items()
@@ -71,11 +72,11 @@ def _plain(message: ChatMessage, place: int) -> dict[str, Any]:
         if other := next((part.type for part in content if part.type != "text"), None):
             raise RequestError(
                 f"messages[{place}].content has a part of type {other}; only text can be read.",
-                param="messages",
+                param=PARAM,
             )
         content = "\n".join(part.text or "" for part in content)
     if content is None and not message.tool_calls:
-        raise RequestError(f"messages[{place}].content is missing.", param="messages")
+        raise RequestError(f"messages[{place}].content is missing.", param=PARAM)
     return {**found, "content": content}
 
 
@@ -91,10 +92,10 @@ def _cut(text: str, last: dict[str, Any]) -> str:
     return text[: end + len(content)]
 
 
-def prompt_of(text: str, worker: Worker) -> Prompt:
+def prompt_of(text: str, loaded: Loaded) -> Prompt:
     """Control tokens that the template spells out are read as such; BOS is there once."""
-    vocab = worker.backend.vocab
+    vocab = loaded.backend.vocab
     if vocab.adds_bos and vocab.bos is not None:
         text = text.removeprefix(vocab.name(vocab.bos))
-    tokens = to_be_continued(text, worker)
+    tokens = to_be_continued(text, loaded, PARAM)
     return Prompt(tokens, tokens, text)

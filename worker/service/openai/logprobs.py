@@ -45,6 +45,19 @@ class LogprobArrays:
         return arrays if arrays.tokens else None
 
 
+def joined(parts: Sequence[Logprobs]) -> Logprobs | None:
+    """The arrays of several events as one; None where there are none."""
+    if not parts:
+        return None
+    whole = Logprobs([], [], [], [])
+    for part in parts:
+        whole.tokens += part.tokens
+        whole.token_logprobs += part.token_logprobs
+        whole.top_logprobs += part.top_logprobs
+        whole.text_offset += part.text_offset
+    return whole
+
+
 def token_text(piece: bytes) -> str:
     """A token as OpenAI writes it: text, or `bytes:\\xe2\\x80` for a part of a character."""
     try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import msgspec
 from litestar import Response, get
 
 from worker.errors import NotFoundError
-from worker.lifecycle.worker import Worker
+from worker.lifecycle.loaded import Loaded
 from worker.service.errors import json_response
+
+_CREATED = int(time.time())  # when this process began to serve it
 
 
 class Meta(msgspec.Struct):
@@ -25,7 +26,7 @@ class Meta(msgspec.Struct):
     architecture: str
 
 
-class Model(msgspec.Struct, kw_only=True):
+class ModelEntry(msgspec.Struct, kw_only=True):
     """One entry; `max_model_len` is the longest sequence that this worker holds."""
 
     id: str
@@ -40,51 +41,49 @@ class ModelList(msgspec.Struct, kw_only=True):
     """{"object": "list", "data": [...]}"""
 
     object: str = "list"
-    data: list[Model]
+    data: list[ModelEntry]
 
 
-def models_routes(worker: Worker) -> list[Any]:
-    """The routes, bound to their worker."""
-    created = int(time.time())
-
-    def entry() -> Model:
-        config, backend = worker.config, worker.backend
-        assert config is not None
-        return Model(
-            id=worker.model_id,
-            created=created,
-            max_model_len=backend.max_length,
-            meta=Meta(
-                n_params=config.n_params,
-                size=config.size_bytes,
-                n_ctx_train=config.context,
-                n_vocab=backend.vocab_size,
-                n_embd=config.embedding,
-                quant=config.quant,
-                architecture=config.architecture,
-            ),
-        )
-
-    @get("/v1/models", summary="The model that runs here")
-    async def models() -> Response[bytes]:
-        return json_response(ModelList(data=[entry()]))
-
-    # Ids with a slash come raw or percent-encoded: both are one path parameter.
-    @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
-    async def model(model_id: str) -> Response[bytes]:
-        check_model(model_id, worker)
-        return json_response(entry())
-
-    return [models, model]
+def model_entry(loaded: Loaded) -> ModelEntry:
+    """Read from the file's config and the loaded model."""
+    config, backend = loaded.config, loaded.backend
+    return ModelEntry(
+        id=loaded.model_id,
+        created=_CREATED,
+        max_model_len=backend.max_length,
+        meta=Meta(
+            n_params=config.n_params,
+            size=config.size_bytes,
+            n_ctx_train=config.context,
+            n_vocab=backend.vocab_size,
+            n_embd=config.embedding,
+            quant=config.quant,
+            architecture=config.architecture,
+        ),
+    )
 
 
-def check_model(path: str, worker: Worker) -> None:
+@get("/v1/models", summary="The model that runs here")
+async def models(loaded: Loaded) -> Response[bytes]:
+    """A list of one."""
+    return json_response(ModelList(data=[model_entry(loaded)]))
+
+
+# Ids with a slash come raw or percent-encoded: both are one path parameter.
+@get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
+async def model(model_id: str, loaded: Loaded) -> Response[bytes]:
+    """404 for any other id."""
+    check_model(model_id, loaded)
+    return json_response(model_entry(loaded))
+
+
+def check_model(path: str, loaded: Loaded) -> None:
     """Raise NotFoundError unless the path parameter is the model's id."""
     asked = str(path).removeprefix("/")
-    if asked != worker.model_id:
+    if asked != loaded.model_id:
         raise NotFoundError(
             f"The model {asked[:200]!r} is not served here.",
-            hint=f"This worker serves {worker.model_id!r}.",
+            hint=f"This worker serves {loaded.model_id!r}.",
             param="model",
             code="model_not_found",
         )

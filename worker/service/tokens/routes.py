@@ -7,7 +7,6 @@ because one that is out of range would end the process there.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ import msgspec
 from litestar import Request, Response, get, post
 
 from worker.errors import RequestError
-from worker.lifecycle.worker import Worker
+from worker.lifecycle.loaded import Loaded
 from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.openai.logprobs import token_text
@@ -90,9 +89,9 @@ class TokenizerInfo(msgspec.Struct, kw_only=True):
     chat_template: str | None
 
 
-def tokenize(body: TokenizeRequest, worker: Worker, texts: list[bytes]) -> TokenizeReply:
+def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
     """Raises RequestError that names the field."""
-    backend = worker.backend
+    vocab = loaded.backend.vocab
     name = "prompt" if body.content is None else "content"
     text = body.prompt if body.content is None else body.content
     if text is None or None not in (body.content, body.prompt):
@@ -100,25 +99,24 @@ def tokenize(body: TokenizeRequest, worker: Worker, texts: list[bytes]) -> Token
     if len(text) > MAX_CHARS:
         raise RequestError(f"{name} must have at most {MAX_CHARS} characters.", param=name)
     special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
-    try:
-        tokens = backend.vocab.tokenize(
-            text,
-            add_special=name == "prompt" if special is None else special,
-            parse_special=body.parse_special is not False,
-        )
-    except RequestError as error:  # it knows the text as a prompt
-        raise RequestError(error.message.replace("prompt", name), param=name) from None
+    tokens = vocab.tokenize(
+        text,
+        add_special=name == "prompt" if special is None else special,
+        parse_special=body.parse_special is not False,
+        param=name,
+    )
+    texts = vocab.spelled if body.with_pieces or body.return_token_strs else []
     return TokenizeReply(
         [Piece(token, _piece(texts[token])) for token in tokens] if body.with_pieces else tokens,
         len(tokens),
-        backend.max_length,
+        loaded.backend.max_length,
         [token_text(texts[token]) for token in tokens] if body.return_token_strs else None,
     )
 
 
-def detokenize(body: DetokenizeRequest, texts: list[bytes]) -> DetokenizeReply:
+def detokenize(body: DetokenizeRequest, loaded: Loaded) -> DetokenizeReply:
     """Raises RequestError for ids that the vocabulary does not have."""
-    tokens = body.tokens
+    tokens, texts = body.tokens, loaded.backend.vocab.spelled
     if tokens is None:
         raise RequestError("tokens is missing.", param="tokens")
     if len(tokens) > MAX_TOKENS:
@@ -129,10 +127,10 @@ def detokenize(body: DetokenizeRequest, texts: list[bytes]) -> DetokenizeReply:
     return DetokenizeReply(text, text)
 
 
-def info_of(worker: Worker) -> TokenizerInfo:
+def info_of(loaded: Loaded) -> TokenizerInfo:
     """Ids as the file says and llama.cpp settles them."""
-    vocab = worker.backend.vocab
-    config = worker.config.tokenizer if worker.config else None
+    vocab = loaded.backend.vocab
+    config = loaded.config.tokenizer
     assert config is not None  # a model that generates has one: checked at load
 
     def text(token: int | None) -> str | None:
@@ -142,7 +140,7 @@ def info_of(worker: Worker) -> TokenizerInfo:
         model=config.model,
         pre=config.pre,
         vocab_size=vocab.size,
-        model_max_length=worker.backend.max_length,
+        model_max_length=loaded.backend.max_length,
         bos_token=text(vocab.bos),
         bos_token_id=vocab.bos,
         eos_token=text(vocab.eos),
@@ -158,31 +156,25 @@ def info_of(worker: Worker) -> TokenizerInfo:
     )
 
 
-def tokens_routes(worker: Worker) -> list[Any]:
-    """The routes, bound to their worker."""
+@post("/tokenize", status_code=200, summary="Text to token ids")
+async def tokenize_text(request: Request[Any, Any, Any], loaded: Loaded) -> Response[bytes]:
+    """With their texts where those are asked for."""
+    body = await read_json(request, TokenizeRequest)
+    size = len(body.content or body.prompt or "")
+    return json_response(await _run(size, tokenize, body, loaded))
 
-    @functools.cache
-    def texts() -> list[bytes]:
-        """Token id -> bytes, control tokens spelt out; made at the first use."""
-        vocab = worker.backend.vocab
-        return [piece or vocab.name(token).encode() for token, piece in enumerate(vocab.pieces)]
 
-    @post("/tokenize", status_code=200, summary="Text to token ids")
-    async def tokenize_text(request: Request[Any, Any, Any]) -> Response[bytes]:
-        body = await read_json(request, TokenizeRequest)
-        size = len(body.content or body.prompt or "")
-        return json_response(await _run(size, tokenize, body, worker, texts()))
+@post("/detokenize", status_code=200, summary="Token ids to text")
+async def detokenize_tokens(request: Request[Any, Any, Any], loaded: Loaded) -> Response[bytes]:
+    """Under both names."""
+    body = await read_json(request, DetokenizeRequest)
+    return json_response(await _run(len(body.tokens or ()), detokenize, body, loaded))
 
-    @post("/detokenize", status_code=200, summary="Token ids to text")
-    async def detokenize_tokens(request: Request[Any, Any, Any]) -> Response[bytes]:
-        body = await read_json(request, DetokenizeRequest)
-        return json_response(await _run(len(body.tokens or ()), detokenize, body, texts()))
 
-    @get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
-    async def tokenizer_info() -> Response[bytes]:
-        return json_response(info_of(worker))
-
-    return [tokenize_text, detokenize_tokens, tokenizer_info]
+@get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
+async def tokenizer_info(loaded: Loaded) -> Response[bytes]:
+    """What evaluation harnesses ask for."""
+    return json_response(info_of(loaded))
 
 
 async def _run(size: int, function: Callable[..., T], *arguments: object) -> T:

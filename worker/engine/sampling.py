@@ -1,0 +1,120 @@
+"""How the next token is chosen: the fields, their limits, their check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, inspect
+
+from worker.errors import RequestError
+
+MAX_BREAKERS = 16
+MAX_GRAMMAR_CHARS = 65_536
+MAX_BIAS = 1e6
+SEED_RANGE = 2**32
+INT32_MAX = 2**31 - 1
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How the next token is chosen. The defaults change nothing (the OpenAI API's).
+
+    temperature      0 is greedy; 1 leaves the model's distribution as it is
+    top_k            keep the k likeliest; 0 keeps all
+    top_p            keep the smallest set with this much probability
+    min_p            keep what has at least this share of the likeliest token's probability
+    typical_p        keep the locally typical set with this much probability
+    repeat_penalty   divides positive and multiplies negative logits of recent tokens
+    repeat_last_n    how many tokens count as recent; -1 is the whole context
+    logit_bias       (token id, added logit); -100 and less forbids a token in practice
+    seed             0 to 2**32 - 1; None takes a random one
+    min_tokens       no end of generation before this many tokens
+    grammar          GBNF text that the output must match
+    grammar_param    the field that the grammar was made from, to name in errors
+    """
+
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 0
+    top_p: Share = 1.0
+    min_p: Share = 0.0
+    typical_p: Share = 1.0
+    repeat_penalty: Annotated[float, Meta(ge=1e-3, le=100)] = 1.0
+    repeat_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 64
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    dry_multiplier: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    dry_base: Annotated[float, Meta(ge=1, le=100)] = 1.75
+    dry_allowed_length: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 2
+    dry_penalty_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    xtc_probability: Share = 0.0
+    xtc_threshold: Share = 0.1
+    mirostat: Annotated[int, Meta(ge=0, le=2)] = 0
+    mirostat_tau: Annotated[float, Meta(ge=0, le=100)] = 5.0
+    mirostat_eta: Share = 0.1
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: Annotated[int, Meta(ge=0, le=SEED_RANGE - 1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    ignore_eos: bool = False
+    grammar: str | None = None
+    grammar_param: str = "grammar"
+
+
+def _limits() -> dict[str, tuple[float, float]]:
+    """Field -> (lowest, highest), both allowed, as the annotations above say."""
+    found: dict[str, tuple[float, float]] = {}
+    params = inspect.type_info(SamplingParams)
+    assert isinstance(params, inspect.StructType)
+    for field in params.fields:
+        kinds = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
+        for kind in kinds:
+            if isinstance(kind, inspect.IntType | inspect.FloatType):
+                assert kind.ge is not None
+                assert kind.le is not None
+                found[field.name] = (kind.ge, kind.le)
+    return found
+
+
+LIMITS = _limits()
+
+
+def check_sampling(
+    params: SamplingParams, vocab_size: int, names: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raise RequestError that names the first field out of its range.
+
+    names: our field -> the name under which the client sent it, where that is another one
+    """
+    for field, (low, high) in LIMITS.items():
+        value = getattr(params, field)
+        if value is None:
+            continue
+        if not low <= value <= high:  # NaN is in no range
+            name = names.get(field, field)
+            raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
+    if len(params.logit_bias) > vocab_size:
+        raise RequestError("logit_bias names more tokens than there are.", param="logit_bias")
+    for token, bias in params.logit_bias:
+        if not 0 <= token < vocab_size:
+            raise RequestError(
+                f"logit_bias names token {token}, the vocabulary has 0 to {vocab_size - 1}.",
+                param="logit_bias",
+            )
+        if not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise RequestError(
+                f"logit_bias must be from {-MAX_BIAS:g} to {MAX_BIAS:g}.", param="logit_bias"
+            )
+    breakers = params.dry_sequence_breakers
+    if len(breakers) > MAX_BREAKERS or any(not 0 < len(b) <= 40 or "\0" in b for b in breakers):
+        raise RequestError(
+            f"dry_sequence_breakers must be at most {MAX_BREAKERS} texts of 1 to 40 characters.",
+            param="dry_sequence_breakers",
+        )
+    if params.grammar is not None and len(params.grammar) > MAX_GRAMMAR_CHARS:
+        raise RequestError(
+            f"grammar must be at most {MAX_GRAMMAR_CHARS} characters.", param=params.grammar_param
+        )

@@ -1,0 +1,71 @@
+"""What is there once the worker is ready: the model, whole, and the engine over it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker import machine
+from worker.engine.thread import EngineThread
+from worker.lifecycle.devices import Devices
+from worker.llama.backend import LlamaBackend
+from worker.llama.placement import allocated
+from worker.memory.plan import MemoryPlan
+from worker.model.config import ModelConfig
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
+
+    model_id    the id under which clients see the model
+    vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
+    """
+
+    model_id: str
+    config: ModelConfig
+    plan: MemoryPlan
+    devices: Devices
+    backend: LlamaBackend
+    engine: EngineThread
+    vram_bytes: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that is held now, on the host and on GPUs; measured."""
+        return machine.resident_bytes() + self.vram_bytes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a new request would have to wait."""
+        return self.engine.num_streams >= self.engine.engine.max_running
+
+    @property
+    def memory_architecture(self) -> str:
+        """`unified`: the model lies in the memory that the CPU uses; else `vram-only`."""
+        return "unified" if self.devices.is_unified else "vram-only"
+
+    def figures(self) -> dict[str, object]:
+        """What the log says of a worker that is ready."""
+        proportional = machine.proportional_bytes()
+        residency = self.backend.weights.residency
+        buffers: dict[str, int] = {}
+        for place in allocated(self.backend):
+            buffers[place.device] = buffers.get(place.device, 0) + place.nbytes
+        return {
+            "model": self.model_id,
+            "memory_mb": _mb(self.memory_bytes),
+            "shared_out_mb": None if proportional is None else _mb(proportional),
+            "planned_mb": _mb(self.plan.total_bytes),
+            "context": self.backend.num_cells,
+            "parallel": self.plan.num_slots,
+            "layers": _count(residency.layers),
+            "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),
+            "buffers_mb": {device: _mb(size) for device, size in buffers.items()},
+        }
+
+
+def _mb(count: int) -> int:
+    return round(count / 1e6)
+
+
+def _count(devices: tuple[str, ...]) -> dict[str, int]:
+    return {device: devices.count(device) for device in dict.fromkeys(devices)}

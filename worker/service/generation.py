@@ -1,0 +1,115 @@
+"""What any API asks for, in one neutral form: each API makes one of these and frames what comes.
+
+an API's own struct -> Generation -> engine Requests -> Stream -> the API's own events
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from worker.engine.request import MAX_LOGPROBS, Request
+from worker.engine.sampling import SEED_RANGE, SamplingParams
+from worker.engine.thread import Stream
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.prompts import Prompt
+
+MAX_SEQUENCES = 128  # of one generation
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompts to continue, each `best_of` times, of which the best `n` are answered.
+
+    prompts        at least one
+    prompt_param   the client's field that the prompts were made from, to name in errors
+    max_tokens     tokens to sample at most for each answer; None: until the model or the context
+                   ends; 0: the prompt is only scored
+    stop           an answer ends before the first of these; empty texts are skipped
+    logprobs       likeliest alternatives to report for each token; None: no logprobs
+    scores_prompt  logprobs are wanted for the prompt's tokens too
+    """
+
+    prompts: tuple[Prompt, ...]
+    prompt_param: str = "prompt"
+    sampling: SamplingParams = SamplingParams()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    best_of: int = 1
+    logprobs: int | None = None
+    scores_prompt: bool = False
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(len(prompt.tokens) for prompt in self.prompts)
+
+    def check(self) -> None:
+        """Raise RequestError that names the first field that cannot be.
+
+        What a single sequence must fulfil the engine checks.
+        """
+        if not 1 <= self.n <= MAX_SEQUENCES:
+            raise RequestError(f"n must be from 1 to {MAX_SEQUENCES}.", param="n")
+        if not self.n <= self.best_of <= MAX_SEQUENCES:
+            raise RequestError(f"best_of must be from n to {MAX_SEQUENCES}.", param="best_of")
+        count = len(self.prompts) * self.best_of
+        if count > MAX_SEQUENCES:
+            raise RequestError(
+                f"{count} continuations were asked for, {MAX_SEQUENCES} is the most.",
+                param=self.prompt_param,
+            )
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise RequestError(f"logprobs must be from 0 to {MAX_LOGPROBS}.", param="logprobs")
+
+    def requests(self, max_length: int) -> list[Request]:
+        """One for each continuation, those of a prompt side by side. Raises RequestError.
+
+        max_length: of a sequence, in tokens
+        """
+        self.check()
+        name = uuid.uuid4().hex
+        chosen = self.best_of > self.n  # by their logprobs
+        prompts = [tuple(prompt.tokens) for prompt in self.prompts]
+        return [
+            Request(
+                id=f"{name}-{place * self.best_of + copy}",
+                prompt=prompt,
+                max_tokens=max_length if self.max_tokens is None else self.max_tokens,
+                sampling=self._sampling_of(copy),
+                stop=tuple(text for text in self.stop if text),
+                logprobs=0 if self.logprobs is None and chosen else self.logprobs,
+                prompt_logprobs=self.logprobs if self.scores_prompt else None,
+                prompt_param=self.prompt_param,
+            )
+            for place, prompt in enumerate(prompts)
+            for copy in range(self.best_of)
+        ]
+
+    def _sampling_of(self, copy: int) -> SamplingParams:
+        """Copies with one seed would all be the same text: each has its own."""
+        seed = self.sampling.seed
+        if seed is None or not copy:
+            return self.sampling
+        return msgspec.structs.replace(self.sampling, seed=(seed + copy) % SEED_RANGE)
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A generation that the engine has accepted.
+
+    ids     of its sequences, in order: the continuations of the first prompt, of the second, ...
+    stream  what the engine says of them
+    """
+
+    generation: Generation
+    ids: tuple[str, ...]
+    stream: Stream
+
+
+def run(generation: Generation, loaded: Loaded) -> Running:
+    """Hand it to the engine. Raises RequestError, QueueFullError or UnavailableError."""
+    requests = generation.requests(loaded.backend.max_length)
+    stream = loaded.engine.submit(requests)
+    return Running(generation, tuple(request.id for request in requests), stream)

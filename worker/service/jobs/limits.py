@@ -1,0 +1,69 @@
+"""The original worker's limits: a job outside them is refused, not cut."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.engine.sampling import SEED_RANGE
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.generation import Generation
+from worker.service.jobs.schemas import JobRequest
+from worker.service.prompts import text_prompt
+from worker.service.sampling import sampling_of
+
+MAX_PROMPT_CHARS = 32_768
+MAX_TEMPERATURE = 2.0
+MAX_REPETITION_PENALTY = 2.0
+MAX_STOPS = 4
+MAX_STOP_CHARS = 100
+MAX_SEED = 2**64 - 1
+
+
+def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generation:
+    """What the job asks for. Raises RequestError that names the field; tokenises, so it blocks.
+
+    max_tokens: of a job, at most, and where it does not say
+    """
+    check_limits(body, max_tokens)
+    if body.prompt is None:
+        raise RequestError("prompt is missing.", param="prompt", hint="Send a text.")
+    return Generation(
+        prompts=(text_prompt(body.prompt, loaded, "prompt"),),
+        sampling=sampling_of(msgspec.structs.replace(body, seed=_folded(body.seed)), loaded),
+        max_tokens=max_tokens if body.max_tokens is None else body.max_tokens,
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+    )
+
+
+def check_limits(body: JobRequest, max_tokens: int) -> None:
+    """Raise RequestError that names the first field outside the original's limits."""
+    if body.operation is not None and body.operation.lower() != "infer":
+        raise RequestError("operation must be infer.", param="operation")
+    if body.prompt is not None and not 0 < len(body.prompt) <= MAX_PROMPT_CHARS:
+        raise RequestError(
+            f"prompt must have 1 to {MAX_PROMPT_CHARS} characters.",
+            param="prompt",
+            hint="/v1/completions takes longer ones.",
+        )
+    for name, value, low, high in (
+        ("max_tokens", body.max_tokens, 1, max_tokens),
+        ("temperature", body.temperature, 0, MAX_TEMPERATURE),
+        ("repetition_penalty", body.repetition_penalty, 0, MAX_REPETITION_PENALTY),
+        ("seed", body.seed, -1, MAX_SEED),
+    ):
+        if value is not None and not low <= value <= high:
+            raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if len(stops) > MAX_STOPS or any(not 0 < len(text) <= MAX_STOP_CHARS for text in stops):
+        raise RequestError(
+            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARS} characters.",
+            param="stop",
+        )
+
+
+def _folded(seed: int | None) -> int | None:
+    """64 bits to the engine's 32; small seeds and -1 (a random one) stay what they are."""
+    if seed is None or seed < SEED_RANGE:
+        return seed
+    return (seed ^ seed >> 32) % SEED_RANGE

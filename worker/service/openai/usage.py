@@ -1,0 +1,70 @@
+"""What an answer cost, as OpenAI and llama-server tell it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.service.tally import Tally
+
+
+class PromptDetails(msgspec.Struct):
+    """How much of the prompt came from the cache."""
+
+    cached_tokens: int = 0
+
+
+class Usage(msgspec.Struct):
+    """Tokens; a sampled end-of-generation token counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class LlamaTimings(msgspec.Struct):
+    """llama-server's names. Milliseconds; a prompt's time begins with its admission."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: int
+    draft_n_accepted: int
+
+
+def usage_of(tally: Tally) -> Usage:
+    """OpenAI's counts."""
+    return Usage(
+        tally.num_prompt,
+        tally.num_sampled,
+        tally.num_prompt + tally.num_sampled,
+        PromptDetails(tally.num_cached),
+    )
+
+
+def timings_of(tally: Tally) -> LlamaTimings:
+    """llama-server's figures."""
+    computed = max(0, tally.num_prompt - tally.num_cached)
+    return LlamaTimings(
+        cache_n=tally.num_cached,
+        prompt_n=computed,
+        prompt_ms=tally.prompt_s * 1e3,
+        prompt_per_token_ms=_ratio(tally.prompt_s * 1e3, computed),
+        prompt_per_second=_ratio(computed, tally.prompt_s),
+        predicted_n=tally.num_sampled,
+        predicted_ms=tally.sampling_s * 1e3,
+        predicted_per_token_ms=_ratio(tally.sampling_s * 1e3, tally.num_sampled),
+        predicted_per_second=_ratio(tally.num_sampled, tally.sampling_s),
+        draft_n=tally.num_drafted,
+        draft_n_accepted=tally.num_accepted,
+    )
+
+
+def _ratio(value: float, base: float) -> float:
+    return value / base if base else 0.0
