@@ -119,7 +119,7 @@ class Worker:
     def is_busy(self) -> bool:
         """Whether a new request would have to wait."""
         engine = self._engine
-        return engine is not None and engine.num_streams >= engine.engine.max_running
+        return engine is not None and engine.num_streams >= engine.snapshot.max_running
 
     @property
     def memory_bytes(self) -> int:

@@ -73,7 +73,7 @@ def info_of(worker: Worker, port: int) -> Info:
         quant_kind=config.quant,
         context_length=worker.backend.max_length,
         vocab_size=worker.backend.vocab_size,
-        slots=worker.engine.engine.max_running,
+        slots=worker.engine.snapshot.max_running,
         queue_size=worker.settings.queue_size,
         memory_bytes=worker.memory_bytes,
         vram_bytes=worker.vram_bytes,

@@ -34,8 +34,7 @@ class Health(msgspec.Struct):
 
 def health_of(worker: Worker) -> Health:
     """Read without touching the engine's thread: counters only, so it answers under any load."""
-    backend, engine = worker.backend, worker.engine
-    running, waiting = engine.engine.num_running, engine.engine.num_waiting
+    backend, engine = worker.backend, worker.engine.snapshot
     return Health(
         status="stalled" if worker.is_stalled else "ok",
         model=worker.model_id,
@@ -45,9 +44,9 @@ def health_of(worker: Worker) -> Health:
         context_length=backend.max_length,
         vocab_size=backend.vocab_size,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),
-        slots_idle=engine.engine.max_running - running,
-        slots_processing=running,
-        queue_depth=waiting,
+        slots_idle=engine.max_running - engine.num_running,
+        slots_processing=engine.num_running,
+        queue_depth=engine.num_waiting,
     )
 
 

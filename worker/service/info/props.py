@@ -9,7 +9,7 @@ from litestar import Response, get
 
 from worker import __version__
 from worker.engine.request import SamplingParams
-from worker.engine.sequence import Sequence
+from worker.engine.stats import SequenceProgress
 from worker.errors import UnavailableError
 from worker.lifecycle.worker import Worker
 from worker.service.errors import json_response
@@ -70,7 +70,7 @@ def props_of(worker: Worker) -> Props:
     vocab = worker.backend.vocab
     return Props(
         default_generation_settings=Defaults(worker.backend.max_length, defaults_of(worker.config)),
-        total_slots=worker.engine.engine.max_running,
+        total_slots=worker.engine.snapshot.max_running,
         model_alias=worker.model_id,
         model_path=str(worker.model_path),
         modalities=Modalities(),
@@ -83,13 +83,13 @@ def props_of(worker: Worker) -> Props:
 
 def slots_of(worker: Worker) -> list[Slot]:
     """Running sequences, then idle slots. Counters only: the engine's thread is not waited for."""
-    engine = worker.engine.engine
-    running: list[Sequence | None] = list(engine.scheduler.running)
-    running += [None] * (engine.max_running - len(running))
+    engine = worker.engine.snapshot
+    running: list[SequenceProgress | None] = list(engine.running)
+    running += [None] * (engine.max_running - engine.num_running)
     return [_slot(index, sequence, worker) for index, sequence in enumerate(running)]
 
 
-def _slot(index: int, sequence: Sequence | None, worker: Worker) -> Slot:
+def _slot(index: int, sequence: SequenceProgress | None, worker: Worker) -> Slot:
     slot = Slot(
         id=index,
         n_ctx=worker.backend.max_length,

@@ -14,7 +14,7 @@ from litestar import Response, get, post
 from litestar.types import ASGIApp
 
 from worker.engine.sequence import Delta
-from worker.engine.thread import Stream
+from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
 from worker.service import sse
