@@ -65,7 +65,7 @@ def test_step(benchmark: Any, sequences: int, context: int) -> None:
     for i in range(sequences):
         prompt = (i + 3,) * context
         engine.add(Request(id=str(i), prompt=prompt, max_tokens=10_000, stop=("zz",)))
-    while engine.stats.steps < 8 or len(engine.step()) < sequences:
+    while engine.snapshot.num_steps < 8 or len(engine.step()) < sequences:
         engine.step()  # until every prompt is read
     benchmark.group = f"a step at {context} tokens"
     benchmark.extra_info["sequences"] = sequences

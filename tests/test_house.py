@@ -53,7 +53,7 @@ RESERVED: dict[str, set[str]] = {
     "prometheus_client": {"service"},
     "uvicorn": {"service"},
     "rich": {"cli"},
-    "asyncio": {"service", "lifecycle", "cli", "engine/thread.py"},
+    "asyncio": {"service", "lifecycle", "cli", "engine/thread.py", "engine/stream.py"},
     "threading": {"llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "log.py"},
 }
 

@@ -25,7 +25,7 @@ def steps_for(per_row: float, memory: int | None) -> tuple[int, int, int]:
     deltas = run(engine)["a"]
     expected = continuation([5, 6, 5, 6, 7], 60, backend.vocab_size, memory)
     assert tokens_of(deltas) == expected
-    return engine.stats.steps, deltas[-1].drafted_tokens, deltas[-1].accepted_tokens
+    return engine.snapshot.num_steps, deltas[-1].drafted_tokens, deltas[-1].accepted_tokens
 
 
 def test_repeating_text_takes_fewer_steps() -> None:
@@ -43,7 +43,7 @@ def test_repeating_text_takes_fewer_steps() -> None:
     assert tokens == continuation(prompt, 40, backend.vocab_size, 1)
     assert deltas[-1].accepted_tokens <= deltas[-1].drafted_tokens
     if len(tokens) > 10:
-        assert engine.stats.steps < len(tokens)
+        assert engine.snapshot.num_steps < len(tokens)
         assert deltas[-1].accepted_tokens > 0
 
 

@@ -234,13 +234,13 @@ def test_put_back_changes_neither_times_nor_hits() -> None:
     for name in "ab":
         engine.add(request(name, [ord(name)] * 5))
     deltas = run(engine)
-    assert engine.stats.preempted == 1
+    assert engine.snapshot.num_preempted == 1
     for name in "ab":
         last = deltas[name][-1]
         assert last.timings is not None
         assert last.timings.submitted <= last.timings.admitted < last.timings.first_token
         assert last.cached_tokens == 0
-    assert engine.stats.cached_tokens == 0
+    assert engine.snapshot.stats.cached_tokens == 0
 
 
 def test_scoring_counts_as_stall() -> None:
@@ -262,7 +262,7 @@ def test_scoring_counts_as_stall() -> None:
     engine.step()
     engine.add(request("scored", [2] * 300, max_tokens=0, prompt_logprobs=0))
     seconds: list[float] = []
-    while engine.num_running + engine.num_waiting > 1:
+    while engine.snapshot.num_running + engine.snapshot.num_waiting > 1:
         started = backend.now
         engine.step()
         seconds.append(backend.now - started)

@@ -128,4 +128,4 @@ def test_max_running_leaves_slots_for_the_cache() -> None:
         engine.add(request(f"r{i}", [i + 1, 2, 3]))
     while not engine.is_idle:
         engine.step()
-        assert engine.num_running <= 2
+        assert engine.snapshot.num_running <= 2

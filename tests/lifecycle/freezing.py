@@ -36,7 +36,7 @@ def freezing_decode(self: LlamaBackend) -> None:
 
 
 def freezing_read_inbox(self: EngineThread) -> bool:
-    if WHEN == "idle" and self.engine.is_idle and sum(self.engine.stats.finished.values()):
+    if WHEN == "idle" and self.engine.is_idle and sum(self.snapshot.stats.finished.values()):
         never.wait()
     return step_thread(self)
 

@@ -9,7 +9,7 @@ from worker.engine.logprobs import token_logprob
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Plan, Scheduler
 from worker.engine.sequence import Delta, Sequence, Timings
-from worker.engine.stats import Stats
+from worker.engine.stats import EngineSnapshot, SequenceProgress, Stats
 from worker.errors import DecodeError, RequestError
 
 
@@ -18,6 +18,9 @@ class Engine:
 
     There is no prefill phase and no decode phase: each step brings the computed tokens of some
     sequences nearer to their known tokens, all of them in one batch.
+
+    snapshot  the counters, never older than a delta that was returned, and renewed before a
+              batch is computed whenever sequences have begun to run; any thread may read it
     """
 
     def __init__(
@@ -37,27 +40,17 @@ class Engine:
         """
         self.backend = backend
         self._clock = clock
-        self.stats = Stats()
         self._sequences: dict[str, Sequence] = {}
+        self._num_steps = 0
+        self._stats = Stats()
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
-        self.scheduler = Scheduler(
-            backend, self.max_running, max_stall, self.stats, drafting=drafting
-        )
+        self.scheduler = Scheduler(backend, self.max_running, max_stall, drafting=drafting)
+        self.snapshot = self._take_snapshot()
 
     @property
     def is_idle(self) -> bool:
         """Whether a step would do nothing."""
         return self.scheduler.is_idle
-
-    @property
-    def num_waiting(self) -> int:
-        """Sequences in the queue."""
-        return len(self.scheduler.waiting)
-
-    @property
-    def num_running(self) -> int:
-        """Sequences that hold a slot."""
-        return len(self.scheduler.running)
 
     def check(self, request: Request) -> None:
         """Raise RequestError for what `add` must not see; safe to call from any thread."""
@@ -71,19 +64,46 @@ class Engine:
         sequence.sampler = self.backend.make_sampler(request)
         self._sequences[request.id] = sequence
         self.scheduler.add(sequence)
+        self.snapshot = self._take_snapshot()
 
     def abort(self, request_id: str) -> None:
         """Forget a request, in whatever state; unknown ids are fine."""
         sequence = self._sequences.get(request_id)
         if sequence is not None:
             self._forget(sequence, "aborted")
+            self.snapshot = self._take_snapshot()
 
     def step(self) -> list[Delta]:
         """Schedule, run, commit: what was added to whom."""
         plan = self.scheduler.schedule(self._clock())
         if not plan:
             return []
-        self.stats.steps += 1
+        if len(self.scheduler.waiting) != self.snapshot.num_waiting:
+            self.snapshot = self._take_snapshot()  # what is read while the batch is computed
+        self._num_steps += 1
+        deltas = self._run(plan)
+        self.snapshot = self._take_snapshot()
+        return deltas
+
+    def _take_snapshot(self) -> EngineSnapshot:
+        scheduler, cells = self.scheduler, self.scheduler.cells
+        running = [
+            SequenceProgress(s.num_prompt, s.num_computed, s.num_sampled, s.limit)
+            for s in scheduler.running
+        ]
+        return EngineSnapshot(
+            self.max_running,
+            len(scheduler.waiting),
+            tuple(running),
+            cells.num_free,
+            cells.num_cached,
+            cells.num_live,
+            self._num_steps,
+            scheduler.num_preempted,
+            self._stats,
+        )
+
+    def _run(self, plan: Plan) -> list[Delta]:
         rows = self._fill(plan)
         streams = sum(sequence.num_missing == 1 for sequence, _ in plan)
         started = self._clock()
@@ -242,7 +262,7 @@ class Engine:
     def _forget(self, sequence: Sequence, reason: str) -> None:
         """The one place where a sequence ends: queue, slot, cells and sampler are released."""
         del self._sequences[sequence.id]
-        self.stats.count(sequence, reason, self._clock())
+        self._stats = self._stats.plus(sequence, reason, self._clock())
         self.scheduler.remove(sequence)
         self.backend.free_sampler(sequence.sampler)
 

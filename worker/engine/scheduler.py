@@ -9,7 +9,6 @@ from worker.engine.draft import Draft, StepCost, best_length
 from worker.engine.kv import Cells, Slot
 from worker.engine.pace import Pace
 from worker.engine.sequence import Sequence
-from worker.engine.stats import Stats
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
 RESERVE = 16
@@ -22,6 +21,7 @@ class Scheduler:
 
     waiting   first in, first out; a sequence that was put back goes to the front
     running   in order of admission, so the last one is the youngest
+    num_preempted  times that `put_back` was called
     """
 
     def __init__(
@@ -29,7 +29,6 @@ class Scheduler:
         backend: Backend,
         max_running: int,
         max_stall: float,
-        stats: Stats,
         *,
         drafting: bool,
     ) -> None:
@@ -38,7 +37,7 @@ class Scheduler:
         self.cells = Cells(backend.num_cells, backend.num_slots)
         self.pace = Pace(max_stall, backend.batch.capacity)
         self.step_cost = StepCost()
-        self._stats = stats
+        self.num_preempted = 0
         self._drafting = drafting and backend.cuts_tails
         self._backend = backend
         self._max_running = max_running
@@ -69,7 +68,7 @@ class Scheduler:
         self.running.remove(sequence)
         self._retire(sequence)
         self._queue_again(sequence)
-        self._stats.preempted += 1
+        self.num_preempted += 1
 
     def put_back_broken(self, sequence: Sequence) -> None:
         """As `put_back`, for a sequence whose cells are in an unknown state."""

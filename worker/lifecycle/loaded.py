@@ -36,7 +36,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_busy(self) -> bool:
         """Whether a new request would have to wait."""
-        return self.engine.num_streams >= self.engine.engine.max_running
+        return self.engine.num_streams >= self.engine.snapshot.max_running
 
     @property
     def memory_architecture(self) -> str:

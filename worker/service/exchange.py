@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from worker import log
-from worker.engine.thread import Stream
+from worker.engine.stream import Stream
 from worker.service import sse
 from worker.service.errors import reply_of
 

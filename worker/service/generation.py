@@ -11,7 +11,7 @@ import msgspec
 
 from worker.engine.request import MAX_LOGPROBS, Request
 from worker.engine.sampling import SEED_RANGE, SamplingParams
-from worker.engine.thread import Stream
+from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.prompts import Prompt

@@ -72,7 +72,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         quant_kind=loaded.config.quant,
         context_length=loaded.backend.max_length,
         vocab_size=loaded.backend.vocab_size,
-        slots=loaded.engine.engine.max_running,
+        slots=loaded.engine.snapshot.max_running,
         queue_size=worker.settings.queue_size,
         memory_bytes=loaded.memory_bytes,
         vram_bytes=loaded.vram_bytes,

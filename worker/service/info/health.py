@@ -35,7 +35,7 @@ class Health(msgspec.Struct):
 
 def health_of(worker: Worker, loaded: Loaded) -> Health:
     """Read without touching the engine's thread: counters only, so it answers under any load."""
-    backend, engine = loaded.backend, loaded.engine.engine
+    backend, engine = loaded.backend, loaded.engine.snapshot
     return Health(
         status="stalled" if worker.is_stalled else "ok",
         model=loaded.model_id,

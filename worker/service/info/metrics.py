@@ -53,8 +53,8 @@ class WorkerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families, each under all its names."""
         worker, loaded = self._worker, self._loaded
-        engine = loaded.engine.engine
-        stats, cells = engine.stats, engine.scheduler.cells
+        engine = loaded.engine.snapshot
+        stats = engine.stats
         labels = {"model_name": loaded.model_id}
         yield from _gauge(
             "worker_requests_running", "Sequences that run", engine.num_running, labels
@@ -62,12 +62,12 @@ class WorkerCollector(Collector):
         yield from _gauge(
             "worker_requests_waiting", "Sequences that wait", engine.num_waiting, labels
         )
-        live = cells.num_live
+        live = engine.live_cells
         yield from _gauge("worker_kv_cells_live", "KV cells of running sequences", live, labels)
         yield from _gauge(
-            "worker_kv_cells_cached", "KV cells kept for their prefix", cells.num_cached, labels
+            "worker_kv_cells_cached", "KV cells kept for their prefix", engine.cached_cells, labels
         )
-        ratio = live / cells.num_cells
+        ratio = live / engine.num_cells
         yield from _gauge("worker_kv_cells_live_ratio", "Share of KV cells in use", ratio, labels)
         memory = machine.resident_bytes()
         yield from _gauge("worker_memory_bytes", "Resident memory", memory, labels)
@@ -76,12 +76,12 @@ class WorkerCollector(Collector):
         uptime = time.monotonic() - worker.started_at
         yield from _gauge("worker_uptime_seconds", "Since the process began", uptime, labels)
         for name, text, value in (
-            ("worker_steps", "Engine steps", stats.steps),
+            ("worker_steps", "Engine steps", engine.num_steps),
             ("worker_prompt_tokens", "Prompt tokens of ended requests", stats.prompt_tokens),
             ("worker_tokens_generated", "Sampled tokens of ended requests", stats.sampled_tokens),
             ("worker_prefix_queries", "Prompt tokens looked up", stats.prompt_tokens),
             ("worker_prefix_hits", "Prompt tokens found in shared cells", stats.cached_tokens),
-            ("worker_preemptions", "Sequences put back for want of cells", stats.preempted),
+            ("worker_preemptions", "Sequences put back for want of cells", engine.num_preempted),
             ("worker_draft_tokens", "Guessed tokens computed", stats.drafted_tokens),
             ("worker_draft_tokens_accepted", "Guessed tokens right", stats.accepted_tokens),
         ):

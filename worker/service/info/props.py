@@ -7,7 +7,7 @@ from litestar import Response, get
 
 from worker import __version__
 from worker.engine.sampling import SamplingParams
-from worker.engine.sequence import Sequence
+from worker.engine.stats import SequenceProgress
 from worker.errors import UnavailableError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -68,7 +68,7 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
     tokenizer, vocab = loaded.config.tokenizer, loaded.backend.vocab
     return Props(
         default_generation_settings=Defaults(loaded.backend.max_length, defaults_of(loaded.config)),
-        total_slots=loaded.engine.engine.max_running,
+        total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,
         model_path=str(worker.model_path),
         modalities=Modalities(),
@@ -81,13 +81,15 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
 
 def slots_of(worker: Worker, loaded: Loaded) -> list[SlotInfo]:
     """Running sequences, then idle slots. Counters only: the engine's thread is not waited for."""
-    engine = loaded.engine.engine
-    running: list[Sequence | None] = list(engine.scheduler.running)
-    running += [None] * (engine.max_running - len(running))
+    engine = loaded.engine.snapshot
+    running: list[SequenceProgress | None] = list(engine.running)
+    running += [None] * (engine.max_running - engine.num_running)
     return [_slot(index, sequence, worker, loaded) for index, sequence in enumerate(running)]
 
 
-def _slot(index: int, sequence: Sequence | None, worker: Worker, loaded: Loaded) -> SlotInfo:
+def _slot(
+    index: int, sequence: SequenceProgress | None, worker: Worker, loaded: Loaded
+) -> SlotInfo:
     slot = SlotInfo(
         id=index,
         n_ctx=loaded.backend.max_length,

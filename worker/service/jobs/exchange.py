@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from worker.engine.sequence import Delta
-from worker.engine.thread import Stream
+from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
 from worker.service.exchange import Exchange

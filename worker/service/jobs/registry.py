@@ -18,7 +18,8 @@ import uuid
 
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
-from worker.engine.thread import EngineThread, Stream
+from worker.engine.stream import Stream
+from worker.engine.thread import EngineThread
 from worker.errors import (
     CancelledError,
     ConflictError,

@@ -8,7 +8,7 @@ from typing import Any
 from litestar import Request, Response, Router, get, post
 from litestar.types import ASGIApp
 
-from worker.engine.thread import Stream
+from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker

@@ -1,0 +1,65 @@
+"""What an asker reads: the deltas of its requests, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from worker.engine.sequence import Delta
+
+
+class Stream:
+    """The deltas of one or more requests, read on the event loop.
+
+    Reading late never makes the engine wait. Leave it with `close()` (or use it in a `with`), as
+    often as you like: it aborts what is still running.
+    """
+
+    def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
+        self._running: set[str] = set(ids)
+        self._abort = abort
+        self._deltas: list[Delta] = []
+        self._ready = asyncio.Event()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a delta can still come that is not the last of its request."""
+        return bool(self._running or self._deltas)
+
+    def put(self, delta: Delta) -> None:
+        """Append; for the bridge, and for who ends a request with an error. On the event loop."""
+        self._deltas.append(delta)
+        if delta.is_last:
+            self._running.discard(delta.id)
+        self._ready.set()
+
+    async def take(self) -> list[Delta]:
+        """All deltas since the last call, at least one. Raises the error that a request ended in.
+
+        Only while `is_running`; otherwise it would wait for ever.
+        """
+        await self._ready.wait()
+        self._ready.clear()
+        deltas, self._deltas = self._deltas, []
+        failed = next((i for i, delta in enumerate(deltas) if delta.error is not None), None)
+        if failed is None:
+            return deltas
+        if failed:  # what came before the error is still worth having
+            for delta in deltas[failed:]:
+                self.put(delta)
+            return deltas[:failed]
+        error = deltas[0].error
+        assert error is not None
+        raise error
+
+    def close(self) -> None:
+        """Stop generating for this stream, if anything still does."""
+        for request_id in self._running:
+            self._abort(request_id)
+        self._running = set()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
