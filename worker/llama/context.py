@@ -13,22 +13,12 @@ import numpy as np
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.batch import Batch
 from worker.errors import DoesNotFitError, ModelLoadError, ResidencyError
+from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.library import native
 from worker.llama.weights import Weights
 
-# enum ggml_type, for the types that a KV cache can have.
-CACHE_TYPES = {
-    "f32": 0,
-    "f16": 1,
-    "q4_0": 2,
-    "q4_1": 3,
-    "q5_0": 6,
-    "q5_1": 7,
-    "q8_0": 8,
-    "iq4_nl": 20,
-    "bf16": 30,
-}
+_TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 CELL_STEP = 256
@@ -108,8 +98,8 @@ class Context:
         params.n_threads = options.threads
         params.n_threads_batch = options.threads_batch
         params.flash_attn_type = _FLASH[options.flash_attn]
-        params.type_k = CACHE_TYPES[options.cache_type_k]
-        params.type_v = CACHE_TYPES[options.cache_type_v]
+        params.type_k = _TYPES[options.cache_type_k]
+        params.type_v = _TYPES[options.cache_type_v]
         params.kv_unified = True  # makes sharing a prefix between sequences free
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
