@@ -13,7 +13,7 @@ import numpy as np
 
 from worker.engine.request import SEED_RANGE, Request, SamplingParams
 from worker.errors import RequestError
-from worker.grammar.ambiguity import check_gbnf
+from worker.grammar.check import check_gbnf
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 
