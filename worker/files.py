@@ -1,16 +1,20 @@
-"""Room on a disk, asked for before something large is written there."""
+"""Files that this process writes: their room, their folder, and that nobody sees them half done."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 
-from worker.errors import DiskSpaceError
+from worker.errors import DiskSpaceError, UsageError
 from worker.machine import human_bytes
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that this user can still write below `folder`, which need not exist yet."""
+    """Bytes that this user can still write below `folder`. The folder need not exist yet."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -18,10 +22,65 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_room(folder: Path, nbytes: int, what: str) -> None:
-    """Raise DiskSpaceError unless `nbytes` more fit into `folder`; `what` names them."""
+    """Raise DiskSpaceError unless `nbytes` more bytes fit into `folder`; `what` names them."""
     free = free_bytes(folder)
     if nbytes > free:
         raise DiskSpaceError(
             f"{what} needs {human_bytes(nbytes)} in {folder}, {human_bytes(free)} are free.",
             hint="Free some room, or take another disk.",
         )
+
+
+def cache_folder(purpose: str) -> Path:
+    """The folder for what can be made again: `$XDG_CACHE_HOME/gguf-worker/PURPOSE`.
+
+    Without that variable it is below `~/.cache`. The folder need not exist.
+    Raises UsageError where the user has no home folder.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = Path(base) if base else Path.home() / ".cache"
+    except RuntimeError:
+        raise UsageError(
+            "There is no home folder to keep files in.",
+            hint="Set XDG_CACHE_HOME to a folder that can be written to.",
+        ) from None
+    return folder / "gguf-worker" / purpose
+
+
+@contextlib.contextmanager
+def written_whole(target: Path, *, durable: bool = False) -> Generator[Path]:
+    """Write a file so that a reader finds all of it under its name, or nothing.
+
+        with written_whole(folder / "report.json") as partial:
+            partial.write_text(text)
+
+    The block writes to `partial`, a name in the target's folder that nobody else uses. When the
+    block ends well, the file takes the target's name in one step and replaces a file of that
+    name. When the block raises, `partial` is removed and the target stays as it was.
+
+    The new file has the mode that the block gives it; `open` gives the process's usual one. The
+    folder must exist.
+
+    durable: wait until the bytes and the name are on the disk, so that the file also survives a
+    power cut. It is for what takes long to make again; it costs some milliseconds.
+    """
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        if durable:
+            _sync(partial)
+        partial.replace(target)
+        if durable:
+            _sync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.bench.cache import Cache, cache_folder, key_of
+from worker.bench.cache import Cache, key_of
 from worker.errors import UsageError
 
 
@@ -132,15 +132,6 @@ def test_a_folder_that_cannot_be_written_to_says_what_to_do(tmp_path: Path) -> N
         Cache(tmp_path / "file" / "cache").locked(),
     ):
         raise AssertionError("not reached")
-
-
-def test_without_a_home_folder_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service's user may have none, in the environment or elsewhere."""
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    with pytest.raises(UsageError, match="no home folder"):
-        cache_folder()
 
 
 def test_garbage_in_the_cache_is_nothing(cache: Cache) -> None:

@@ -79,11 +79,23 @@ def test_what_does_not_fit_exits_with_4(model: str, capsys: pytest.CaptureFixtur
     assert main(["plan", model, "-c", str(longest)]) == 0
 
 
-def test_cache_types_shrink_the_cells(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_types_shrink_the_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Eight-bit keys and values take 34/64 of the sixteen-bit ones."""
+    model = str(ggufs.write_llama(tmp_path / "m.gguf", heads=2))
     half = plan_of(capsys, model, "-c", "1024")
     eight = plan_of(capsys, model, "-c", "1024", "-ctk", "q8_0", "--cache-type-v", "q8_0")
     assert eight.kv_bytes * 64 == half.kv_bytes * 34
+
+
+def test_cache_types_that_do_not_suit_the_model(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Heads of 16 elements are no whole blocks of 32: one sentence says so, before any loading."""
+    assert main(["plan", model, "-ctk", "q8_0"]) == 2
+    assert capsys.readouterr().err == (
+        "error: KV_TYPE: --cache-type-k q8_0 needs heads of a multiple of 32 elements, and this "
+        "model's have 16. Use --cache-type-k f16.\n"
+    )
 
 
 def test_mapping_the_file_costs_the_copies(

@@ -17,7 +17,7 @@ import pytest
 from tests.support import ggufs
 from tests.support.hub import COMMIT, TOKEN, Hub, running
 from worker.demo import MODEL_PATH
-from worker.hub.catalog import parts
+from worker.gguf.split_name import all_files
 
 REPO = "org/tiny-GGUF"
 CATALOG = f"""
@@ -51,7 +51,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         path = ggufs.write_llama(folder / f"tiny.{label}.gguf", encoding=label)
         files[path.name] = path.read_bytes()
     first = ggufs.write_llama(folder / "tiny-F32.gguf", splits=2)
-    for name in parts(first.name):
+    for name in all_files(first.name):
         files[name] = (folder / name).read_bytes()
     return files
 
@@ -224,7 +224,7 @@ def test_a_damaged_file_is_brought_again(machine: Machine, content: dict[str, by
 def test_split_models_come_whole(machine: Machine, content: dict[str, bytes]) -> None:
     """All files of a split model are brought, and its first is what opens it."""
     (model,) = machine.pulled("tiny:F32")
-    assert sorted(model["files"]) == list(parts("tiny-F32-00001-of-00002.gguf"))
+    assert sorted(model["files"]) == list(all_files("tiny-F32-00001-of-00002.gguf"))
     assert machine.run("show", "tiny:F32").returncode == 0
     (again,) = machine.pulled(f"hf:{REPO}::file=tiny-F32-00001-of-00002.gguf")
     assert again["path"] == model["path"]

@@ -13,7 +13,6 @@ from tests.support import ggufs
 from tests.support.ggufs import I32, U16, Gguf, Key, text, u32
 from tests.support.native import LOADED, judge
 from worker.errors import ModelFileError
-from worker.gguf.pinned import pinned, verify_unchanged
 from worker.gguf.splits import open_header
 from worker.model.config import load_config
 
@@ -213,33 +212,3 @@ def test_every_bit_of_the_split_keys(tmp_path: Path) -> None:
                     bad.append((path.name, bit))
             path.write_bytes(data)
     assert bad == []
-
-
-def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
-    """A file cut, written or replaced after it was checked is refused before it is mapped."""
-    path = ggufs.write_llama(tmp_path / "m.gguf")
-    file = load_config(path).files[0]
-    verify_unchanged(path, file.identity)
-    os.truncate(path, 5000)
-    with pytest.raises(ModelFileError, match="became shorter") as caught:
-        verify_unchanged(path, file.identity)
-    assert caught.value.code == "CHANGED"
-    ggufs.write_llama(tmp_path / "n.gguf", seed=1).rename(path)
-    with pytest.raises(ModelFileError, match="was replaced"), pinned([file]):
-        pass
-    path.unlink()
-    with pytest.raises(ModelFileError) as caught:
-        verify_unchanged(path, file.identity)
-    assert caught.value.code == "NOT_FOUND"
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
-def test_a_pinned_file_outlives_its_name(tmp_path: Path) -> None:
-    """What is renamed over a checked file does not change what its pinned path leads to."""
-    path = ggufs.write_llama(tmp_path / "m.gguf", splits=2)
-    config = load_config(path)
-    before = [Path(file.path).read_bytes() for file in config.files]
-    with pinned(config.files) as paths:
-        ggufs.write_llama(tmp_path / "n.gguf", seed=1).rename(path)
-        assert [Path(name).read_bytes() for name in paths] == before
-    assert not Path(paths[0]).exists()

@@ -9,7 +9,7 @@ import pytest
 
 from worker.errors import DoesNotFitError, UsageError
 from worker.gguf.quant import FILE_TYPES, label_in_name
-from worker.hub.catalog import load_catalog, parts
+from worker.hub.catalog import load_catalog
 from worker.hub.choice import Offer, choose, offers, only
 from worker.hub.name import Named, Reference, Remote, parse
 from worker.machine import Memory
@@ -104,14 +104,6 @@ def test_unknown_names_get_suggestions() -> None:
         load_catalog().find("tinylama")
     assert caught.value.hint
     assert "Did you mean tinyllama" in caught.value.hint
-
-
-def test_parts_of_a_split_model() -> None:
-    """The first file's name tells all the others."""
-    assert parts("a/b.gguf") == ("a/b.gguf",)
-    assert parts("a/b-00001-of-00003.gguf") == (
-        "a/b-00001-of-00003.gguf", "a/b-00002-of-00003.gguf", "a/b-00003-of-00003.gguf",
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

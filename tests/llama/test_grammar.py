@@ -1,75 +1,29 @@
-"""Grammars and JSON schemas: the bad are refused before native code, the ordinary are served.
-
-Run as a module it is the child that llama.cpp may kill: grammars in, one line out for each.
-"""
+"""Grammars and JSON schemas in llama.cpp: what passed our checks is harmless there."""
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_grammar as examples
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.ggufs import write_llama
+from tests.support.grammar_child import GrammarChild, grammar_child
+from tests.support.grammars import BAD, GOOD
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
-from worker.grammar.ambiguity import check_gbnf
+from worker.grammar.check import check_gbnf
 from worker.llama import sampler
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.grammar import grammar_of
-from worker.llama.vocab import Vocab
-from worker.llama.weights import LoadOptions, Weights
+from worker.llama.weights import LoadOptions
 
-
-def nested_stars(depth: int) -> str:
-    """("a"|"a")* inside itself."""
-    rule = '"a"'
-    for _ in range(depth):
-        rule = f"({rule}|{rule})*"
-    return f"root ::= {rule}"
-
-
-def chain(count: int, body: str) -> str:
-    """Rules that each use the next as `body` says."""
-    rules = (f"r{i} ::= " + body.replace("r", f"r{i + 1}") for i in range(count))
-    return "root ::= r0\n" + "\n".join(rules) + f'\nr{count} ::= "a"'
-
-
-BAD = {
-    "parentheses": "root ::= " + "(" * 32_000 + '"a"' + ")" * 32_000,
-    "open": "root ::= " + "(" * 65_000,
-    "backwards": 'root ::= "a"{5,2}',
-    "huge": 'root ::= "a"{1000000}',
-    "nested stars": nested_stars(8),
-    "options of rules": chain(20, "r? r?"),
-    "choices of rules": chain(25, "r | r"),
-    "long chain": chain(5_000, "r"),
-    "options": "root ::= " + " ".join(["[a-z ]?"] * 5_000),
-    "option pairs": "root ::= " + "(x|y)? " * 2_000 + "\nx ::= [a-z]*\ny ::= [a-z ]*",
-    "ambiguous": "root ::= s\ns ::= [a-z .,] s s s | [a-z .,] s s | [a-z .,]",
-    "ambiguous words": 'root ::= ([a-z]+ " "?)+',
-    "left recursion": 'root ::= root "a" | "a"',
-    "hidden left recursion": 'root ::= a root | "a"\na ::= e\ne ::= ""',
-    "empty": "",
-    "no root": 'a ::= "a"',
-    "undefined": "root ::= a",
-    "twice": 'root ::= "a"\nroot ::= "b"',
-    "escape": r'root ::= "\d"',
-    "surrogate": 'root ::= "\ud800"',
-    "nul": 'root ::= "\0"',
-}
 BAD_SCHEMAS: dict[str, Any] = {
     "nested counts": {"type": "string", "pattern": "^(a{0,1000}){0,1000}$"},
     "options": {"type": "string", "pattern": "^((a?){50}){50}$"},
@@ -114,20 +68,14 @@ GOOD_SCHEMAS: dict[str, Any] = {
     "annotated": {"type": "boolean", "title": "t", "default": True, "examples": [1]},
     "allOf": {"allOf": [{"type": "object", "properties": {"a": {}}, "required": ["a"]}]},
 }
-GOOD = {
-    **{name: getattr(examples, name) for name in dir(examples) if name.endswith("_GBNF")},
-    "token": "root ::= <[5]>+ !<[6]>",
-    "deep": "root ::= " + "(" * 200 + '"a"' + ")" * 200,
-    "alternatives": "root ::= " + "|".join(f'"~{i}"' for i in range(900)),
-}
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_grammar(name: str) -> None:
-    """What kills or holds up llama.cpp is refused at once, under the client's name for it."""
-    with pytest.raises(RequestError) as caught:
-        check_gbnf(BAD[name], "field")
-    assert caught.value.param == "field"
+@pytest.fixture(scope="module")
+def child(tmp_path_factory: pytest.TempPathFactory) -> Generator[GrammarChild]:
+    """A child with a tiny vocabulary."""
+    path = write_llama(tmp_path_factory.mktemp("grammar") / "tiny.gguf")
+    with grammar_child(path) as child:
+        yield child
 
 
 @pytest.mark.parametrize("name", BAD_SCHEMAS)
@@ -138,48 +86,14 @@ def test_bad_schema(name: str) -> None:
     assert caught.value.param == "json_schema"
 
 
-class Child:
-    """llama.cpp in another process; `ends` says whether it lives through a grammar."""
-
-    def __init__(self, path: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.llama.test_grammar", str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-
-    def answer(self, grammar: str) -> str:
-        """`taken`, `refused`, or nothing from a child that died or took seconds."""
-        stdin, stdout = self.process.stdin, self.process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps(grammar) + "\n")
-        stdin.flush()
-        line = next((line for line in stdout if line.startswith("answer:")), "")
-        return line.removeprefix("answer:").strip()
-
-
-@pytest.fixture(scope="module")
-def child(tmp_path_factory: pytest.TempPathFactory) -> Generator[Child]:
-    """A child with a tiny vocabulary."""
-    child = Child(write_llama(tmp_path_factory.mktemp("grammar") / "tiny.gguf"))
-    yield child
-    child.process.kill()
-    child.process.communicate()
-
-
 @pytest.mark.parametrize("name", GOOD)
-def test_good_grammar(name: str, child: Child) -> None:
-    """What users send passes, and llama.cpp takes it."""
-    check_gbnf(GOOD[name], "grammar")
+def test_good_grammar(name: str, child: GrammarChild) -> None:
+    """What users send, llama.cpp takes."""
     assert child.answer(GOOD[name]) == "taken"
 
 
 @pytest.mark.parametrize("name", GOOD_SCHEMAS)
-def test_good_schema(name: str, child: Child) -> None:
+def test_good_schema(name: str, child: GrammarChild) -> None:
     """Ordinary schemas become grammars that llama.cpp takes."""
     assert child.answer(grammar_of(GOOD_SCHEMAS[name], "json_schema")) == "taken"
 
@@ -245,7 +159,7 @@ _ITEMS = st.recursive(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.tuples(_ITEMS, _ITEMS, _ITEMS))
-def test_what_passes_is_harmless(child: Child, bodies: tuple[str, str, str]) -> None:
+def test_what_passes_is_harmless(child: GrammarChild, bodies: tuple[str, str, str]) -> None:
     """Any grammar that passes is parsed and applied by llama.cpp in a moment."""
     text = "\n".join(
         f"{name} ::= {body}" for name, body in zip(("root", "r", "s"), bodies, strict=True)
@@ -255,28 +169,3 @@ def test_what_passes_is_harmless(child: Child, bodies: tuple[str, str, str]) -> 
     except RequestError:
         return
     assert child.answer(text) in ("taken", "refused"), text
-
-
-def _serve(path: Path) -> None:
-    import numpy as np
-
-    weights = Weights(path, LoadOptions(n_gpu_layers=0, vocab_only=True))
-    vocab = Vocab(weights.handle, 64)
-    for line in sys.stdin:
-        signal.alarm(5)  # its default action ends the process even inside native code
-        params = SamplingParams(grammar=json.loads(line), temperature=0)
-        try:
-            chain = sampler.Sampler(
-                Request(id="", prompt=(1,), max_tokens=1, sampling=params), vocab
-            )
-            chain.survivors(np.zeros(vocab.size).tolist())
-            chain.free()
-            answer = "taken"
-        except RequestError:
-            answer = "refused"
-        signal.alarm(0)
-        print(f"answer:{answer}", flush=True)
-
-
-if __name__ == "__main__":
-    _serve(Path(sys.argv[1]))

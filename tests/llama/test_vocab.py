@@ -1,13 +1,17 @@
-"""Long texts are read in parts, and the parts do not show."""
+"""Text to tokens and back: long texts, odd vocabularies, several threads."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import ggufs
+from worker.llama.library import native
 from worker.llama.vocab import MAX_PART, Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -49,3 +53,41 @@ def test_shortest_long_text(vocab: Vocab) -> None:
     for length in range(MAX_PART - 2, MAX_PART + 3):
         text = ("one two " * MAX_PART)[:length]
         assert b"".join(vocab.pieces[token] for token in read(vocab, text)).decode() == text
+
+
+@pytest.fixture
+def plain_vocab(tmp_path: Path) -> Generator[Vocab]:
+    """A SentencePiece vocabulary in which no token stands for a space."""
+    model = ggufs.vocab_gguf("spm")
+    tokens = model.keys["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, ggufs.Key)
+    spelt = [token.replace("▁", "Z") for token in tokens.value]
+    model.keys["tokenizer.ggml.tokens"] = ggufs.array(ggufs.STR, spelt)
+    path = model.write(tmp_path / "plain.gguf")
+    with Weights(path, LoadOptions(vocab_only=True)) as weights:
+        yield Vocab(weights.handle, 512)
+
+
+@pytest.mark.parametrize("spaces", [1, 4, 5, 1000])
+def test_text_of_more_tokens_than_bytes(plain_vocab: Vocab, spaces: int) -> None:
+    """Where no token stands for a space, each is three tokens for the bytes of `▁`."""
+    tokens = read(plain_vocab, "e" + " " * spaces + "e")
+    assert len(tokens) == 3 * (1 + spaces) + 2  # this vocabulary puts a space in front
+    pieces = b"".join(plain_vocab.pieces[token] for token in tokens)
+    assert pieces.decode() == "▁e" + "▁" * spaces + "e"
+
+
+def test_threads_do_not_read_each_others_tokens(
+    plain_vocab: Vocab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that ask for a token's text at the same moment get each its own."""
+    both, spell = threading.Barrier(2), native.llama_token_to_piece
+
+    def at_the_same_moment(*arguments: Any) -> int:
+        count = spell(*arguments)
+        both.wait(timeout=60)  # both have written what they found, none has read it yet
+        return count
+
+    monkeypatch.setattr(native, "llama_token_to_piece", at_the_same_moment)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(plain_vocab.name, [1, 2])) == ["<s>", "</s>"]

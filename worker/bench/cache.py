@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from worker.errors import UsageError
+from worker.files import written_whole
 from worker.gguf.header import Identity
 
 DEFAULT_BYTES = 20 << 30
@@ -33,20 +34,6 @@ MAX_AGE_S = 24 * 3600.0
 _ELSEWHERE = "Set XDG_CACHE_HOME to a folder that can be written to."
 
 T = TypeVar("T")
-
-
-def cache_folder() -> Path:
-    """Where it is: $XDG_CACHE_HOME/gguf-worker/bench, or ~/.cache/gguf-worker/bench.
-
-    Raises UsageError where there is no home folder.
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base:
-        return Path(base) / "gguf-worker" / "bench"
-    try:
-        return Path.home() / ".cache" / "gguf-worker" / "bench"
-    except RuntimeError:
-        raise UsageError("There is no home folder to keep files in.", hint=_ELSEWHERE) from None
 
 
 class _Hash(msgspec.Struct, frozen=True):
@@ -188,9 +175,5 @@ def _load(path: Path, kind: type[T]) -> T | None:
 
 def _save(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    try:
+    with written_whole(path) as partial:
         partial.write_bytes(msgspec.json.encode(value))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

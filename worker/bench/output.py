@@ -11,6 +11,7 @@ from worker.bench.markdown import comma_separated, markdown
 from worker.bench.results import Report
 from worker.bench.svg import svg
 from worker.errors import DiskSpaceError
+from worker.files import written_whole
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -29,16 +30,13 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     written: list[Path] = []
     for kind, text in texts.items():
         target = folder / f"report.{kind}"
-        partial = folder / f".report.{kind}.partial"
         try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(target)
+            with written_whole(target) as partial:
+                partial.write_text(text, encoding="utf-8")
         except OSError as error:
             raise DiskSpaceError(
                 f"{target} cannot be written: {error.strerror}.",
                 hint="The same command with another --out has the report without measuring again.",
             ) from None
-        finally:
-            partial.unlink(missing_ok=True)
         written.append(target)
     return written

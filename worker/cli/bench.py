@@ -73,14 +73,15 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; or compare two reports; or clean up."""
-    from worker.bench.cache import DEFAULT_BYTES, Cache, cache_folder
+    from worker.bench.cache import DEFAULT_BYTES, Cache
+    from worker.files import cache_folder
 
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
     limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
     if not 0 <= limit < math.inf:
         raise UsageError("--cache-gb must not be negative, and a number.")
-    cache = Cache(cache_folder(), int(limit))
+    cache = Cache(cache_folder("bench"), int(limit))
     if arguments.clean:
         from worker.machine import human_bytes
 

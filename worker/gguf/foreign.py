@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from worker.errors import ModelFileError
+from worker.gguf.split_name import SplitName
 
 CONVERT = "Convert it with llama.cpp's convert_hf_to_gguf.py, then pass the .gguf file."
 AGAIN = "Download it again; the link may point to a web page instead of the file."
@@ -38,7 +39,6 @@ _MAGICS: tuple[tuple[bytes, str, str, str], ...] = (
 )  # fmt: skip
 _HTML = re.compile(rb"\s*(<!doctype html|<html|<\?xml|<head|<body)", re.IGNORECASE)
 _ONNX = re.compile(rb"\x08[\x01-\x0f]\x12.{1,64}?(pytorch|onnx|tf2onnx|keras)", re.DOTALL)
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 def check_magic(head: bytes, path: str, size: int) -> None:
@@ -117,9 +117,7 @@ def directory(path: Path) -> ModelFileError:
     except OSError:
         names = []
     models = [name for name in names if name.endswith(".gguf")]
-    firsts = [
-        name for name in models if not (m := _SHARD.fullmatch(name)) or m["number"] == "00001"
-    ]
+    firsts = [name for name in models if not (split := SplitName.parse(name)) or split.is_first]
     if len(firsts) == 1:
         return ModelFileError(
             "DIRECTORY", f"{path} is a directory.", got=str(path), hint=f"Pass {path / firsts[0]}."

@@ -97,7 +97,6 @@ _LABELS = sorted({label for label, _ in FILE_TYPES.values()}
 _IN_NAME = re.compile(
     r"(?:^|[-._])(?P<mark>UD[-_])?(?P<label>" + "|".join(_LABELS) + r")(?=$|[-._])", re.IGNORECASE
 )
-_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +129,8 @@ def label_in_name(name: str) -> str | None:
 
     Most published names do not follow the official pattern, so only the label is looked for.
     """
-    stem = _SHARD.sub("", name.removesuffix(".gguf"))
     found = None
-    for match in _IN_NAME.finditer(stem):
+    for match in _IN_NAME.finditer(name):
         found = match
     if found is None:
         return None

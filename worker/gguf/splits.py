@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import msgspec
@@ -12,8 +11,8 @@ from worker.gguf.fields import Fields
 from worker.gguf.header import TYPES, Header, TensorInfo, refuse
 from worker.gguf.policy import Policy
 from worker.gguf.reader import read_header
+from worker.gguf.split_name import SplitName
 
-_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _COUNT, _NUMBER, _TENSORS = "split.count", "split.no", "split.tensors.count"
 _ARCHITECTURE = "general.architecture"
 _AGAIN = "Download all files of the model again into one folder."
@@ -31,26 +30,23 @@ def open_header(path: str | os.PathLike[str], policy: Policy | None = None) -> H
     if not 1 <= count <= policy.max_splits:
         fields.bad(_COUNT, count, f"1 to {policy.max_splits}", "SPLIT_MISMATCH")
     location = Path(path)
-    match = _NAME.fullmatch(location.name)
+    name = SplitName.parse(location.name)
     if number:
-        start = f"{match['stem']}-00001-of-{count:05d}.gguf" if match else "the first file"
+        start = name.siblings()[0] if name else "the first file"
         raise refuse(
             "NOT_FIRST_SPLIT", f"{location.name} is part {number + 1} of {count}.",
             at=first.offsets[_NUMBER], field=_NUMBER, got=number, limit=0,
-            hint=f"Pass {location.with_name(start) if match else start}.",
+            hint=f"Pass {location.with_name(start) if name else start}.",
         )  # fmt: skip
     if count == 1:
         return first
-    if not match or match["number"] != "00001" or int(match["count"]) != count:
+    if not name or not name.is_first or name.count != count:
         raise refuse(
             "SPLIT_NAME", f"{location.name} is the first of {count} files, but not named like it.",
-            field="name", got=location.name, limit=f"NAME-00001-of-{count:05d}.gguf",
+            field="name", got=location.name, limit=str(SplitName("NAME", 1, count)),
             hint="Give the files the names that they were published under.",
         )  # fmt: skip
-    siblings = [
-        location.with_name(f"{match['stem']}-{part:05d}-of-{count:05d}.gguf")
-        for part in range(2, count + 1)
-    ]
+    siblings = [location.with_name(sibling) for sibling in name.siblings()[1:]]
     absent = [sibling.name for sibling in siblings if not sibling.exists()]
     if absent:
         raise refuse(

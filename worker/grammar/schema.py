@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Set
 from typing import Any, NoReturn, cast
 from urllib.parse import unquote
 
 from worker.errors import RequestError
-from worker.grammar.parser import MAX_REPEATS
+from worker.grammar.gbnf import MAX_REPEATS
+from worker.grammar.keywords import BY_TYPE, GENERAL, RELEVANT, UNION, Keywords
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 64
@@ -18,34 +20,6 @@ MAX_SUBSCHEMAS = 5_000
 Schema = dict[str, Any]
 
 ANY = {"type": "value"}  # the converter's rule for any JSON value; its {} is any object
-_UNION = {"oneOf", "anyOf"}
-_GENERAL = {
-    *("not", "if", "then", "else", "nullable", "$dynamicRef", "$recursiveRef"),
-    *("extends", "disallow", "divisibleBy"),
-}
-# type -> (honoured, not honoured)
-_KEYWORDS: dict[str, tuple[set[str], set[str]]] = {
-    "object": (
-        {"properties", "required", "additionalProperties"},
-        {"patternProperties", "propertyNames", "minProperties", "maxProperties", "dependencies"}
-        | {"dependentRequired", "dependentSchemas", "unevaluatedProperties"},
-    ),
-    "array": (
-        {"items", "prefixItems", "minItems", "maxItems", "additionalItems"},
-        {"uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems"},
-    ),
-    "string": (
-        {"minLength", "maxLength", "pattern", "format"},
-        {"contentSchema"},
-    ),
-    "number": (
-        set(),
-        {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-    ),
-    "boolean": (set(), set()),
-    "null": (set(), set()),
-}
-_KEYWORDS["integer"] = _KEYWORDS["number"]
 _FORMATS = re.compile(r"uuid[1-5]?|date|time|date-time")
 _COUNTS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d+)?\s*)?\}")
 _PYTHON = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
@@ -106,13 +80,13 @@ class SchemaReader:
             if steps > MAX_DEPTH:
                 self._refuse("refers to itself")
             found = cast("Schema", schema)
-            self._only(found, {"$ref"}, _all_keywords())
+            self._only(found, {"$ref"})
             schema = self._target(found["$ref"])
         return schema  # pyright: ignore[reportUnknownVariableType]
 
-    def _only(self, schema: Schema, honoured: set[str], relevant: set[str]) -> None:
-        """Refuse the relevant keywords that are not honoured."""
-        for name in sorted((schema.keys() & relevant) - honoured):
+    def _only(self, schema: Schema, followed: Set[str], relevant: Keywords = RELEVANT) -> None:
+        """Refuse a schema with relevant keywords besides those that are followed."""
+        for name in sorted((schema.keys() & relevant) - followed):
             self._refuse(f"uses {name} in a way that a grammar cannot follow")
 
     def _read(self, schema: Any, depth: int) -> Schema:
@@ -124,33 +98,32 @@ class SchemaReader:
         if not isinstance(schema, dict):
             self._refuse("has something in the place of a schema that is none")
         own = cast("Schema", schema)
-        relevant = _all_keywords()
         if "$ref" in own:
-            self._only(own, {"$ref"}, relevant)
+            self._only(own, {"$ref"})
             self._target(own["$ref"])
             name = self._names.setdefault(own["$ref"], f"{self._prefix}-{len(self._names)}")
             return {"$ref": f"#/$defs/{name}"}
         if "allOf" in own:
             return self._read(self._merge(own), depth + 1)
-        for union in _UNION & own.keys():
-            self._only(own, {union}, relevant)
+        for union in UNION & own.keys():
+            self._only(own, {union})
             return {"anyOf": [self._read(s, depth + 1) for s in self._list(own, union)]}
         kinds = own.get("type")
         if "const" in own or "enum" in own:
-            self._only(own, {"const", "enum", "type"}, relevant)
+            self._only(own, {"const", "enum", "type"})
             return {"enum": self._values(own)}
         if isinstance(kinds, list):
             own = {key: value for key, value in own.items() if key != "type"}
             return self._read({"anyOf": [_of(own, k) for k in self._list(schema, "type")]}, depth)
         if kinds is None:
-            kinds = next((k for k, (a, b) in _KEYWORDS.items() if own.keys() & (a | b)), None)
+            kinds = next((k for k, (a, b) in BY_TYPE.items() if own.keys() & (a | b)), None)
             if kinds is None:
-                self._only(own, set(), relevant)
+                self._only(own, set())
                 return ANY
-        if not isinstance(kinds, str) or kinds not in _KEYWORDS:
+        if not isinstance(kinds, str) or kinds not in BY_TYPE:
             self._refuse("has a type that JSON does not have")
-        honoured, ignored = _KEYWORDS[kinds]
-        self._only(own, honoured, honoured | ignored | _GENERAL)
+        followed, not_followed = BY_TYPE[kinds]
+        self._only(own, followed, followed | not_followed | GENERAL)
         if kinds == "object":
             return self._object(own, depth)
         if kinds == "array":
@@ -178,14 +151,13 @@ class SchemaReader:
     def _merge(self, schema: Schema) -> Schema:
         """One schema for all of allOf; refused where it is not simply their sum."""
         merged = {key: value for key, value in schema.items() if key != "allOf"}
-        relevant = _all_keywords()
         for part in self._list(schema, "allOf"):
             part = self._follow(part)
             self._count += 1
             if not isinstance(part, dict):
                 self._refuse("has something in the place of a schema that is none")
             for key, value in cast("Schema", part).items():
-                if key not in relevant:
+                if key not in RELEVANT:
                     continue
                 old = merged.get(key, value)
                 if key == "properties" and isinstance(old, dict) and isinstance(value, dict):
@@ -274,13 +246,6 @@ class SchemaReader:
                 self._refuse(f"has a minLength or maxLength beside the format {style}")
             out["format"] = style
         return out
-
-
-def _all_keywords() -> set[str]:
-    found = {"$ref", "allOf", "const", "enum", "type"} | _UNION | _GENERAL
-    for honoured, ignored in _KEYWORDS.values():
-        found |= honoured | ignored
-    return found - {"format"}
 
 
 def _of(schema: Schema, kind: Any) -> Schema:

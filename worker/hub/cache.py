@@ -17,6 +17,8 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
+from worker.files import written_whole
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -72,9 +74,8 @@ class RepoCache:
             return
         ref = self.folder / "refs" / revision
         ref.parent.mkdir(parents=True, exist_ok=True)
-        fresh = ref.with_name(f"{ref.name}.{os.getpid()}.tmp")
-        fresh.write_text(commit)
-        fresh.replace(ref)
+        with written_whole(ref) as partial:
+            partial.write_text(commit)
 
     def _snapshots(self, revision: str) -> Iterator[Path]:
         """Snapshots that may be meant, the best first."""

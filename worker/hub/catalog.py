@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from worker.errors import UsageError
+from worker.gguf.split_name import all_files
 
 _PACKAGE = Path(__file__).parent.parent
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SPLIT = re.compile(r"(?P<stem>.+)-00001-of-(?P<count>\d{5})\.gguf")
 _MAX_BYTES = 1 << 20
 
 
@@ -86,16 +86,6 @@ def load_catalog(extra: str | None = None) -> Catalog:
     return Catalog(entries)
 
 
-def parts(file: str) -> tuple[str, ...]:
-    """All files of a model whose first is `file`: itself, or NAME-0000n-of-0000m.gguf."""
-    match = _SPLIT.fullmatch(file)
-    if not match:
-        return (file,)
-    count = match["count"]
-    numbers = range(1, int(count) + 1)
-    return tuple(f"{match['stem']}-{number:05d}-of-{count}.gguf" for number in numbers)
-
-
 def _packaged() -> Path:
     """In an installed wheel the list lies in the package, in a checkout beside it."""
     inside = _PACKAGE / "models.toml"
@@ -153,7 +143,7 @@ def _entry(name: str, table: Any) -> Entry:
         file = entry.first_file(label)
         if not is_inside(file):
             raise ValueError(f"{file!r} is no .gguf file inside a repository")
-        known.update(parts(file))
+        known.update(all_files(file))
     _check_sums(entry.sha256, known)
     return entry
 

@@ -9,7 +9,7 @@ import msgspec
 
 from worker.errors import DoesNotFitError, UsageError
 from worker.gguf.quant import ENCODINGS, label_in_name
-from worker.hub.catalog import parts
+from worker.gguf.split_name import SplitName, all_files
 from worker.machine import Memory, human_bytes
 
 # Before a file is here only its size is known. A fifth of it more covers the cells of several
@@ -20,7 +20,6 @@ _PROCESS_BYTES = 512 << 20
 _BEST = "Q8_0"
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 
-_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 _NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix|mtp)([-_./]|$)", re.IGNORECASE)
 
 
@@ -36,11 +35,12 @@ def offers(files: Mapping[str, int]) -> list[Offer]:
     """The models among `files` (path -> bytes); projectors and matrices are left out."""
     found: list[Offer] = []
     for path in files:
-        if _LATER_PART.search(path) or _NO_MODEL.search(path):
+        split = SplitName.parse(path)
+        if (split and not split.is_first) or _NO_MODEL.search(path):
             continue
         folder, _, name = path.rpartition("/")
         quant = label_in_name(name) or label_in_name(folder.rpartition("/")[2]) or ""
-        all_parts = parts(path)
+        all_parts = all_files(path)
         if all(part in files for part in all_parts):
             found.append(Offer(quant, all_parts, sum(files[part] for part in all_parts)))
     return found

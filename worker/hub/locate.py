@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from worker.errors import DoesNotFitError, ModelFileError
+from worker.gguf.split_name import all_files
 from worker.hub.cache import RepoCache
-from worker.hub.catalog import Catalog, Entry, parts
+from worker.hub.catalog import Catalog, Entry
 from worker.hub.choice import choose, offers, only, smallest
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
@@ -33,7 +34,8 @@ def downloaded(entry: Entry) -> dict[str, Path]:
     """The encodings of a catalogue's entry that are here, with their first file."""
     cache = RepoCache(entry.repo)
     found = {
-        label: cache.find(entry.revision, parts(entry.first_file(label))) for label in entry.labels
+        label: cache.find(entry.revision, all_files(entry.first_file(label)))
+        for label in entry.labels
     }
     return {label: path for label, path in found.items() if path is not None}
 
@@ -57,7 +59,7 @@ def _remote(wanted: Remote, memory: Memory) -> Path:
     revision = "" if wanted.revision == "main" else f"@{wanted.revision}"
     name = f"{wanted.repo}{revision}"
     if wanted.file is not None:
-        path = cache.find(wanted.revision, parts(wanted.file))
+        path = cache.find(wanted.revision, all_files(wanted.file))
         if path is None:
             raise _absent(f"hf:{wanted.repo}@{wanted.revision}::file={wanted.file}")
         return path
@@ -85,7 +87,7 @@ def _best(sizes: dict[str, int], memory: Memory, name: str) -> str:
 
 
 def _size(path: Path) -> int:
-    return sum(path.with_name(Path(part).name).stat().st_size for part in parts(path.name))
+    return sum(path.with_name(Path(part).name).stat().st_size for part in all_files(path.name))
 
 
 def _absent(name: str) -> ModelFileError:

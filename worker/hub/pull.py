@@ -11,9 +11,10 @@ import msgspec
 
 from worker.errors import DownloadError, ModelFileError, UsageError
 from worker.files import check_room
+from worker.gguf.split_name import all_files
 from worker.hub import client as hub
 from worker.hub.cache import RepoCache
-from worker.hub.catalog import Catalog, Entry, parts
+from worker.hub.catalog import Catalog, Entry
 from worker.hub.choice import choose, offers, only
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
@@ -95,7 +96,7 @@ def check(entry: Entry) -> Checked:
         if error.code not in ("REPO_NOT_FOUND", "REVISION_NOT_FOUND", "GATED"):
             raise
         return Checked(found=0, missing=(), problem=error.message)
-    files = [file for label in entry.labels for file in parts(entry.first_file(label))]
+    files = [file for label in entry.labels for file in all_files(entry.first_file(label))]
     missing = tuple(file for file in files if file not in there)
     return Checked(found=len(files) - len(missing), missing=missing, problem=None)
 
@@ -150,9 +151,9 @@ def _named(wanted: Named, entry: Entry, memory: Memory) -> Wanted:
     else:
         sizes = hub.list_models(entry.repo, entry.revision)
         complete = {
-            label: sum(sizes[part] for part in parts(entry.first_file(label)))
+            label: sum(sizes[part] for part in all_files(entry.first_file(label)))
             for label in entry.labels
-            if all(part in sizes for part in parts(entry.first_file(label)))
+            if all(part in sizes for part in all_files(entry.first_file(label)))
         }
         if not complete:
             raise DownloadError(
@@ -167,7 +168,7 @@ def _named(wanted: Named, entry: Entry, memory: Memory) -> Wanted:
         repo=entry.repo,
         revision=entry.revision,
         quant=quant,
-        files=parts(entry.first_file(quant)),
+        files=all_files(entry.first_file(quant)),
         sha256=entry.sha256,
     )
 
@@ -180,7 +181,7 @@ def _remote(wanted: Remote, memory: Memory) -> Wanted:
             repo=repo,
             revision=revision,
             quant="",
-            files=parts(wanted.file),
+            files=all_files(wanted.file),
         )
     found = offers(hub.list_models(repo, revision))
     if not found:

@@ -76,6 +76,7 @@ def open_backend(
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,
             mmap=settings.mmap,
+            files=prepared.config.files,
         ),
         ContextOptions(
             num_cells=plan.num_cells,

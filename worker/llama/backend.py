@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from worker.engine.request import Request
-from worker.grammar.ambiguity import check_gbnf
+from worker.grammar.check import check_gbnf
 from worker.llama.context import Context, ContextOptions, Observer
 from worker.llama.grammar import grammar_of
 from worker.llama.sampler import Sampler

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -12,30 +11,18 @@ import numpy as np
 
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.batch import Batch
-from worker.errors import DoesNotFitError, ModelLoadError, ResidencyError
+from worker.errors import DoesNotFitError, ModelLoadError
+from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.library import native
+from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 
-# enum ggml_type, for the types that a KV cache can have.
-CACHE_TYPES = {
-    "f32": 0,
-    "f16": 1,
-    "q4_0": 2,
-    "q4_1": 3,
-    "q5_0": 6,
-    "q5_1": 7,
-    "q8_0": 8,
-    "iq4_nl": 20,
-    "bf16": 30,
-}
+_TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 CELL_STEP = 256
 _OUT_OF_CELLS = 1
-_KV_LAYER = re.compile(r"layer\s+(\d+): dev = (\S+)")
-_KV_BUFFER = re.compile(r":\s+(\S+) (?:KV|RS) buffer size =\s+([\d.]+) MiB")
-_COMPUTE_BUFFER = re.compile(r":\s+(\S+) compute buffer size =\s+([\d.]+) MiB")
 
 Observer = Callable[[str, np.ndarray], None]
 
@@ -61,14 +48,6 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
-
-
-class CacheResidency(msgspec.Struct, frozen=True):
-    """Device of the KV cache of each layer that has one, and the sizes of what was allocated."""
-
-    layers: tuple[tuple[int, str], ...]
-    kv_buffers: tuple[tuple[str, int], ...]
-    compute_buffers: tuple[tuple[str, int], ...]
 
 
 class Context:
@@ -108,8 +87,8 @@ class Context:
         params.n_threads = options.threads
         params.n_threads_batch = options.threads_batch
         params.flash_attn_type = _FLASH[options.flash_attn]
-        params.type_k = CACHE_TYPES[options.cache_type_k]
-        params.type_v = CACHE_TYPES[options.cache_type_v]
+        params.type_k = _TYPES[options.cache_type_k]
+        params.type_v = _TYPES[options.cache_type_v]
         params.kv_unified = True  # makes sharing a prefix between sequences free
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
@@ -127,9 +106,9 @@ class Context:
                 )
             raise ModelLoadError(f"llama.cpp could not create a context: {why}.")
         self.handle = handle
-        self.residency = _read_residency([line for _, line in lines])
+        self.residency = cache_residency([line for _, line in lines])
         try:
-            self._check_residency(weights)
+            check_cells(weights.residency, self.residency)
             self._memory = native.llama_get_memory(handle)
         except BaseException:
             self.close()
@@ -142,20 +121,6 @@ class Context:
         self._batch = _wire(self.batch)
         self._vocab_size = weights.vocab_size
         self._window = weights.sliding_window
-
-    def _check_residency(self, weights: Weights) -> None:
-        """Refuse a KV cache that silently stayed on the CPU while its layer was offloaded."""
-        layers = weights.residency.layers
-        stray = [
-            layer
-            for layer, device in self.residency.layers
-            if layer < len(layers) and device == "CPU" and layers[layer] != "CPU"
-        ]
-        if stray:
-            raise ResidencyError(
-                f"The KV cache of {len(stray)} offloaded layers is on the CPU.",
-                hint="Lower --ctx-size or --n-gpu-layers, so that it fits the device.",
-            )
 
     def set_threads(self, one: int, many: int) -> None:
         """Compute single rows with `one` thread(s), batches of more rows with `many`."""
@@ -265,19 +230,3 @@ def _observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
         return True
 
     return native.ggml_backend_sched_eval_callback(evaluate)
-
-
-def _read_residency(lines: list[str]) -> CacheResidency:
-    layers: dict[int, str] = {}
-    sizes: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    for line in lines:
-        if found := _KV_LAYER.search(line):
-            layers[int(found[1])] = found[2]
-        for pattern, totals in zip((_KV_BUFFER, _COMPUTE_BUFFER), sizes, strict=True):
-            if found := pattern.search(line):
-                totals[found[1]] = totals.get(found[1], 0) + int(float(found[2]) * 2**20)
-    return CacheResidency(
-        layers=tuple(sorted(layers.items())),
-        kv_buffers=tuple(sizes[0].items()),
-        compute_buffers=tuple(sizes[1].items()),
-    )

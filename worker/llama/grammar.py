@@ -14,7 +14,7 @@ from llama_cpp.llama_grammar import JSON_GBNF, PRIMITIVE_RULES, SchemaConverter
 
 from worker.engine.sampling import MAX_GRAMMAR_CHARS
 from worker.errors import RequestError
-from worker.grammar.ambiguity import check_gbnf
+from worker.grammar.check import check_gbnf
 from worker.grammar.schema import Schema, SchemaReader
 
 

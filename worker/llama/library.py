@@ -24,6 +24,7 @@ import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when 
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
+_CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -52,31 +53,34 @@ class Build(msgspec.Struct, frozen=True):
     system_info: str
 
 
-class _Log:
-    """llama.cpp's one global log: each line goes to structlog and to whoever captures."""
+class NativeLog:
+    """Receives llama.cpp's log: each line goes to structlog and to whoever captures.
+
+    llama.cpp has one log for all threads, and writes a line in pieces. So each thread's line is
+    kept by itself until it ends.
+    """
 
     def __init__(self) -> None:
         self._captures: list[list[tuple[str, str]]] = []
-        self._line = ""
-        self._level = "info"
+        self._unfinished: dict[int, tuple[str, str]] = {}  # thread -> level and begin of its line
         self._lock = threading.Lock()
         self._log = log.get("llama.cpp")
         # ctypes keeps no reference to the callback: it must live as long as the library.
         self.callback = native.llama_log_callback(self._receive)
 
     def _receive(self, level: int, text: bytes, _user: object) -> None:
+        thread = threading.get_native_id()
         with self._lock:
-            if level in _LEVELS:  # 5 continues the line before
-                self._level = _LEVELS[level]
-            self._line += text.decode("utf-8", "replace")
-            if not self._line.endswith("\n"):
-                return
-            lines, self._line = self._line.splitlines(), ""
-            for line in lines:
-                for capture in self._captures:
-                    capture.append((self._level, line))
+            name, begin = self._unfinished.pop(thread, ("info", ""))
+            if level != _CONTINUED:
+                name = _LEVELS.get(level, name)
+            *lines, rest = (begin + text.decode("utf-8", "replace")).split("\n")
+            if rest:
+                self._unfinished[thread] = (name, rest)
+            for capture in self._captures:
+                capture += [(name, line) for line in lines]
         for line in lines:
-            if self._level in ("warning", "error"):
+            if name in ("warning", "error"):
                 self._log.warning(line.strip())
             elif line.strip(". "):  # a load's progress is dots
                 self._log.debug(line.strip())
@@ -94,7 +98,7 @@ class _Log:
                 self._captures.remove(lines)
 
 
-_log = _Log()
+_log = NativeLog()
 native.llama_log_set(_log.callback, ctypes.c_void_p(0))
 capture_log = _log.capture
 

@@ -14,7 +14,7 @@ import numpy as np
 from worker.engine.request import Request
 from worker.engine.sampling import SEED_RANGE, SamplingParams
 from worker.errors import RequestError
-from worker.grammar.ambiguity import check_gbnf
+from worker.grammar.check import check_gbnf
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 

@@ -13,6 +13,9 @@ from worker.llama.library import native
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
 _UNKNOWN = 1 << 0  # LLAMA_TOKEN_ATTR_UNKNOWN
 _NULL_TOKEN = -1
+_TOO_MANY = -(2**31)  # INT32_MIN: the number of tokens is no int32
+# Bytes of a token's text that are asked for at first; few tokens are longer.
+_Text = ctypes.c_char * 256
 # llama.cpp splits a text for BPE with regular expressions that recurse for each character of a
 # match: a word of 25,000 characters uses up a stack of 8 MiB, and ends the process.
 MAX_PART = 8192
@@ -87,23 +90,20 @@ class Vocab:
 
     def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         raw = text.encode("utf-8")
-        # One token holds at least one byte (or is a prefix space, BOS or EOS).
+        # Enough for most texts: a token each byte, BOS, EOS and a space in front. Where it is too
+        # little, llama.cpp answers minus the number of tokens.
         capacity = len(raw) + 8
-        ids = (native.llama_token * capacity)()
-        count = native.llama_tokenize(
-            self.handle, raw, len(raw), ids, capacity, add_special, parse_special
-        )
-        if count < -capacity:
-            raise BackendError("The tokenizer overflowed.")
-        if count < 0:
-            capacity = -count
+        for _ in range(2):
             ids = (native.llama_token * capacity)()
             count = native.llama_tokenize(
                 self.handle, raw, len(raw), ids, capacity, add_special, parse_special
             )
-        if count < 0:
-            raise BackendError("The tokenizer gave no stable answer.")
-        return ids[:count]
+            if count >= 0:
+                return ids[:count]
+            if count == _TOO_MANY:
+                raise BackendError("The text has more tokens than llama.cpp can count.")
+            capacity = -count
+        raise BackendError("The tokenizer gave no stable answer.")
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -127,7 +127,8 @@ class Vocab:
         return bool(native.llama_vocab_get_attr(self.handle, token) & (_CONTROL | _UNKNOWN))
 
     def _piece(self, token: int, *, special: bool) -> bytes:
-        buffer = _buffer
+        # One for each call: native calls release the GIL, so another thread could write into it.
+        buffer = _Text()
         count = native.llama_token_to_piece(self.handle, token, buffer, len(buffer), 0, special)
         if count < 0:
             buffer = ctypes.create_string_buffer(-count)
@@ -146,9 +147,6 @@ def _parts_of(text: str) -> list[str]:
         parts.append(text[begin:stop])
         begin = stop
     return [*parts, text[begin:]]
-
-
-_buffer = ctypes.create_string_buffer(256)
 
 
 def _token(value: Any) -> int | None:

@@ -13,8 +13,9 @@ import platform
 
 import msgspec
 
+from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
-from worker.memory.layers import kv_layers, num_masks, recurrent_state
+from worker.memory.layers import is_sliding, kv_layers, num_masks, recurrent_state
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -46,6 +47,44 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     block: int
     last: int
     output: int
+
+
+def check_cache_types(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError where this model's keys or values cannot be stored in the types asked for.
+
+    A quantised type stores whole blocks: q8_0 32 elements each. The fused kernel reads one head
+    at a time, so a head must be whole blocks; llama.cpp refuses others, but only once the weights
+    are loaded. Without that kernel a row of all heads must be; llama.cpp aborts on others.
+    """
+    layers = kv_layers(config)
+    if not layers:
+        return
+    if _is_fused(config, settings):
+        what, keys, values = "heads", {config.key_length}, {config.value_length}
+        if any(is_sliding(config, layer) for layer in range(config.layers)):
+            keys, values = keys | {config.key_length_swa}, values | {config.value_length_swa}
+    else:
+        what, keys, values = "rows", {key for key, _ in layers}, set[int]()
+        if _CACHE_ENCODINGS[settings.cache_type_v].quantized:
+            raise UsageError(
+                f"--cache-type-v {settings.cache_type_v} needs flash attention, which this model "
+                "runs without.",
+                hint="Use --cache-type-v f16.",
+                code="KV_TYPE",
+            )
+    for option, cache_type, widths in (
+        ("--cache-type-k", settings.cache_type_k, keys),
+        ("--cache-type-v", settings.cache_type_v, values),
+    ):
+        block = _CACHE_ENCODINGS[cache_type].block
+        for width in sorted(widths):
+            if width % block:
+                raise UsageError(
+                    f"{option} {cache_type} needs {what} of a multiple of {block} elements, and "
+                    f"this model's have {width}.",
+                    hint=f"Use {option} f16.",
+                    code="KV_TYPE",
+                )
 
 
 def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:

@@ -15,6 +15,7 @@ import msgspec
 from worker.errors import DoesNotFitError
 from worker.machine import Memory, human_bytes
 from worker.memory.buffers import (
+    check_cache_types,
     compute_bytes,
     kv_bytes_per_token,
     output_bytes,
@@ -81,7 +82,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_memory(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
-    """The plan for this model. Raises DoesNotFitError when it needs more than there is."""
+    """The plan for this model. Raises UsageError or DoesNotFitError."""
     plan = estimate(config, settings, memory)
     check_fit(plan, config)
     return plan
@@ -93,8 +94,10 @@ def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryP
     What the settings leave open is fitted, in this order: as many sequences as are usual, as many
     layers on the GPU as leave room for OFFLOADING_CELLS, and the context. That is `config.context`
     for each sequence, at most DEFAULT_CELLS, at most what takes DEFAULT_SHARE of the memory left
-    by the weights, and at least MIN_CELLS.
+    by the weights, and at least MIN_CELLS. Raises UsageError for cache types that this model
+    cannot have.
     """
+    check_cache_types(config, settings)
     slots, layers = _fit_slots_and_layers(config, settings, memory)
     settings = msgspec.structs.replace(settings, parallel=slots)
     if settings.ctx_size is not None:

@@ -37,7 +37,6 @@ from tests.support.ggufs import (
 from worker.errors import ModelFileError
 from worker.gguf.policy import Policy
 from worker.model.checks import model as checks
-from worker.model.checks.model import check_kv_type
 from worker.model.config import load_config
 
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")
@@ -667,16 +666,6 @@ def test_models_that_cannot_generate(arch: str, tmp_path: Path) -> None:
     codes = {"bert": "ENCODER_ONLY", "t5": "ENCODER_DECODER", "eagle3": "DRAFT_MODEL"}
     assert refused(path).code == codes[arch]
     assert load_config(path, purpose="inspect").architecture == arch
-
-
-def test_kv_cache_types_need_whole_blocks() -> None:
-    """A head that is no multiple of the cache type's block is refused for that type."""
-    check_kv_type(128, 128, "q8_0")
-    check_kv_type(80, 80, "F16")
-    for lengths, kind in (((80, 80), "Q8_0"), ((128, 72), "q4_0"), ((128, 128), "nope")):
-        with pytest.raises(ModelFileError) as caught:
-            check_kv_type(*lengths, kind)
-        assert caught.value.code == "KV_TYPE"
 
 
 def test_a_vocabulary_with_an_absurd_number_of_layers(tmp_path: Path) -> None:

@@ -8,15 +8,13 @@ so that being interrupted at any moment leaves no half file under that name.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from worker.errors import BackendError, UsageError
-from worker.files import check_room
+from worker.files import check_room, written_whole
 from worker.gguf.header import Header
 from worker.gguf.quant import Share
 from worker.llama.quantize.plan import Options, QuantizePlan, checked, job_of, plan_of, type_named
@@ -50,7 +48,7 @@ def quantize(
     planned = plan_of(header, importance, label, threads, options)
     _check_plan(planned, source, options)
     check_room(target.parent, planned.file_bytes, target.name)
-    with _beside(target) as partial:
+    with written_whole(target, durable=True) as partial:
         done, total = 0, sum(tensor.elements for tensor in header.tensors)
         elements = {tensor.name: tensor.elements for tensor in header.tensors}
         lines = run(source, partial, job_of(label, threads, options), options.imatrix)
@@ -65,7 +63,8 @@ def quantize(
                 f"llama.cpp made {_listed(made.mix)} instead of {_listed(planned.mix)}.",
                 code="QUANTIZE_FAILED",
             )
-        _publish(partial, target, replace=replace)
+        if target.exists() and not replace:
+            raise UsageError(f"{target} was made meanwhile.", hint="Pass --force to replace it.")
     return msgspec.structs.replace(planned, file_bytes=target.stat().st_size)
 
 
@@ -99,30 +98,6 @@ def _check_plan(planned: QuantizePlan, source: Path, options: Options) -> None:
             hint="Start from the F16, BF16 or F32 file, or pass --allow-requantize.",
             code="ALREADY_QUANTIZED",
         )
-
-
-@contextlib.contextmanager
-def _beside(target: Path) -> Generator[Path]:
-    """A path in the target's folder for a file that is not whole yet; removed at the end."""
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield partial
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _publish(partial: Path, target: Path, *, replace: bool) -> None:
-    """Give the whole file its name, so that it is on the disk when the name is."""
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-    if target.exists() and not replace:
-        raise UsageError(f"{target} was made meanwhile.", hint="Pass --force to replace it.")
-    partial.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _listed(mix: dict[str, Share]) -> str:

@@ -18,7 +18,6 @@ Codes, by what they mean:
                     TOKEN_TOO_LONG BAD_SCORES BAD_TOKEN_TYPES BAD_MERGES BAD_CHARSMAP
                     BAD_BYTE_TOKEN NO_BOS
     split files     SPLIT_NAME SPLIT_MISSING SPLIT_MISMATCH NOT_FIRST_SPLIT
-    context         KV_TYPE
 
 The pinned llama.cpp is the judge of what is valid. A rule is here for one of two reasons: the
 file would make native code abort, or a sentence of ours says more than its log.
@@ -107,18 +106,6 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if fields.word("tokenizer.ggml.model") in NO_VOCABULARY:
         raise refuse("NO_TOKENIZER", "This model has no tokenizer, so it cannot read text.",
                      hint="Pass a file with a vocabulary.")  # fmt: skip
-
-
-def check_kv_type(key_length: int, value_length: int, encoding: str) -> None:
-    """Raise KV_TYPE unless heads of these lengths can be cached in `encoding` (`Q8_0`, …)."""
-    block = next((e.block for e in ENCODINGS.values() if e.name == encoding.upper()), None)
-    for name, length in (("key", key_length), ("value", value_length)):
-        if block is None or length % block:
-            raise refuse(
-                "KV_TYPE", f"A {name} of {length} elements cannot be cached as {encoding}.",
-                field=f"attention.{name}_length", got=length, limit=block,
-                hint="Use f16 for the KV cache.",
-            )  # fmt: skip
 
 
 def _check_quantization_version(fields: Fields, policy: Policy) -> None:

@@ -1,0 +1,75 @@
+"""llama.cpp's grammars in a process that they may kill: grammars in, one line out for each."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from worker.engine.request import Request, SamplingParams
+from worker.errors import RequestError
+from worker.llama.sampler import Sampler
+from worker.llama.vocab import Vocab
+from worker.llama.weights import LoadOptions, Weights
+
+
+class GrammarChild:
+    """llama.cpp in another process; `answer` says how it took a grammar."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.grammar_child", str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def answer(self, grammar: str) -> str:
+        """`taken`, `refused`, or nothing from a child that died or took seconds."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(grammar) + "\n")
+        stdin.flush()
+        line = next((line for line in stdout if line.startswith("answer:")), "")
+        return line.removeprefix("answer:").strip()
+
+
+@contextmanager
+def grammar_child(path: Path) -> Generator[GrammarChild]:
+    """A child with the vocabulary of the model at `path`; it ends with the block."""
+    child = GrammarChild(path)
+    try:
+        yield child
+    finally:
+        child.process.kill()
+        child.process.communicate()
+
+
+def _serve(path: Path) -> None:
+    import numpy as np
+
+    weights = Weights(path, LoadOptions(n_gpu_layers=0, vocab_only=True))
+    vocab = Vocab(weights.handle, 64)
+    for line in sys.stdin:
+        signal.alarm(5)  # its default action ends the process even inside native code
+        params = SamplingParams(grammar=json.loads(line), temperature=0)
+        try:
+            chain = Sampler(Request(id="", prompt=(1,), max_tokens=1, sampling=params), vocab)
+            chain.survivors(np.zeros(vocab.size).tolist())
+            chain.free()
+            answer = "taken"
+        except RequestError:
+            answer = "refused"
+        signal.alarm(0)
+        print(f"answer:{answer}", flush=True)
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))

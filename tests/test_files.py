@@ -1,0 +1,99 @@
+"""Files are written whole or not at all, into folders that have room."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from worker.errors import DiskSpaceError, UsageError
+from worker.files import cache_folder, check_room, free_bytes, written_whole
+
+
+def test_the_target_appears_when_the_block_ends(tmp_path: Path) -> None:
+    """Inside of the block the target is as it was; afterwards it holds the new bytes alone."""
+    target = tmp_path / "report.json"
+    target.write_text("old and longer")
+    with written_whole(target) as partial:
+        partial.write_text("new")
+        assert target.read_text() == "old and longer"
+        assert partial.parent == target.parent
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_error_leaves_nothing(tmp_path: Path, durable: bool) -> None:
+    """When the block raises, the old file stays and the new one is removed."""
+    target = tmp_path / "model.gguf"
+    target.write_text("old")
+
+    def write_half() -> None:
+        with written_whole(target, durable=durable) as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_block_that_writes_nothing(tmp_path: Path) -> None:
+    """Nothing was written, so nothing appears, and the caller hears of it."""
+    with pytest.raises(FileNotFoundError), written_whole(tmp_path / "a"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:
+    """The file may be read by whom the process's umask lets read."""
+    plain, whole = tmp_path / "plain", tmp_path / "whole"
+    plain.touch()
+    with written_whole(whole, durable=True) as partial:
+        partial.touch()
+    assert stat.S_IMODE(whole.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_two_writers_do_not_mix(tmp_path: Path) -> None:
+    """Of two writers at the same time one wins, and its file is whole."""
+    target, both = tmp_path / "file", threading.Barrier(2)
+
+    def write(letter: str) -> None:
+        with written_whole(target) as partial, partial.open("w") as file:
+            file.write(letter * 1000)
+            both.wait()
+            file.write(letter * 1000)
+
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert target.read_text() in ("a" * 2000, "b" * 2000)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_room_is_asked_for_before_writing(tmp_path: Path) -> None:
+    """More bytes than the disk has free are refused, also in a folder that is still to be made."""
+    folder = tmp_path / "new" / "folder"
+    assert free_bytes(folder) > 0
+    check_room(folder, 1, "a byte")
+    with pytest.raises(DiskSpaceError, match=r"model\.gguf needs 8\.0 TiB in .*folder"):
+        check_room(folder, max(8 << 40, free_bytes(folder) + (1 << 30)), "model.gguf")
+
+
+def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """XDG_CACHE_HOME says where it is, else it is in the home folder, else there is none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("bench") == tmp_path / "gguf-worker" / "bench"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder("bench") == tmp_path / ".cache" / "gguf-worker" / "bench"
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
+    with pytest.raises(UsageError, match=r"no home folder .* Set XDG_CACHE_HOME"):
+        cache_folder("bench")

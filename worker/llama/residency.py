@@ -1,0 +1,151 @@
+"""Where weights and KV cells are, and whether they are where they were asked to be.
+
+llama.cpp puts on the host what a device cannot take, and says so in its log alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from worker import log
+from worker.errors import ResidencyError
+from worker.gguf.header import TensorInfo
+from worker.llama import library
+from worker.machine import human_bytes
+
+HOST = "CPU"
+# A buffer's size is printed as MiB with two decimals; tensors in it begin at multiples of 32.
+_ROUNDING, _PADDING = 5300, 32
+_LAYER = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+?),")
+_BUFFER = re.compile(r"load_tensors:\s+(\S+) model buffer size =\s+([\d.]+) MiB")
+_KV_LAYER = re.compile(r"layer\s+(\d+): dev = (\S+)")
+_KV_BUFFER = re.compile(r":\s+(\S+) (?:KV|RS) buffer size =\s+([\d.]+) MiB")
+_COMPUTE_BUFFER = re.compile(r":\s+(\S+) compute buffer size =\s+([\d.]+) MiB")
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+
+Buffers = tuple[tuple[str, int], ...]
+"""Type of each buffer and its bytes, rounded to 10 KiB as they are printed."""
+
+
+class WeightsResidency(msgspec.Struct, frozen=True):
+    """Where the weights are. `layers` has the device of each layer, the output layer's last."""
+
+    layers: tuple[str, ...]
+    buffers: Buffers
+
+
+class CacheResidency(msgspec.Struct, frozen=True):
+    """Where the KV cells are: number and device of each layer that has some."""
+
+    layers: tuple[tuple[int, str], ...]
+    kv_buffers: Buffers
+    compute_buffers: Buffers
+
+
+def weights_residency(lines: Sequence[str]) -> WeightsResidency:
+    """What the lines that llama.cpp logs while it loads say."""
+    layers = _devices(_LAYER, lines)
+    return WeightsResidency(
+        layers=tuple(layers[number] for number in sorted(layers)), buffers=_sizes(_BUFFER, lines)
+    )
+
+
+def cache_residency(lines: Sequence[str]) -> CacheResidency:
+    """What the lines that llama.cpp logs while it makes a context say."""
+    return CacheResidency(
+        layers=tuple(sorted(_devices(_KV_LAYER, lines).items())),
+        kv_buffers=_sizes(_KV_BUFFER, lines),
+        compute_buffers=_sizes(_COMPUTE_BUFFER, lines),
+    )
+
+
+def _devices(pattern: re.Pattern[str], lines: Sequence[str]) -> dict[int, str]:
+    return {int(found[1]): found[2] for line in lines if (found := pattern.search(line))}
+
+
+def _sizes(pattern: re.Pattern[str], lines: Sequence[str]) -> Buffers:
+    sums: dict[str, int] = {}
+    for line in lines:
+        if found := pattern.search(line):
+            sums[found[1]] = sums.get(found[1], 0) + int(float(found[2]) * 2**20)
+    return tuple(sums.items())
+
+
+def check_layers(weights: WeightsResidency, asked: int, offloading: Sequence[str]) -> None:
+    """Raise ResidencyError unless `asked` layers are on `offloading`, the devices that take any."""
+    layers = weights.layers
+    if not layers:
+        raise ResidencyError(
+            "llama.cpp did not say where the layers are, so residency cannot be verified."
+        )
+    expected = min(asked, len(layers))
+    stray = [number for number, device in enumerate(layers) if device not in offloading]
+    if len(layers) - len(stray) < expected:
+        raise ResidencyError(
+            f"{expected} of {len(layers)} layers were to be offloaded, {len(layers) - len(stray)} "
+            f"were; on the CPU: {_ranges(stray)}.",
+            hint="Lower --n-gpu-layers or free device memory.",
+        )
+
+
+def check_tensors(
+    weights: WeightsResidency, tensors: Sequence[TensorInfo], offloading: Sequence[str]
+) -> None:
+    """Raise ResidencyError where a layer's worth of offloaded tensors is on the host.
+
+    llama.cpp assigns a layer to a device and then keeps those tensors on the host that the device
+    cannot compute with. It says so in one debug line, and only of the first such tensor. So the
+    bytes on the host are compared with those of the tensors that belong there.
+    """
+    layers = weights.layers
+    if not any(device in offloading for device in layers):
+        return
+    belonging, blocks = 0, dict[int, int]()
+    for tensor in tensors:
+        block = _BLOCK.match(tensor.name)
+        number = int(block[1]) if block else len(layers) - 1
+        there = layers[number] in offloading if number < len(layers) else False
+        if there and block:
+            blocks[number] = blocks.get(number, 0) + tensor.nbytes
+        elif not (there and tensor.name.startswith("output")):
+            belonging += tensor.nbytes
+    buffers = [nbytes for name, nbytes in weights.buffers if library.device_of(name) == HOST]
+    stray = sum(buffers) - belonging
+    slack = _ROUNDING * len(buffers) + _PADDING * len(tensors)
+    if blocks and stray + slack >= min(blocks.values()):
+        raise ResidencyError(
+            f"{human_bytes(stray)} of the layers that were to be offloaded stayed on the CPU.",
+            hint="The device cannot compute with these encodings: take another quantisation, "
+            "or a lower --n-gpu-layers.",
+        )
+    if stray > slack:
+        log.get("llama").warning("tensors of offloaded layers are on the CPU", nbytes=stray)
+
+
+def check_cells(weights: WeightsResidency, cache: CacheResidency) -> None:
+    """Raise ResidencyError where an offloaded layer's KV cells silently stayed on the CPU."""
+    layers = weights.layers
+    stray = [
+        number
+        for number, device in cache.layers
+        if number < len(layers) and device == HOST and layers[number] != HOST
+    ]
+    if stray:
+        raise ResidencyError(
+            f"The KV cache of {len(stray)} offloaded layers is on the CPU.",
+            hint="Lower --ctx-size or --n-gpu-layers, so that it fits the device.",
+        )
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[0, 1, 2, 7] -> '0-2, 7'."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
