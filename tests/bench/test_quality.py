@@ -23,7 +23,7 @@ from worker.errors import UsageError
 from worker.gguf.splits import open_header
 from worker.lifecycle.loading import open_backend, prepare
 from worker.llama.backend import LlamaBackend
-from worker.llama.quantize.run import quantize
+from worker.llama.quantize.target import quantize
 from worker.settings import Settings
 
 WINDOW, WINDOWS = 128, 3

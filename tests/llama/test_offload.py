@@ -33,7 +33,7 @@ from worker.demo import MODEL_PATH
 from worker.errors import BackendError, UsageError
 from worker.llama import rpc
 from worker.llama.library import native
-from worker.llama.quantize.run import quantize
+from worker.llama.quantize.target import quantize
 from worker.memory.offload import Placement
 from worker.settings import Settings
 

@@ -48,7 +48,7 @@ from worker.gguf.splits import open_header
 from worker.lifecycle import parent
 from worker.lifecycle.loading import find_devices, memory_with, open_backend, prepare
 from worker.llama.backend import LlamaBackend
-from worker.llama.quantize.run import quantize
+from worker.llama.quantize.target import quantize
 from worker.model.config import load_config
 from worker.settings import Settings
 

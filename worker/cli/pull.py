@@ -15,7 +15,7 @@ from worker.hub.name import parse
 
 if TYPE_CHECKING:
     from worker.hub.catalog import Catalog
-    from worker.hub.pull import Pulled, Report
+    from worker.hub.pull import Pulled, PullProgress
 
 
 def add_parser(commands: Any) -> None:
@@ -151,7 +151,7 @@ def _name(text: str, catalog: Catalog) -> str:
 
 
 @contextlib.contextmanager
-def _progress() -> Generator[Report]:
+def _progress() -> Generator[PullProgress]:
     """A bar for each file on stderr; without a terminal one line as each begins."""
     from rich.console import Console
     from rich.progress import (

@@ -53,14 +53,14 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the file, or say what it would be."""
     from worker.cli.console import data_console, write_json
-    from worker.llama.quantize.plan import Options, plan
-    from worker.llama.quantize.run import quantize
+    from worker.llama.quantize.plan import QuantizeOptions, plan
+    from worker.llama.quantize.target import quantize
 
     arguments.model = arguments.source
     settings = settings_from(arguments)
     threads = settings.threads or machine.usable_cpus()
     source = model_path(settings)
-    options = Options(
+    options = QuantizeOptions(
         imatrix=Path(arguments.imatrix) if arguments.imatrix else None,
         allow_requantize=arguments.allow_requantize,
         leave_output_tensor=arguments.leave_output_tensor,

@@ -12,7 +12,7 @@ import msgspec
 Purpose = Literal["generate", "inspect"]
 """What a model is opened for: `inspect` also takes vocabularies and encoders."""
 
-MiB = 1024 * 1024
+_MiB = 1024 * 1024
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,14 +46,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     allow_layer_gaps: bool = False
     """Tensors of a block at or above block_count, or blocks without tensors."""
 
-    max_metadata_bytes: int = 256 * MiB
+    max_metadata_bytes: int = 256 * _MiB
     """Header, metadata and tensor table of one file."""
     max_keys: int = 65_536
     max_tensors: int = 65_536
     max_strings: int = 2_000_000
     """Elements of one string array."""
-    max_string_bytes: int = 16 * MiB
-    max_elements: int = 64 * MiB
+    max_string_bytes: int = 16 * _MiB
+    max_elements: int = 64 * _MiB
     """Elements of one array of numbers."""
     max_key_bytes: int = 65_535
     max_alignment: int = 65_536

@@ -20,8 +20,8 @@ from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 from worker.model.config import load_config
 
-Stage = Literal["downloading", "checking"]
-Report = Callable[[str, Stage, int, int], object]
+PullStage = Literal["downloading", "checking"]
+PullProgress = Callable[[str, PullStage, int, int], object]
 """Gets a file's name, what happens to it, and how many of its bytes are done of how many."""
 
 
@@ -101,7 +101,7 @@ def check(entry: Entry) -> Checked:
     return Checked(found=len(files) - len(missing), missing=missing, problem=None)
 
 
-def pull(wanted: Wanted, report: Report) -> Pulled:
+def pull(wanted: Wanted, report: PullProgress) -> Pulled:
     """Bring the files, or what is missing of them.
 
     Files that are here already are read once more. A file gets its name in the cache when all
@@ -214,7 +214,7 @@ def _check_promise(file: hub.HubFile, expected: str | None) -> None:
         )
 
 
-def _is_here(file: hub.HubFile, cache: RepoCache, report: Report) -> bool:
+def _is_here(file: hub.HubFile, cache: RepoCache, report: PullProgress) -> bool:
     """Whether the file is whole; one that is damaged is removed."""
     for path in (cache.blob(file.checksum), cache.pointer(file.commit, file.path)):
         if path.is_file():
@@ -226,7 +226,7 @@ def _is_here(file: hub.HubFile, cache: RepoCache, report: Report) -> bool:
     return False
 
 
-def _bring(file: hub.HubFile, cache: RepoCache, report: Report) -> None:
+def _bring(file: hub.HubFile, cache: RepoCache, report: PullProgress) -> None:
     hub.download(
         file,
         cache.blob(file.checksum),

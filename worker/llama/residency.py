@@ -26,7 +26,7 @@ _KV_BUFFER = re.compile(r":\s+(\S+) (?:KV|RS) buffer size =\s+([\d.]+) MiB")
 _COMPUTE_BUFFER = re.compile(r":\s+(\S+) compute buffer size =\s+([\d.]+) MiB")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 
-Buffers = tuple[tuple[str, int], ...]
+_Sizes = tuple[tuple[str, int], ...]
 """Type of each buffer and its bytes, rounded to 10 KiB as they are printed."""
 
 
@@ -34,15 +34,15 @@ class WeightsResidency(msgspec.Struct, frozen=True):
     """Where the weights are. `layers` has the device of each layer, the output layer's last."""
 
     layers: tuple[str, ...]
-    buffers: Buffers
+    buffers: _Sizes
 
 
 class CacheResidency(msgspec.Struct, frozen=True):
     """Where the KV cells are: number and device of each layer that has some."""
 
     layers: tuple[tuple[int, str], ...]
-    kv_buffers: Buffers
-    compute_buffers: Buffers
+    kv_buffers: _Sizes
+    compute_buffers: _Sizes
 
 
 def weights_residency(lines: Sequence[str]) -> WeightsResidency:
@@ -66,7 +66,7 @@ def _devices(pattern: re.Pattern[str], lines: Sequence[str]) -> dict[int, str]:
     return {int(found[1]): found[2] for line in lines if (found := pattern.search(line))}
 
 
-def _sizes(pattern: re.Pattern[str], lines: Sequence[str]) -> Buffers:
+def _sizes(pattern: re.Pattern[str], lines: Sequence[str]) -> _Sizes:
     sums: dict[str, int] = {}
     for line in lines:
         if found := pattern.search(line):

@@ -18,8 +18,8 @@ from worker.errors import BackendError, DiskSpaceError, ModelFileError, UsageErr
 from worker.gguf.imatrix import read_imatrix
 from worker.gguf.quant import FILE_TYPES
 from worker.gguf.splits import open_header
-from worker.llama.quantize.plan import TYPES, Options, plan, type_named
-from worker.llama.quantize.run import quantize
+from worker.llama.quantize.plan import TYPES, QuantizeOptions, plan, type_named
+from worker.llama.quantize.target import quantize
 from worker.model.config import load_config
 
 WIDTH, INNER = 256, 512
@@ -86,7 +86,7 @@ GUIDED = ("IQ2_XS", "IQ3_XXS", "Q2_K_S")
 @pytest.mark.parametrize("label", PLAIN + GUIDED)
 def test_the_plan_is_what_is_made(label: str, source: Path, imatrix: Path, tmp_path: Path) -> None:
     """Encodings and size are known before, to the byte but for the header's own two keys."""
-    options = Options(imatrix=imatrix if label in GUIDED else None)
+    options = QuantizeOptions(imatrix=imatrix if label in GUIDED else None)
     target = tmp_path / "made.gguf"
     planned = plan(source, label, options=options)
     made = quantize(source, target, label, threads=2, options=options)
@@ -201,7 +201,7 @@ def test_a_matrix_with_odd_numbers(value: float, source: Path, tmp_path: Path) -
     sums["blk.0.ffn_up.weight"][3] = value
     matrix = write_imatrix(tmp_path / "imatrix.gguf", sums)
     with pytest.raises(ModelFileError, match=r"blk\.0\.ffn_up\.weight that is no finite number"):
-        plan(source, "Q4_K_M", options=Options(imatrix=matrix))
+        plan(source, "Q4_K_M", options=QuantizeOptions(imatrix=matrix))
 
 
 def test_quantising_twice_must_be_wanted(source: Path, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_quantising_twice_must_be_wanted(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         quantize(eight, tmp_path / "four.gguf", "Q4_0", threads=2)
     assert caught.value.code == "ALREADY_QUANTIZED"
-    options = Options(allow_requantize=True)
+    options = QuantizeOptions(allow_requantize=True)
     quantize(eight, tmp_path / "four.gguf", "Q4_0", threads=2, options=options)
     assert load_config(tmp_path / "four.gguf").quant == "Q4_0"
     quantize(eight, tmp_path / "again.gguf", "Q8_0", threads=2)
@@ -222,8 +222,8 @@ def test_switches(source: Path) -> None:
     """`pure` makes one encoding of all matrices; the output matrix can be left as it is."""
     matrices = {name for name in plan(source, "Q4_K_M").mix if name != "F32"}
     assert matrices == {"Q4_K", "Q6_K"}
-    assert set(plan(source, "Q4_K_M", options=Options(pure=True)).mix) == {"Q4_K", "F32"}
-    left = plan(source, "Q4_K_M", options=Options(leave_output_tensor=True))
+    assert set(plan(source, "Q4_K_M", options=QuantizeOptions(pure=True)).mix) == {"Q4_K", "F32"}
+    left = plan(source, "Q4_K_M", options=QuantizeOptions(leave_output_tensor=True))
     header = open_header(source)
     output = next(tensor for tensor in header.tensors if tensor.name == "output.weight")
     before = plan(source, "Q4_K_M").mix["F32"].elements

@@ -29,7 +29,7 @@ _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT, which the quantiser pads to
 _NUMBERS = {encoding.name: number for number, encoding in ENCODINGS.items()}
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class QuantizeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to quantise.
 
     imatrix              importance matrix of llama-imatrix
@@ -75,19 +75,19 @@ def type_named(name: str) -> str:
 
 
 def plan(
-    source: Path, type_name: str, *, threads: int = 1, options: Options | None = None
+    source: Path, type_name: str, *, threads: int = 1, options: QuantizeOptions | None = None
 ) -> QuantizePlan:
     """What `quantize` would make, without writing anything.
 
     Raises UsageError for an unknown type, ModelFileError for a source or a matrix that is none,
     BackendError where llama.cpp cannot make this of that model.
     """
-    label, options = type_named(type_name), options or Options()
+    label, options = type_named(type_name), options or QuantizeOptions()
     header, importance = checked(source, options)
     return plan_of(header, importance, label, threads, options)
 
 
-def checked(source: Path, options: Options) -> tuple[Header, Importance | None]:
+def checked(source: Path, options: QuantizeOptions) -> tuple[Header, Importance | None]:
     """The source's header and the matrix, once both are known to be sound."""
     config = load_config(source, purpose="inspect")
     if not config.mix:
@@ -99,7 +99,11 @@ def checked(source: Path, options: Options) -> tuple[Header, Importance | None]:
 
 
 def plan_of(
-    header: Header, importance: Importance | None, label: str, threads: int, options: Options
+    header: Header,
+    importance: Importance | None,
+    label: str,
+    threads: int,
+    options: QuantizeOptions,
 ) -> QuantizePlan:
     """What llama.cpp's dry run says of a checked source; `label` is one of TYPES."""
     # What is refused for its encoding is refused by us, with the plan to show for it.
@@ -160,7 +164,7 @@ def _check_columns(importance: Importance | None, name: str, columns: int) -> No
         )
 
 
-def job_of(label: str, threads: int, options: Options) -> Job:
+def job_of(label: str, threads: int, options: QuantizeOptions) -> Job:
     """The quantiser's task, not a dry run."""
     return Job(
         file_type=TYPES[label],

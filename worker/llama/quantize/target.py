@@ -17,7 +17,14 @@ from worker.errors import BackendError, UsageError
 from worker.files import check_room, written_whole
 from worker.gguf.header import Header
 from worker.gguf.quant import Share
-from worker.llama.quantize.plan import Options, QuantizePlan, checked, job_of, plan_of, type_named
+from worker.llama.quantize.plan import (
+    QuantizeOptions,
+    QuantizePlan,
+    checked,
+    job_of,
+    plan_of,
+    type_named,
+)
 from worker.llama.quantize.process import run, tensor_in
 from worker.model.config import load_config
 
@@ -30,7 +37,7 @@ def quantize(
     threads: int,
     imatrix: Path | None = None,
     on_progress: Callable[[float], object] | None = None,
-    options: Options | None = None,
+    options: QuantizeOptions | None = None,
     replace: bool = False,
 ) -> QuantizePlan:
     """Write `source` to `target` in another encoding; what was made.
@@ -40,7 +47,7 @@ def quantize(
     Raises what `plan` raises, UsageError for a target that cannot be meant and for a source that
     needs a matrix or is quantised already, DiskSpaceError where the result has no room.
     """
-    label, options = type_named(type_name), options or Options()
+    label, options = type_named(type_name), options or QuantizeOptions()
     if imatrix is not None:
         options = msgspec.structs.replace(options, imatrix=imatrix)
     header, importance = checked(source, options)
@@ -81,7 +88,7 @@ def _check_target(header: Header, target: Path, *, replace: bool) -> None:
         raise UsageError(f"{target} exists already.", hint="Name another file, or pass --force.")
 
 
-def _check_plan(planned: QuantizePlan, source: Path, options: Options) -> None:
+def _check_plan(planned: QuantizePlan, source: Path, options: QuantizeOptions) -> None:
     if planned.needs_imatrix:
         name, count = planned.needs_imatrix[0], len(planned.needs_imatrix)
         what = "has none for" if options.imatrix else "is needed by"
