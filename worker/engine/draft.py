@@ -78,17 +78,18 @@ def best_length(drafts: Ordered[Draft], streams: int, cost: StepCost, max_rows: 
 
     streams: sequences that get a row in any case, with a draft or without
     Compares tokens per second with and without, at the measured cost of a step of so many rows.
+    Before any step was measured all steps count as equally long, so that drafts are tried.
     """
-    plain = cost.decode(streams)
-    if not plain:
-        return 0  # nothing was measured yet
-    best, fastest = 0, streams / plain * _WORTH
+
+    def speed(tokens: float, rows: int) -> float:
+        return tokens / (cost.decode(rows) or 1.0)
+
+    best, fastest = 0, speed(streams, streams) * _WORTH
     for length in _LENGTHS:
         rows = streams + sum(min(length, len(draft.tokens)) for draft in drafts)
         if rows > max_rows or rows == streams:
             break
-        tokens = streams + sum(draft.expected(length) for draft in drafts)
-        speed = tokens / cost.decode(rows)
-        if speed > fastest:
-            best, fastest = length, speed
+        promised = speed(streams + sum(draft.expected(length) for draft in drafts), rows)
+        if promised > fastest:
+            best, fastest = length, promised
     return best
