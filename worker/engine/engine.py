@@ -8,9 +8,10 @@ import msgspec
 
 from worker.engine.backend import Backend, BatchError, OutOfCells
 from worker.engine.draft import Draft
-from worker.engine.logprobs import token_logprob
+from worker.engine.output import token_logprob
+from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
-from worker.engine.scheduler import Scheduler, StepPlan
+from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence
 from worker.engine.stats import EngineSnapshot, SequenceProgress, Stats
 from worker.errors import DecodeError, RequestError, WorkerError

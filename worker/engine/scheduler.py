@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 
-import msgspec
-
 from worker.engine.backend import Backend
-from worker.engine.cost import StepCost, chunk_rows
-from worker.engine.draft import Draft, best_length
+from worker.engine.cost import StepCost
+from worker.engine.draft import Draft
 from worker.engine.kv import Cells, Slot
+from worker.engine.plan import Planner, StepPlan
 from worker.engine.prefix import Prefixes
 from worker.engine.sequence import Sequence
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
 RESERVE = 16
-
-Runs = list[tuple[Sequence, int]]
-
-
-class StepPlan(msgspec.Struct, frozen=True):
-    """What a step computes: for each sequence in `runs` so many of its next tokens.
-
-    decode_rows  rows of sequences that wait for a token, guessed tokens included
-    prompt_rows  all other rows
-    """
-
-    runs: Runs
-    decode_rows: int
-    prompt_rows: int
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of the batch."""
-        return self.decode_rows + self.prompt_rows
 
 
 class Scheduler:
@@ -53,11 +33,9 @@ class Scheduler:
         self.cells = Cells(backend)
         self.prefixes = Prefixes(self.cells, backend)
         self.cost = StepCost()
-        self._backend = backend
-        self._max_running = max_running
-        self._max_stall = max_stall
         self._drafting = drafting and backend.cuts_tails
-        self._turns = 0
+        self._planner = Planner(backend, self.cost, max_stall, drafting=self._drafting)
+        self._max_running = max_running
 
     @property
     def is_idle(self) -> bool:
@@ -155,24 +133,15 @@ class Scheduler:
             self.running.append(sequence)
 
     def _plan(self) -> StepPlan:
-        """One row for each stream, then chunks of prompts; guesses where there are no prompts."""
+        """Rows for those that run, as long as each stream can have a cell for its next token."""
         suspect = next((s for s in self.running if s.is_suspect), None)
         if suspect is not None:
-            runs = self._chunks([suspect], 0)
-            return StepPlan(runs, 0, sum(count for _, count in runs))
+            return self._planner.plan([], [suspect], self.cells.num_available)
         streams, prompts = self._split()
         while len(streams) > self.cells.num_available and len(self.running) > 1:
             self.put_back(self.running[-1])
             streams, prompts = self._split()
-        if prompts:
-            if self._backend.one_prompt_a_step:
-                prompts = prompts[:1]
-            chunks = self._chunks(prompts, len(streams))
-            runs = [*((s, 1) for s in streams), *chunks]
-            return StepPlan(runs, len(streams), sum(count for _, count in chunks))
-        streams = self._in_turn(streams)
-        runs = self._with_guesses(streams) if self._drafting else [(s, 1) for s in streams]
-        return StepPlan(runs, sum(count for _, count in runs), 0)
+        return self._planner.plan(streams, prompts, self.cells.num_available)
 
     def _split(self) -> tuple[list[Sequence], list[Sequence]]:
         """Running sequences that wait for a token, and those that have more to compute."""
@@ -182,52 +151,6 @@ class Scheduler:
             if not self.prefixes.is_following(sequence):
                 (streams if sequence.num_missing == 1 else prompts).append(sequence)
         return streams, prompts
-
-    def _in_turn(self, streams: list[Sequence]) -> list[Sequence]:
-        """The streams of a plain step: all, or an even part of those that wait the longest."""
-        turns = -(-len(streams) // self._backend.plain_rows)
-        if turns <= 1:
-            return streams
-        streams = sorted(streams, key=lambda sequence: sequence.last_turn)
-        streams = streams[: -(-len(streams) // turns)]
-        for sequence in streams:
-            self._turns += 1
-            sequence.last_turn = self._turns
-        return streams
-
-    def _with_guesses(self, streams: list[Sequence]) -> Runs:
-        """Let streams verify as many guessed tokens as the measured cost of a step allows."""
-        drafts = [s.draft for s in streams if s.draft is not None]
-        for sequence in streams:
-            if sequence.draft is not None:
-                room = sequence.limit - sequence.num_known
-                sequence.draft.guess(sequence.tokens, sequence.num_known, room)
-        backend = self._backend
-        rows = min(backend.plain_rows, backend.max_outputs, self.cells.num_available)
-        length = best_length(drafts, len(streams), self.cost, rows)
-        return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
-
-    def _chunks(self, prompts: list[Sequence], num_streams: int) -> Runs:
-        """Share what is left of the step among the prompts, evenly; what one leaves others take."""
-        backend = self._backend
-        capacity = backend.batch.capacity
-        rows = min(capacity, self.cells.num_available) - num_streams
-        rows = min(rows, chunk_rows(self.cost, num_streams, self._max_stall, capacity))
-        outputs = backend.max_outputs - num_streams
-        runs: Runs = []
-        for index, sequence in enumerate(prompts):
-            missing = sequence.num_missing
-            count = min(missing, -(-rows // (len(prompts) - index)))
-            if sequence.prompt_logprobs is not None:
-                count = min(count, outputs)
-                outputs -= count
-            else:
-                count = count if outputs else min(count, missing - 1)
-                outputs -= count == missing
-            if count > 0:
-                runs.append((sequence, count))
-                rows -= count
-        return runs
 
     def _take_slot(self, sequence: Sequence) -> Slot:
         """A running sequence runs no longer; the slot that it had."""

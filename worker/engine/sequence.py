@@ -9,20 +9,9 @@ import numpy as np
 
 from worker.engine.draft import Draft
 from worker.engine.kv import Slot
+from worker.engine.output import Detokenizer, StopMatcher, TokenLogprob
 from worker.engine.request import Request
-from worker.engine.text import Detokenizer, StopMatcher
 from worker.errors import WorkerError
-
-
-class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
-    """ln p of one token under the model's own distribution, and the likeliest alternatives.
-
-    top: (token id, ln p), likeliest first; holds the token itself only if it is among them
-    """
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
 
 
 class Timings(msgspec.Struct, frozen=True):

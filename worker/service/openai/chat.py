@@ -11,8 +11,9 @@ from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.chat.template import ChatTemplate
+from worker.engine.output import TokenLogprob
 from worker.engine.request import Request
-from worker.engine.sequence import Delta, TokenLogprob
+from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.worker import Worker
 from worker.service.body import read_json

@@ -1,8 +1,11 @@
-"""Token bytes to text, as they come, up to the first stop string."""
+"""What a sampled token becomes for its reader: text, its end at a stop string, ln p."""
 
 from __future__ import annotations
 
 import codecs
+
+import msgspec
+import numpy as np
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 
@@ -68,3 +71,30 @@ class StopMatcher:
                 return at
             at = text.find(stop[0], at + 1)
         return len(text)
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
+    """ln p of one token under the model's own distribution, and the likeliest alternatives.
+
+    top: (token id, ln p), likeliest first; holds the token itself only if it is among them
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def token_logprob(logits: np.ndarray, token: int, top: int) -> TokenLogprob:
+    """ln softmax(logits)[token] and the `top` likeliest; logits float32 [vocab_size].
+
+    ln p_i = l_i - m - ln sum_j exp(l_j - m) with m = max l, summed in float64. All values come
+    from one array, so that a token that is the likeliest equals the best of `top` bit for bit.
+    """
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    wide -= np.log(np.exp(wide).sum())
+    if top <= 0:
+        return TokenLogprob(token, float(wide[token]), ())
+    best = np.argpartition(wide, -top)[-top:] if top < len(wide) else np.arange(len(wide))
+    best = best[np.lexsort((best, -wide[best]))]
+    return TokenLogprob(token, float(wide[token]), tuple((int(i), float(wide[i])) for i in best))
