@@ -7,7 +7,8 @@ import pytest
 
 from tests.engine.test_engine import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
-from worker.engine.draft import Draft, StepCost, best_length
+from worker.engine.cost import StepCost
+from worker.engine.draft import Draft, best_length
 from worker.engine.engine import Engine
 
 
@@ -84,18 +85,8 @@ def test_only_where_it_pays(per_row: float, rate: float, worth: bool) -> None:
     """A draft is used where the tokens that it saves outweigh the measured cost of its rows."""
     cost = StepCost()
     for rows in range(1, 10):
-        cost.observe(rows, 1 + per_row * (rows - 1))
+        cost.observe(rows, 0, 1 + per_row * (rows - 1))
     draft = Draft()
     draft.hit_rate = rate
     draft.tokens = [1, 2, 3, 4]
     assert (best_length([draft], 1, cost, 64) > 0) is worth
-
-
-def test_cost_between_and_beyond_measured_sizes() -> None:
-    """Unmeasured sizes are drawn between their neighbours, or guessed from the largest known."""
-    cost = StepCost()
-    cost.observe(2, 2.0)
-    cost.observe(6, 4.0)
-    assert cost.seconds(4) == pytest.approx(3.0)
-    assert cost.seconds(1) == pytest.approx(1.0)
-    assert cost.seconds(8) > 4.0

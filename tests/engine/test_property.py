@@ -1,6 +1,8 @@
-"""Random arrivals, cancels, full caches and failures over the fake backend."""
+"""Random arrivals, cancels, full caches and failures over every kind of cache."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,41 +12,82 @@ from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 
+# What `FakeBackend` plays: full attention, sliding windows, recurrent states, hybrids.
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"window": 2},
+    {"window": 8},
+    {"cuts_tails": False},
+    {"cuts_tails": False, "window": 5, "one_prompt_a_step": True},
+]
+
+# (steps before it comes, prompt, max_tokens, cancelled after this many steps, the earlier request
+# whose prompt and whole answer this prompt goes on from)
+Arrival = tuple[int, list[int], int, int | None, int | None]
+
 arrivals = st.lists(
     st.tuples(
-        st.integers(0, 12),  # steps before it comes
-        st.one_of(  # prompt; some begin alike
+        st.integers(0, 25),
+        st.one_of(  # some begin alike
             st.lists(st.integers(1, 49), min_size=1, max_size=30),
             st.integers(1, 30).map(lambda n: [1 + i % 7 for i in range(n)]),
             st.tuples(st.integers(1, 20), st.integers(1, 49)).map(
                 lambda t: [1 + i % 7 for i in range(t[0])] + [t[1]]
             ),
         ),
-        st.integers(1, 20),  # max_tokens
-        st.one_of(st.none(), st.integers(0, 15)),  # cancelled after this many steps
+        st.integers(1, 20),
+        st.one_of(st.none(), st.integers(0, 15)),
+        st.one_of(st.none(), st.none(), st.integers(0, 11)),
     ),
     min_size=1,
     max_size=12,
 )
 
 
-@settings(max_examples=150, deadline=None)
+def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
+    """The arrivals' requests; a prompt that would not fit the context is cut."""
+    requests: list[Request] = []
+    for i, (_, prompt, count, _, goes_on) in enumerate(arrivals):
+        if goes_on is not None and goes_on < i:
+            earlier = requests[goes_on]
+            answer = continuation(
+                list(earlier.prompt), earlier.max_tokens, backend.vocab_size, backend.memory
+            )
+            prompt = [*earlier.prompt, *answer, *prompt[:3]]
+        prompt = prompt[: backend.max_length - 1]
+        requests.append(Request(id=f"r{i}", prompt=tuple(prompt), max_tokens=count))
+    return requests
+
+
+def check_books(engine: Engine, backend: FakeBackend) -> None:
+    """The engine's books add up, and the backend holds of each slot what they say."""
+    engine.scheduler.check_integrity()
+    for slot in engine.scheduler.cells.slots:
+        assert len(backend.cells[slot.index]) == slot.length
+    booked = backend.num_cells - engine.scheduler.cells.num_free
+    # The books still count what was lost behind a window.
+    assert backend.num_used <= booked if backend.window else backend.num_used == booked
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     arrivals=arrivals,
+    kind=st.sampled_from(KINDS),
     num_cells=st.integers(40, 120),
     num_slots=st.integers(1, 5),
     capacity=st.integers(5, 24),
-    cuts_tails=st.booleans(),
+    plain_rows=st.sampled_from([None, 2]),
     memory=st.sampled_from([None, 1, 2]),
     drafting=st.booleans(),
     failures=st.lists(st.sampled_from([None, None, None, OutOfCells, BatchError]), max_size=12),
 )
 def test_nobody_starves_nothing_leaks(
-    arrivals: list[tuple[int, list[int], int, int | None]],
+    arrivals: list[Arrival],
+    kind: dict[str, Any],
     num_cells: int,
     num_slots: int,
     capacity: int,
-    cuts_tails: bool,
+    plain_rows: int | None,
     memory: int | None,
     drafting: bool,
     failures: list[type[Exception] | None],
@@ -54,22 +97,21 @@ def test_nobody_starves_nothing_leaks(
         num_cells=num_cells,
         num_slots=num_slots,
         capacity=capacity,
-        cuts_tails=cuts_tails,
+        plain_rows=plain_rows,
         memory=memory,
+        **kind,
     )
     backend.failures = list(failures)
     engine = Engine(backend, lambda: backend.now, drafting=drafting)
-    schedule = {
-        f"r{i}": (delay, Request(id=f"r{i}", prompt=tuple(prompt), max_tokens=count), cancel)
-        for i, (delay, prompt, count, cancel) in enumerate(arrivals)
-    }
-    tokens: dict[str, list[int]] = {name: [] for name in schedule}
+    requests = {request.id: request for request in requests_of(arrivals, backend)}
+    times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, _) in enumerate(arrivals)}
+    tokens: dict[str, list[int]] = {name: [] for name in requests}
     ended: dict[str, str] = {}
     cancelled: set[str] = set()
     for step in range(3_000):
-        for name, (delay, request, cancel) in schedule.items():
+        for name, (delay, cancel) in times.items():
             if delay == step:
-                engine.add(request)
+                engine.add(requests[name])
             if cancel is not None and delay + cancel == step and name not in ended:
                 engine.abort(name)
                 cancelled.add(name)
@@ -80,17 +122,16 @@ def test_nobody_starves_nothing_leaks(
                 tokens[delta.id].append(delta.token)
             if delta.is_last:
                 ended[delta.id] = delta.finish_reason or "error"
-        engine.scheduler.check_integrity()
+        check_books(engine, backend)
         if step > 40 and engine.is_idle:
             break
     assert engine.is_idle, "somebody starves"
-    assert set(ended) | cancelled == set(schedule)
+    assert set(ended) | cancelled == set(requests)
     assert backend.live_samplers == 0
     assert engine.scheduler.cells.num_live == 0
-    assert engine.scheduler.cells.num_free == num_cells - backend.num_used
-    for name, (_, request, _) in schedule.items():
+    for name, request in requests.items():
         expected = continuation(
-            list(request.prompt), request.max_tokens, backend.vocab_size, memory
+            list(request.prompt), request.max_tokens, backend.vocab_size, backend.memory
         )
         if name in cancelled or ended[name] == "error":
             assert tokens[name] == expected[: len(tokens[name])]

@@ -107,9 +107,9 @@ class Session:
         cells, scheduler = self.engine.scheduler.cells, self.engine.scheduler
         evict, put_back = cells.evict, scheduler.put_back
 
-        def counted_evict() -> int:
+        def counted_evict() -> None:
             self.num_evicted += 1
-            return evict()
+            evict()
 
         def counted_put_back(sequence: Sequence) -> None:
             self.num_put_back += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,23 @@ def continuation(
     return tokens[len(prompt) :]
 
 
-class FakeBackend:
-    """Keeps the cache's books itself and refuses what llama.cpp would refuse.
+# A KV cell: the token that it was computed from. Slots that share a prefix hold the same object.
+Cell = list[int]
 
+
+class FakeBackend:
+    """Keeps the cache itself and refuses what llama.cpp would refuse.
+
+    cuts_tails: False plays a recurrent state: it belongs to exactly the tokens that were computed,
+        `drop` of a part does nothing and `share` gives the whole state, as in llama.cpp
+    window:   a token looks at this many last tokens, itself included. Each row that is computed
+        takes the place of one cell that lies behind the window of a slot, the oldest first, so
+        `holds` is soon False for a long sequence's beginning; None plays full attention
+    one_prompt_a_step: refuse more than one row of more than one sequence in a batch
+    memory:   how many last tokens decide the next one; a small number makes text that repeats
     failures: for each coming decode, what it raises instead of computing (None: nothing)
     poison:   a token whose presence in a batch makes it fail for good
     per_row:  seconds that a row adds to a step's 1 second; `now` is the time
-    memory:   how many last tokens decide the next one; a small number makes text that repeats
     """
 
     def __init__(
@@ -53,6 +64,8 @@ class FakeBackend:
         vocab_size: int = 50,
         poison: int | None = None,
         cuts_tails: bool = True,
+        window: int | None = None,
+        one_prompt_a_step: bool = False,
         memory: int | None = None,
         per_row: float = 0.01,
         plain_rows: int | None = None,
@@ -60,9 +73,10 @@ class FakeBackend:
         self.num_cells = num_cells
         self.num_slots = num_slots
         self.cuts_tails = cuts_tails
+        self.window = window
         self.plain_rows = plain_rows or capacity
-        self.one_prompt_a_step = False
-        self.memory = memory
+        self.one_prompt_a_step = one_prompt_a_step
+        self.memory = min(memory or window, window) if window else memory
         self.per_row = per_row
         self.now = 0.0
         self.max_length = num_cells
@@ -73,12 +87,12 @@ class FakeBackend:
         self.pieces = [b""] + [bytes([96 + token % 26]) for token in range(1, vocab_size)]
         self.poison = poison
         self.failures: list[type[Exception] | None] = []
-        # slot -> its cells; a cell is [token], shared cells are the same object
-        self.cells: dict[int, list[list[int]]] = {slot: [] for slot in range(num_slots)}
+        # slot -> the cell of each position; None where it was lost behind the window
+        self.cells: dict[int, list[Cell | None]] = {slot: [] for slot in range(num_slots)}
         self.rows_computed = 0
         self.batch_sizes: list[int] = []
         self.live_samplers = 0
-        self._rows: dict[int, list[int]] = {}
+        self._next_tokens: dict[int, int] = {}
 
     def decode(self) -> None:
         """Compute the batch, or raise the next planned failure."""
@@ -87,20 +101,37 @@ class FakeBackend:
         assert int(batch.outputs[: batch.size].sum()) <= self.max_outputs
         planned = self.failures.pop(0) if self.failures else None
         rows = list(zip(batch.tokens, batch.positions, batch.slots, strict=True))[: batch.size]
+        if self.one_prompt_a_step:
+            runs = Counter(int(slot) for _, _, slot in rows)
+            assert sum(count > 1 for count in runs.values()) <= 1
         if planned is OutOfCells or self.num_used + len(rows) > self.num_cells:
             raise OutOfCells
         if planned is BatchError or self.poison in batch.tokens[: batch.size]:
             raise BatchError("planned")
-        self._rows = {}
+        self._lose(len(rows))
+        self._next_tokens = {}
         for row, (token, position, slot) in enumerate(rows):
             cells = self.cells[int(slot)]
             assert len(cells) == position, f"gap in slot {slot}: {len(cells)} != {position}"
             cells.append([int(token)])
+            seen = cells[-self.window :] if self.window else cells
+            assert None not in seen, f"position {position} of slot {slot} looks at a lost cell"
             if batch.outputs[row]:
-                self._rows[row] = [held for (held,) in cells]
+                held = [cell[0] for cell in seen if cell is not None]
+                self._next_tokens[row] = next_token(held, self.vocab_size, self.memory)
         self.rows_computed += len(rows)
         self.now += 1 + self.per_row * len(rows)
         self.batch_sizes.append(batch.size)
+
+    def _lose(self, count: int) -> None:
+        """Give up to `count` cells that no coming token looks at to the rows of this batch."""
+        if not self.window:
+            return
+        for cells in self.cells.values():
+            for position in range(len(cells) - self.window + 1):
+                if cells[position] is not None and count:
+                    cells[position] = None
+                    count -= 1
 
     def make_sampler(self, request: Request) -> Any:
         """Anything; only its release is counted."""
@@ -109,12 +140,12 @@ class FakeBackend:
 
     def sample(self, row: int, sampler: Any) -> int:
         """The token that follows what the row's slot holds."""
-        return next_token(self._rows[row], self.vocab_size, self.memory)
+        return self._next_tokens[row]
 
     def logits(self, row: int) -> np.ndarray:
         """One-hot of the next token."""
         logits = np.zeros(self.vocab_size, np.float32)
-        logits[next_token(self._rows[row], self.vocab_size, self.memory)] = 5
+        logits[self._next_tokens[row]] = 5
         return logits
 
     def free_sampler(self, sampler: Any) -> None:
@@ -122,23 +153,30 @@ class FakeBackend:
         self.live_samplers -= 1
 
     def drop(self, slot: int, start: int = 0) -> bool:
-        """Cut the slot's cells."""
-        assert self.cuts_tails or start in (0, len(self.cells[slot]))
+        """Cut the slot's cells; a state that cannot be cut stays as it is."""
+        if not self.cuts_tails and 0 < start < len(self.cells[slot]):
+            return False
         del self.cells[slot][start:]
         return True
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
-        """Nothing gets lost here."""
-        return True
+        """Whether each cell is there that a token at `stop` looks at and `target` lacks."""
+        reach = stop - self.window + 1 if self.window else 0
+        return None not in self.cells[slot][max(begin, reach) : stop]
 
     def share(self, source: int, target: int, begin: int, stop: int) -> None:
-        """Put the source's cells into the target too."""
-        assert self.cuts_tails
-        assert len(self.cells[target]) == begin
-        assert len(self.cells[source]) >= stop
-        self.cells[target] += self.cells[source][begin:stop]
+        """Put the source's cells into the target too, or all of a state that cannot be cut."""
+        given, taken = self.cells[source], self.cells[target]
+        if not self.cuts_tails:
+            self.cells[target] = list(given)
+            return
+        assert len(taken) == begin
+        assert len(given) >= stop
+        taken += given[begin:stop]
+        kept = [cell is not None for cell in taken]
+        assert kept == sorted(kept), f"slot {target} lost cells in the middle"
 
     @property
     def num_used(self) -> int:
         """Distinct cells in all slots."""
-        return len({id(cell) for cells in self.cells.values() for cell in cells})
+        return len({id(cell) for cells in self.cells.values() for cell in cells if cell})

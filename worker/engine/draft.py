@@ -12,6 +12,8 @@ from collections.abc import Sequence as Ordered
 
 import numpy as np
 
+from worker.engine.cost import StepCost
+
 NGRAM = 3
 MAX_DRAFT = 8
 _LENGTHS = (1, 2, 3, 4, 6, 8)
@@ -55,44 +57,20 @@ class Draft:
         if found is not None:
             self.tokens = tokens[found : min(found + min(MAX_DRAFT, limit), num_known)].tolist()
 
-    def judge(self, *, right: bool) -> None:
-        """A guessed token turned out right or wrong, whether its row was computed or not."""
+    def judge(self, place: int, token: int | None) -> bool:
+        """Whether the guess at `place` was the token that was sampled there.
+
+        Guesses whose row was not computed count in the hit rate too.
+        """
+        if place >= len(self.tokens):
+            return False
+        right = self.tokens[place] == token
         self.hit_rate += _NEW * (right - self.hit_rate)
+        return right
 
     def expected(self, length: int) -> float:
         """Tokens that a draft of this length is expected to save: h + h^2 + ... + h^length."""
         return sum(self.hit_rate**i for i in range(1, min(length, len(self.tokens)) + 1))
-
-
-class StepCost:
-    """Seconds that a step of decode rows takes, by their number, as measured."""
-
-    _FRESH = 0.2
-    # Before a size was ever run: each further row costs this share of the last known row's.
-    _GUESS = 0.6
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
-
-    def observe(self, rows: int, seconds: float) -> None:
-        """A step of so many rows took this long."""
-        old = self._seconds.get(rows)
-        self._seconds[rows] = seconds if old is None else old + self._FRESH * (seconds - old)
-
-    def seconds(self, rows: int) -> float:
-        """The measured cost, or one drawn between and beyond the nearest measured sizes."""
-        known = self._seconds.get(rows)
-        if known is not None:
-            return known
-        below = max((n for n in self._seconds if n < rows), default=None)
-        above = min((n for n in self._seconds if n > rows), default=None)
-        if below is None:
-            return self._seconds[above] * rows / above if above else 1.0
-        if above is None:
-            per_row = self._seconds[below] / below
-            return self._seconds[below] + self._GUESS * per_row * (rows - below)
-        share = (rows - below) / (above - below)
-        return self._seconds[below] + share * (self._seconds[above] - self._seconds[below])
 
 
 def best_length(drafts: Ordered[Draft], streams: int, cost: StepCost, max_rows: int) -> int:
@@ -100,14 +78,18 @@ def best_length(drafts: Ordered[Draft], streams: int, cost: StepCost, max_rows: 
 
     streams: sequences that get a row in any case, with a draft or without
     Compares tokens per second with and without, at the measured cost of a step of so many rows.
+    Before any step was measured all steps count as equally long, so that drafts are tried.
     """
-    best, fastest = 0, streams / cost.seconds(streams) * _WORTH
+
+    def speed(tokens: float, rows: int) -> float:
+        return tokens / (cost.decode(rows) or 1.0)
+
+    best, fastest = 0, speed(streams, streams) * _WORTH
     for length in _LENGTHS:
         rows = streams + sum(min(length, len(draft.tokens)) for draft in drafts)
         if rows > max_rows or rows == streams:
             break
-        tokens = streams + sum(draft.expected(length) for draft in drafts)
-        speed = tokens / cost.seconds(rows)
-        if speed > fastest:
-            best, fastest = length, speed
+        promised = speed(streams + sum(draft.expected(length) for draft in drafts), rows)
+        if promised > fastest:
+            best, fastest = length, promised
     return best

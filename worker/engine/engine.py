@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.logprobs import token_logprob
+from worker.engine.draft import Draft
+from worker.engine.output import token_logprob
+from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
-from worker.engine.scheduler import Plan, Scheduler
-from worker.engine.sequence import Delta, Sequence, Timings
+from worker.engine.scheduler import Scheduler
+from worker.engine.sequence import Delta, Sequence
 from worker.engine.stats import EngineSnapshot, SequenceProgress, Stats
-from worker.errors import DecodeError, RequestError
+from worker.errors import DecodeError, RequestError, WorkerError
 
 
 class Engine:
@@ -74,120 +78,87 @@ class Engine:
             self.snapshot = self._take_snapshot()
 
     def step(self) -> list[Delta]:
-        """Schedule, run, commit: what was added to whom."""
+        """Schedule, fill, compute, commit: what was added to whom."""
         plan = self.scheduler.schedule(self._clock())
-        if not plan:
+        if not plan.runs:
             return []
         if len(self.scheduler.waiting) != self.snapshot.num_waiting:
-            self.snapshot = self._take_snapshot()  # what is read while the batch is computed
+            self.snapshot = self._take_snapshot()  # others read it while the batch is computed
         self._num_steps += 1
-        deltas = self._run(plan)
+        self._fill(plan)
+        deltas = self._compute(plan)
         self.snapshot = self._take_snapshot()
         return deltas
 
-    def _take_snapshot(self) -> EngineSnapshot:
-        scheduler, cells = self.scheduler, self.scheduler.cells
-        running = [
-            SequenceProgress(s.num_prompt, s.num_computed, s.num_sampled, s.limit)
-            for s in scheduler.running
-        ]
-        return EngineSnapshot(
-            self.max_running,
-            len(scheduler.waiting),
-            tuple(running),
-            cells.num_free,
-            cells.num_cached,
-            cells.num_live,
-            self._num_steps,
-            scheduler.num_preempted,
-            self._stats,
-        )
+    def _fill(self, plan: StepPlan) -> None:
+        """Write the plan's rows into the batch, in the order of its runs."""
+        batch = self.backend.batch
+        batch.clear()
+        for sequence, count in plan.runs:
+            slot = sequence.slot
+            assert slot is not None
+            start, known = slot.length, sequence.num_known
+            if known - start == 1 and sequence.prompt_logprobs is None:
+                batch.add_one(sequence.tokens[start], start, slot.index)
+                if count > 1 and sequence.draft is not None:
+                    for position, token in enumerate(sequence.draft.tokens[: count - 1], known):
+                        batch.add_one(token, position, slot.index)
+                continue
+            first = batch.add(sequence.tokens[start : start + count], start, slot.index)
+            if sequence.prompt_logprobs is not None and start < sequence.num_prompt:
+                batch.outputs[first : first + count] = 1
+            elif start + count == known:
+                batch.outputs[first + count - 1] = 1
 
-    def _run(self, plan: Plan) -> list[Delta]:
-        rows = self._fill(plan)
-        streams = sum(sequence.num_missing == 1 for sequence, _ in plan)
+    def _compute(self, plan: StepPlan) -> list[Delta]:
+        """Run the batch and commit it; when it fails, say who is put back or ended."""
         started = self._clock()
         try:
             self.backend.decode()
         except OutOfCells:
-            return self._out_of_cells(plan)
+            return self._fail(self.scheduler.relieve(), self._does_not_fit())
         except BatchError as error:
-            return self._batch_failed(plan, error)
-        deltas = self._commit(plan, rows, self._clock())
+            return self._fail(self.scheduler.isolate(plan), error)
+        deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
-        self._measure(streams, len(plan) - streams, self._clock() - started)
+        self.scheduler.cost.observe(plan.decode_rows, plan.prompt_rows, self._clock() - started)
         return deltas
 
-    def _measure(self, streams: int, prompts: int, seconds: float) -> None:
-        """Tell those who plan by it what a step of this make-up cost."""
-        if not prompts:
-            self.scheduler.step_cost.observe(self.backend.batch.size, seconds)
-            if self.backend.batch.size > streams:
-                return  # drafts were verified: neither a plain step nor a prompt
-        self.scheduler.pace.observe(streams, self.backend.batch.size - streams, seconds)
-
-    def _fill(self, plan: Plan) -> list[int]:
-        """Write the plan into the batch; the first row of each entry."""
-        batch = self.backend.batch
-        batch.clear()
-        rows: list[int] = []
-        for sequence, count in plan:
-            start = sequence.num_computed
-            slot = sequence.slot
-            assert slot is not None
-            if sequence.num_missing == 1 and sequence.prompt_logprobs is None:
-                rows.append(batch.add_one(sequence.tokens[start], start, slot))
-                if count > 1 and sequence.draft is not None:
-                    for offset, token in enumerate(sequence.draft.tokens[: count - 1], start + 1):
-                        batch.add_one(token, offset, slot)
-                continue
-            first = batch.add(sequence.tokens[start : start + count], start, slot)
-            if sequence.prompt_logprobs is not None and start < sequence.num_prompt:
-                batch.outputs[first : first + count] = 1
-            elif start + count == sequence.num_known:
-                batch.outputs[first + count - 1] = 1
-            rows.append(first)
-        return rows
-
-    def _commit(self, plan: Plan, rows: list[int], now: float) -> list[Delta]:
+    def _commit(self, plan: StepPlan, now: float) -> list[Delta]:
         """Count what was computed and sample where a sequence has caught up with itself."""
         deltas: list[Delta] = []
-        for (sequence, count), first in zip(plan, rows, strict=True):
+        first = 0
+        for sequence, count in plan.runs:
             if sequence.draft is not None and sequence.num_missing == 1:
-                deltas += self._verify(sequence, first, count, now)
-                continue
-            self.scheduler.computed(sequence, count)
-            if sequence.prompt_logprobs is not None:
-                self._score_prompt(sequence, first, count)
-            if sequence.num_missing == 0:
-                deltas.append(self._advance(sequence, first + count - 1, now))
+                deltas += self._verify(sequence, sequence.draft, first, count, now)
+            else:
+                self.scheduler.computed(sequence, count)
+                if sequence.prompt_logprobs is not None:
+                    self._score_prompt(sequence, first, count)
+                if sequence.num_missing == 0:
+                    deltas.append(self._advance(sequence, first + count - 1, now))
+            first += count
         return deltas
 
-    def _verify(self, sequence: Sequence, first: int, count: int, now: float) -> list[Delta]:
+    def _verify(
+        self, sequence: Sequence, draft: Draft, first: int, count: int, now: float
+    ) -> list[Delta]:
         """Sample row after row, as long as the next row was computed from the token sampled.
 
         Rows after a wrong guess leave the cache.
         """
-        draft, slot = sequence.draft, sequence.slot
-        assert draft is not None
+        slot = sequence.slot
         assert slot is not None
         deltas: list[Delta] = []
-        used = length = 0
-        for used in range(1, count + 1):
-            self.scheduler.computed(sequence, 1)
-            length = sequence.num_computed
-            delta = self._advance(sequence, first + used - 1, now)
-            deltas.append(delta)
-            guessed = used <= len(draft.tokens)
-            right = guessed and delta.token == draft.tokens[used - 1]
-            if guessed:
-                draft.judge(right=right)
-            if delta.is_last or not right or used == count:
-                break
         draft.num_drafted += count - 1
-        draft.num_accepted += used - 1
-        if used < count:
-            self.backend.drop(slot, length)
+        for place in range(count):
+            self.scheduler.computed(sequence, 1)
+            draft.num_accepted += place > 0
+            deltas.append(self._advance(sequence, first + place, now))
+            if not draft.judge(place, deltas[-1].token) or deltas[-1].is_last:
+                break
+        if len(deltas) < count:
+            self.scheduler.cells.discard_beyond(slot)
         return deltas
 
     def _advance(self, sequence: Sequence, row: int, now: float) -> Delta:
@@ -195,36 +166,24 @@ class Engine:
         try:
             return self._sample(sequence, row, now)
         except RequestError as error:  # its own grammar leaves it no token
-            self._forget(sequence, "error")
-            return Delta(sequence.id, error=error)
+            return self._fail(sequence, error)[0]
 
     def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
-        request = sequence.request
-        prompt_logprobs = None
+        request, backend = sequence.request, self.backend
+        scores = None
         if not sequence.num_sampled:
             sequence.first_token_at = now
             if sequence.prompt_logprobs is not None:
-                prompt_logprobs = tuple(sequence.prompt_logprobs)
+                scores = tuple(sequence.prompt_logprobs)
         if request.max_tokens == 0:
-            return self._finish(
-                sequence, Delta(sequence.id, prompt_logprobs=prompt_logprobs), "length", now
-            )
-        token = self.backend.sample(row, sequence.sampler)
+            return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
+        token = backend.sample(row, sequence.sampler)
         logprob = None
         if request.logprobs is not None:
-            logprob = token_logprob(self.backend.logits(row), token, request.logprobs)
-        sequence.tokens[sequence.num_known] = token
-        sequence.num_known += 1
-        if token in self.backend.end_tokens:
-            text, reason = sequence.flush_text()[0], "stop"
-        else:
-            piece = sequence.detokenizer.feed(self.backend.pieces[token])
-            text, stopped = sequence.stops.feed(piece)
-            reason = "stop" if stopped else None
-            if reason is None and sequence.num_known == sequence.limit:
-                tail, stopped = sequence.flush_text()
-                text, reason = text + tail, "stop" if stopped else "length"
-        delta = Delta(sequence.id, text, token, logprob, prompt_logprobs)
+            logprob = token_logprob(backend.logits(row), token, request.logprobs)
+        piece = None if token in backend.end_tokens else backend.pieces[token]
+        text, reason = sequence.append(token, piece)
+        delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:
@@ -242,22 +201,24 @@ class Engine:
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
+        """End the sequence; its last delta, with what there is to tell about all of it."""
         self._forget(sequence, reason)
         draft = sequence.draft
-        return Delta(
-            delta.id,
-            delta.text,
-            delta.token,
-            delta.logprob,
-            delta.prompt_logprobs,
+        return msgspec.structs.replace(
+            delta,
             finish_reason=reason,
             cached_tokens=sequence.cached_tokens,
             drafted_tokens=draft.num_drafted if draft else 0,
             accepted_tokens=draft.num_accepted if draft else 0,
-            timings=Timings(
-                sequence.submitted_at, sequence.admitted_at, sequence.first_token_at, now
-            ),
+            timings=sequence.timings(now),
         )
+
+    def _fail(self, sequence: Sequence | None, error: WorkerError) -> list[Delta]:
+        """End the sequence, if there is one, with an error."""
+        if sequence is None:
+            return []
+        self._forget(sequence, "error")
+        return [Delta(sequence.id, error=error)]
 
     def _forget(self, sequence: Sequence, reason: str) -> None:
         """The one place where a sequence ends: queue, slot, cells and sampler are released."""
@@ -266,29 +227,27 @@ class Engine:
         self.scheduler.remove(sequence)
         self.backend.free_sampler(sequence.sampler)
 
-    def _out_of_cells(self, plan: Plan) -> list[Delta]:
-        """The cache is fuller than our books say: evict, put back the youngest, try again."""
-        if self.scheduler.evict_all():
-            return []
-        youngest = self.scheduler.running[-1]
-        if len(self.scheduler.running) > 1:
-            self.scheduler.put_back(youngest)
-            return []
-        self._forget(youngest, "error")
-        error = DecodeError(
-            f"The sequence does not fit the KV cache ({len(plan)} running, "
-            f"{youngest.num_known} tokens, {self.backend.num_cells} cells)."
+    def _does_not_fit(self) -> DecodeError:
+        known = self.scheduler.running[-1].num_known
+        return DecodeError(
+            f"The sequence does not fit the KV cache ({len(self.scheduler.running)} running, "
+            f"{known} tokens, {self.backend.num_cells} cells)."
         )
-        return [Delta(youngest.id, error=error)]
 
-    def _batch_failed(self, plan: Plan, error: BatchError) -> list[Delta]:
-        """Run each sequence of a failed batch alone, so that only the guilty one fails."""
-        if len(plan) == 1 and plan[0][0].is_suspect:
-            guilty = plan[0][0]
-            self.scheduler.put_back_broken(guilty)
-            self._forget(guilty, "error")
-            return [Delta(guilty.id, error=error)]
-        for sequence, count in reversed(plan):
-            sequence.suspect_until = min(sequence.num_computed + count, sequence.num_known)
-            self.scheduler.put_back_broken(sequence)
-        return []
+    def _take_snapshot(self) -> EngineSnapshot:
+        scheduler, cells = self.scheduler, self.scheduler.cells
+        running = [
+            SequenceProgress(s.num_prompt, s.num_computed, s.num_known, s.limit)
+            for s in scheduler.running
+        ]
+        return EngineSnapshot(
+            self.max_running,
+            len(scheduler.waiting),
+            tuple(running),
+            cells.num_free,
+            cells.num_cached,
+            cells.num_live,
+            self._num_steps,
+            scheduler.num_preempted,
+            self._stats,
+        )

@@ -7,26 +7,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from worker.engine.detokenizer import Detokenizer
 from worker.engine.draft import Draft
+from worker.engine.kv import Slot
+from worker.engine.output import Detokenizer, StopMatcher, TokenLogprob
 from worker.engine.request import Request
-from worker.engine.stops import StopMatcher
 from worker.errors import WorkerError
 
 
-class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
-    """ln p of one token under the model's own distribution, and the likeliest alternatives.
-
-    top: (token id, ln p), likeliest first; holds the token itself only if it is among them
-    """
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
-
-
 class Timings(msgspec.Struct, frozen=True):
-    """Seconds; a clock that only differences are taken of."""
+    """When a request reached each stage: seconds of a clock whose zero means nothing."""
 
     submitted: float
     admitted: float
@@ -68,29 +57,38 @@ class Sequence:
         [ prompt       )[ sampled              )
         [ computed          num_computed       )
 
-    The scheduler owns `slot`, `num_computed` and the leader, the engine everything else.
+    A waiting sequence holds no slot and has nothing computed. Who writes what:
+
+        Engine     tokens, num_known (through `append`), sampler, prompt_logprobs, first_token_at,
+                   and whether the draft's guesses were right
+        Scheduler  slot, draft and its guess, admitted_at, was_put_back, suspect_until, last_turn
+        Prefixes   cached_tokens
+        Cells      num_computed, which is the slot's length
+
+    cached_tokens    prompt tokens that were found in the cache
+    prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
+    draft            None where nothing is drafted for it
+    was_put_back     it has run before and was put back into the queue
+    suspect_until    a batch with it failed that would have brought it to so many computed tokens
+    last_turn        number of its last turn, where streams take turns
     """
 
     __slots__ = (
+        "_detokenizer",
+        "_stops",
         "admitted_at",
         "cached_tokens",
-        "detokenizer",
         "draft",
         "first_token_at",
-        "follow_until",
         "id",
         "last_turn",
-        "leader",
-        "leader_tokens",
         "limit",
-        "num_computed",
         "num_known",
         "num_prompt",
         "prompt_logprobs",
         "request",
         "sampler",
         "slot",
-        "stops",
         "submitted_at",
         "suspect_until",
         "tokens",
@@ -105,29 +103,26 @@ class Sequence:
         self.tokens = np.empty(self.limit, np.int32)
         self.tokens[: self.num_prompt] = request.prompt
         self.num_known = self.num_prompt
-        self.num_computed = 0
-        self.cached_tokens = 0
-        self.slot: int | None = None
+        self.slot: Slot | None = None
         self.sampler: Any = None
-        self.detokenizer = Detokenizer()
-        self.stops = StopMatcher(request.stop)
+        self.draft: Draft | None = None
         self.prompt_logprobs: list[TokenLogprob] | None = (
             None if request.prompt_logprobs is None else []
         )
-        self.draft: Draft | None = None  # where prompt-lookup drafting is on
-        # Another slot that computes the same beginning, which this one shares up to a position.
-        self.leader: Any = None
-        self.leader_tokens: np.ndarray | None = None
-        self.follow_until = 0
-        # A batch with this sequence failed when it was to have this many tokens computed.
+        self.cached_tokens = 0
         self.suspect_until = 0
-        # Where streams take turns: the number of its last one.
         self.last_turn = 0
-        # It is in the queue, or runs, for the second time at least.
         self.was_put_back = False
         self.submitted_at = now
         self.admitted_at = now
         self.first_token_at = now
+        self._detokenizer = Detokenizer()
+        self._stops = StopMatcher(request.stop)
+
+    @property
+    def num_computed(self) -> int:
+        """Known tokens that are in the KV cache."""
+        return 0 if self.slot is None else self.slot.length
 
     @property
     def num_missing(self) -> int:
@@ -137,29 +132,35 @@ class Sequence:
     @property
     def is_suspect(self) -> bool:
         """Whether it runs alone, until it is past where its batch failed or fails again."""
-        return self.num_computed < self.suspect_until
-
-    @property
-    def num_unshared(self) -> int:
-        """Known tokens that this sequence still has to compute itself."""
-        done = self.num_computed
-        return self.num_known - (max(done, self.follow_until) if self.leader is not None else done)
+        return self.suspect_until > 0 and self.num_computed < self.suspect_until
 
     @property
     def num_sampled(self) -> int:
         """Tokens that the model chose."""
         return self.num_known - self.num_prompt
 
-    def found(self, count: int) -> None:
-        """Its first `count` tokens are in cells that were there already.
+    def append(self, token: int, piece: bytes | None) -> tuple[str, str | None]:
+        """One more known token; (text that is certain now, finish reason or None).
 
-        What it computed itself before it was put back is no hit of the cache.
+        piece: the token's bytes; None for one that ends the generation
         """
-        self.num_computed = count
-        if not self.was_put_back:
-            self.cached_tokens = min(count, self.num_prompt)
+        self.tokens[self.num_known] = token
+        self.num_known += 1
+        if piece is None:
+            return self._flush()[0], "stop"
+        text, stopped = self._stops.feed(self._detokenizer.feed(piece))
+        if stopped:
+            return text, "stop"
+        if self.num_known < self.limit:
+            return text, None
+        rest, stopped = self._flush()
+        return text + rest, "stop" if stopped else "length"
 
-    def flush_text(self) -> tuple[str, bool]:
+    def timings(self, now: float) -> Timings:
+        """When what happened, of a sequence that ends now."""
+        return Timings(self.submitted_at, self.admitted_at, self.first_token_at, now)
+
+    def _flush(self) -> tuple[str, bool]:
         """(text still held back, whether a stop string ended it); the last call."""
-        text, stopped = self.stops.feed(self.detokenizer.flush())
-        return (text, True) if stopped else (text + self.stops.flush(), False)
+        text, stopped = self._stops.feed(self._detokenizer.flush())
+        return (text, True) if stopped else (text + self._stops.flush(), False)

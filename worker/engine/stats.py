@@ -85,13 +85,19 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
     """How far a running sequence is, in tokens.
 
     num_computed  tokens in the KV cache, of the prompt and of what was sampled
+    num_known     length of the prompt and of what was sampled
     limit         longest that it may become, prompt included
     """
 
     num_prompt: int
     num_computed: int
-    num_sampled: int
+    num_known: int
     limit: int
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the model chose."""
+        return self.num_known - self.num_prompt
 
 
 class EngineSnapshot(msgspec.Struct, frozen=True):

@@ -10,7 +10,8 @@ from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.chat.template import ChatTemplate
-from worker.engine.sequence import Delta, TokenLogprob
+from worker.engine.output import TokenLogprob
+from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.body import read_json

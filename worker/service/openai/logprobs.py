@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 
-from worker.engine.sequence import TokenLogprob
+from worker.engine.output import TokenLogprob
 from worker.service.openai.completion_schemas import Logprobs
 
 

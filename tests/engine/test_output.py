@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.engine.detokenizer import Detokenizer
-from worker.engine.logprobs import token_logprob
-from worker.engine.stops import StopMatcher
+from worker.engine.output import Detokenizer, StopMatcher, token_logprob
 
 
 @given(st.text(), st.data())

@@ -1,0 +1,100 @@
+"""What a sampled token becomes for its reader: text, its end at a stop string, ln p."""
+
+from __future__ import annotations
+
+import codecs
+
+import msgspec
+import numpy as np
+
+_decoder = codecs.getincrementaldecoder("utf-8")
+
+
+class Detokenizer:
+    """Turns one sequence's token bytes into text, holding back an unfinished character.
+
+    A byte that can never become valid UTF-8 comes out as U+FFFD at once, so it silences nothing.
+    """
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self) -> None:
+        self._decoder: codecs.IncrementalDecoder = _decoder(errors="replace")
+
+    def feed(self, piece: bytes) -> str:
+        """The text that `piece` completes; empty while a character is unfinished."""
+        return self._decoder.decode(piece)
+
+    def flush(self) -> str:
+        """What is still held back, as U+FFFD; the last call."""
+        return self._decoder.decode(b"", True)
+
+
+class StopMatcher:
+    """Ends a text before the first stop string that appears in it.
+
+    Text that may be the beginning of a stop string is held back until it is decided:
+
+        stops ("END",)   feed("abc E") -> "abc ", feed("N") -> "", feed("X") -> "ENX"
+    """
+
+    __slots__ = ("_held", "_stops")
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held: str = ""
+
+    def feed(self, text: str) -> tuple[str, bool]:
+        """(text that is safe to show, whether a stop string was found)."""
+        if not self._stops:
+            return text, False
+        text = self._held + text
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)], True
+        safe = min(self._start_of_prefix(text, stop) for stop in self._stops)
+        self._held = text[safe:]
+        return text[:safe], False
+
+    def flush(self) -> str:
+        """What is still held back, when the sequence ended for another reason."""
+        held, self._held = self._held, ""
+        return held
+
+    @staticmethod
+    def _start_of_prefix(text: str, stop: str) -> int:
+        """Where the longest end of `text` begins that is a beginning of `stop`."""
+        at = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+        while at >= 0:
+            if stop.startswith(text[at:]):
+                return at
+            at = text.find(stop[0], at + 1)
+        return len(text)
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
+    """ln p of one token under the model's own distribution, and the likeliest alternatives.
+
+    top: (token id, ln p), likeliest first; holds the token itself only if it is among them
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def token_logprob(logits: np.ndarray, token: int, top: int) -> TokenLogprob:
+    """ln softmax(logits)[token] and the `top` likeliest; logits float32 [vocab_size].
+
+    ln p_i = l_i - m - ln sum_j exp(l_j - m) with m = max l, summed in float64. All values come
+    from one array, so that a token that is the likeliest equals the best of `top` bit for bit.
+    """
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    wide -= np.log(np.exp(wide).sum())
+    if top <= 0:
+        return TokenLogprob(token, float(wide[token]), ())
+    best = np.argpartition(wide, -top)[-top:] if top < len(wide) else np.arange(len(wide))
+    best = best[np.lexsort((best, -wide[best]))]
+    return TokenLogprob(token, float(wide[token]), tuple((int(i), float(wide[i])) for i in best))

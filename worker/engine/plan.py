@@ -1,0 +1,112 @@
+"""Which rows a step computes, once it is known who runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.engine.backend import Backend
+from worker.engine.cost import StepCost, chunk_rows
+from worker.engine.draft import best_length
+from worker.engine.sequence import Sequence
+
+Runs = list[tuple[Sequence, int]]
+
+
+class StepPlan(msgspec.Struct, frozen=True):
+    """What a step computes: for each sequence in `runs` so many of its next tokens.
+
+    decode_rows  rows of sequences that wait for a token, guessed tokens included
+    prompt_rows  all other rows
+    """
+
+    runs: Runs
+    decode_rows: int
+    prompt_rows: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the batch."""
+        return self.decode_rows + self.prompt_rows
+
+
+class Planner:
+    """Shares a step's rows among streams and prompts, by what steps cost.
+
+    Changes nothing but the streams' turns and guesses.
+    """
+
+    def __init__(
+        self, backend: Backend, cost: StepCost, max_stall: float, *, drafting: bool
+    ) -> None:
+        self._backend = backend
+        self._cost = cost
+        self._max_stall = max_stall
+        self._drafting = drafting
+        self._turns = 0
+
+    def plan(
+        self, streams: list[Sequence], prompts: list[Sequence], num_available: int
+    ) -> StepPlan:
+        """One row for each stream, then chunks of prompts; guesses where there are no prompts.
+
+        streams: sequences that wait for a token; prompts: those with more to compute
+        num_available: cells that the step may fill, at least one for each stream
+        """
+        if not prompts:
+            streams = self._in_turn(streams)
+            if self._drafting:
+                runs = self._with_guesses(streams, num_available)
+            else:
+                runs = [(s, 1) for s in streams]
+            return StepPlan(runs, sum(count for _, count in runs), 0)
+        if self._backend.one_prompt_a_step:
+            prompts = prompts[:1]
+        chunks = self._chunks(prompts, len(streams), num_available)
+        runs = [*((s, 1) for s in streams), *chunks]
+        return StepPlan(runs, len(streams), sum(count for _, count in chunks))
+
+    def _in_turn(self, streams: list[Sequence]) -> list[Sequence]:
+        """The streams of a plain step: all, or an even part of those that wait the longest."""
+        turns = -(-len(streams) // self._backend.plain_rows)
+        if turns <= 1:
+            return streams
+        streams = sorted(streams, key=lambda sequence: sequence.last_turn)
+        streams = streams[: -(-len(streams) // turns)]
+        for sequence in streams:
+            self._turns += 1
+            sequence.last_turn = self._turns
+        return streams
+
+    def _with_guesses(self, streams: list[Sequence], num_available: int) -> Runs:
+        """Let streams verify as many guessed tokens as the measured cost of a step allows."""
+        drafts = [s.draft for s in streams if s.draft is not None]
+        for sequence in streams:
+            if sequence.draft is not None:
+                room = sequence.limit - sequence.num_known
+                sequence.draft.guess(sequence.tokens, sequence.num_known, room)
+        backend = self._backend
+        rows = min(backend.plain_rows, backend.max_outputs, num_available)
+        length = best_length(drafts, len(streams), self._cost, rows)
+        return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
+
+    def _chunks(self, prompts: list[Sequence], num_streams: int, num_available: int) -> Runs:
+        """Share what is left of the step among the prompts, evenly; what one leaves others take."""
+        backend = self._backend
+        capacity = backend.batch.capacity
+        rows = min(capacity, num_available) - num_streams
+        rows = min(rows, chunk_rows(self._cost, num_streams, self._max_stall, capacity))
+        outputs = backend.max_outputs - num_streams
+        runs: Runs = []
+        for index, sequence in enumerate(prompts):
+            missing = sequence.num_missing
+            count = min(missing, -(-rows // (len(prompts) - index)))
+            if sequence.prompt_logprobs is not None:
+                count = min(count, outputs)
+                outputs -= count
+            else:
+                count = count if outputs else min(count, missing - 1)
+                outputs -= count == missing
+            if count > 0:
+                runs.append((sequence, count))
+                rows -= count
+        return runs
