@@ -28,7 +28,7 @@ test: ## run all tests; ARGS="-k loader"
 
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install.py --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
-	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload.py tests/llama/test_backends.py $(ARGS)
+	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py $(ARGS)
 
 test-managers: ## test examples/ with supervisor, circus, litellm and others in .venv-managers
 	@$(INSTALL) --quiet --extra dev

@@ -4,12 +4,12 @@
     ├── UsageError                  exit 2             wrong options, unknown names
     ├── BindError                   exit 3             the address cannot be bound
     ├── DoesNotFitError             exit 4             model or context larger than the memory
-    ├── CallbackError               exit 5             the manager refused that we are ready
+    ├── CallbackError               exit 5             the manager refused the ready callback
     ├── StalledError                exit 1             the engine gives no sign of life
     ├── ModelFileError              exit 1             a file that is not a usable GGUF model
-    ├── DiskSpaceError              exit 1             what is to be written has no room
-    ├── DownloadError               exit 1             what the Hub did not give, or not whole
-    ├── BackendError                exit 1             llama.cpp said no
+    ├── DiskSpaceError              exit 1             the disk has no room for a file
+    ├── DownloadError               exit 1             a file could not be got from the Hub whole
+    ├── BackendError                exit 1             llama.cpp refused or failed
     │   ├── ModelLoadError                             a checked file that it could not load
     │   ├── ResidencyError                             layers are not where they were asked to be
     │   └── DecodeError                                a batch failed for good
@@ -17,10 +17,10 @@
         ├── NotAuthenticatedError            http 401
         ├── ForbiddenError                   http 403
         ├── NotFoundError                    http 404
-        ├── ConflictError                    http 409  the named job is not free for this
+        ├── ConflictError                    http 409  the job is in another state
         ├── TooLargeError                    http 413
         ├── QueueFullError                   http 429  come back later
-        ├── CancelledError                   http 499  a job that was cancelled; told in its stream
+        ├── CancelledError                   http 499  a cancelled job; its stream says so
         ├── UnavailableError                 http 503  loading, draining or failed
         └── InferenceTimeoutError            http 504  a job that took too long
 
@@ -62,28 +62,28 @@ class UsageError(WorkerError):
 
 
 class BindError(WorkerError):
-    """The listening address is taken or not ours."""
+    """The listening address is in use, or this machine does not have it."""
 
     exit_code = 3
     default_code = "CANNOT_BIND"
 
 
 class DoesNotFitError(WorkerError):
-    """The model or the asked-for context needs more memory than there is."""
+    """The model, or the context that was asked for, needs more memory than there is."""
 
     exit_code = 4
     default_code = "DOES_NOT_FIT"
 
 
 class CallbackError(WorkerError):
-    """The pool manager did not accept the ready callback, however often it was asked."""
+    """The pool manager did not accept the ready callback, and all retries are used up."""
 
     exit_code = 5
     default_code = "CALLBACK_REFUSED"
 
 
 class StalledError(WorkerError):
-    """The engine's thread hangs; only a new process helps."""
+    """The engine's thread hangs. Only a new process helps."""
 
     default_code = "ENGINE_STALLED"
 
@@ -119,7 +119,7 @@ class ModelFileError(WorkerError):
 
 
 class DiskSpaceError(WorkerError):
-    """A file that is to be written is larger than what is free on its disk."""
+    """The disk has less room than the file that is to be written needs."""
 
     default_code = "NO_DISK_SPACE"
 
@@ -149,7 +149,7 @@ class ResidencyError(BackendError):
 
 
 class DecodeError(BackendError):
-    """A batch failed in a way that a retry does not mend."""
+    """A batch failed, and computing it again would fail too."""
 
     default_code = "DECODE_FAILED"
 
@@ -180,7 +180,7 @@ class NotAuthenticatedError(RequestError):
 
 
 class ForbiddenError(RequestError):
-    """Not from there: what only this machine's own programs may ask for."""
+    """Only programs on this machine may ask for this."""
 
     http_status = 403
     default_code = "forbidden"
@@ -194,7 +194,7 @@ class NotFoundError(RequestError):
 
 
 class ConflictError(RequestError):
-    """The job is in a state in which this cannot be had."""
+    """The job is in a state that does not allow this, for example running already."""
 
     http_status = 409
     default_code = "conflict"
@@ -208,7 +208,7 @@ class TooLargeError(RequestError):
 
 
 class QueueFullError(RequestError):
-    """As many requests wait as may wait."""
+    """The queue is full: as many requests wait as are allowed to."""
 
     http_status = 429
     default_code = "queue_full"
@@ -223,7 +223,7 @@ class CancelledError(RequestError):
 
 
 class UnavailableError(RequestError):
-    """Loading, draining or failed: another worker may answer, or this one later."""
+    """The worker is loading, draining or has failed. Another may answer, or this one later."""
 
     http_status = 503
     default_code = "unavailable"
@@ -231,7 +231,7 @@ class UnavailableError(RequestError):
 
 
 class InferenceTimeoutError(RequestError):
-    """The job ran into the time that a job may take."""
+    """The job took longer than a job may take."""
 
     http_status = 504
     default_code = "INFERENCE_TIMEOUT"

@@ -15,13 +15,14 @@ import structlog
 LogFormat = Literal["console", "json"]
 
 
-# How long a line waits for the reader of standard error, once: until it reads again none does.
+# How long a line waits for the reader of standard error. Once one has waited in vain, the next
+# lines do not wait until the reader reads again.
 _PATIENCE_S = 0.1
 
 
 class _Stderr:
-    """Standard error that may go away or whose reader may fall asleep: no log line is worth failing
-    or waiting for. What a pipe does not take is lost."""
+    """Standard error. Its reader may go away or stop reading; a log line then neither fails nor
+    waits, and what the pipe does not take is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +30,7 @@ class _Stderr:
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            if sys.stderr is not sys.__stderr__:  # a progress bar's, a test's, or there is none
+            if sys.stderr is not sys.__stderr__:  # replaced by a progress bar or a test
                 sys.stderr.write(text)
                 return
             data = text.encode(errors="backslashreplace")
@@ -43,28 +44,28 @@ class _Stderr:
         return ready
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: `write` keeps nothing back."""
 
 
 _stderr = _Stderr()
 
 
 class _Foreign(logging.Handler):
-    """What libraries log by themselves, as lines of ours."""
+    """Turns what libraries log through `logging` into lines of ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
         get(record.name).error(record.getMessage(), exc_info=record.exc_info)
 
 
 def say(text: str) -> None:
-    """Write prose to standard error, as far as it is taken; never fails and never waits long."""
+    """Write prose to standard error. It never fails, and never waits long for a reader."""
     _stderr.write(text)
 
 
 def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> None:
     """Send every log line to stderr in `fmt`.
 
-    verbose adds llama.cpp's own information, quiet leaves errors only.
+    verbose: also show what llama.cpp says; quiet: show errors only
     """
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO
     shared: list[structlog.typing.Processor] = [
@@ -91,7 +92,7 @@ def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> 
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _stderr)),
         cache_logger_on_first_use=False,
     )
-    # Errors alone: warnings are about what clients send, which is theirs to know.
+    # Errors only: what libraries warn about is what clients sent, and clients are told.
     logging.lastResort = _Foreign(logging.ERROR)
 
 

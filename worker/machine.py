@@ -1,4 +1,4 @@
-"""What this process may use and does use of the machine: CPUs and memory."""
+"""CPUs and memory: what this process may use of the machine, and what it uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
-    """Bytes that a new allocation can get on a GPU; `unified`: they are the host's own."""
+    """Bytes that a new allocation can get on a GPU.
+
+    unified  the GPU has no memory of its own and uses the host's
+    """
 
     name: str
     available: int
@@ -25,9 +28,11 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes. `available` is what a new allocation can get, the cgroup's limit included.
+    """Memory in bytes.
 
-    devices  GPUs that a model may be put on; `memory` does not know them
+    total      of the machine, or the cgroup's limit where that is lower
+    available  what a new allocation can get
+    devices    GPUs that a model may be put on; `memory()` leaves them out
     """
 
     total: int
@@ -36,9 +41,10 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def usable_cpus() -> int:
-    """CPUs in the affinity mask, bounded by the cgroup's quota; at least 1.
+    """CPUs in the affinity mask, at most the cgroup's quota, at least 1.
 
-    More compute threads than CPUs in the mask has hung llama.cpp, so the machine's count is no use.
+    With more compute threads than CPUs in the mask llama.cpp can hang, so the number of CPUs of
+    the machine must not be used.
     """
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
@@ -49,7 +55,7 @@ def usable_cpus() -> int:
 
 
 def _cpu_quota() -> float | None:
-    """CPUs' worth of time that the cgroups grant, or None."""
+    """CPUs whose time the cgroups grant: 1.5 is one and a half. None: there is no limit."""
     found: list[float] = []
     for folder in _cgroups(""):
         if text := _read(folder / "cpu.max"):
@@ -90,13 +96,14 @@ def _physical_memory() -> tuple[int, int]:
         total = int(fields["MemTotal"].split()[0]) * 1024
         return total, int(fields.get("MemAvailable", fields["MemFree"]).split()[0]) * 1024
     total = os.sysconf("SC_PHYS_PAGES") * _PAGE
-    # macOS does not say what is available through sysconf; half is what it grants a process
-    # before it begins to compress.
+    # sysconf on macOS does not tell what is available. A process gets half before macOS begins to
+    # compress memory.
     return total, total // 2
 
 
 def _cgroup_memory() -> list[tuple[int, int]]:
-    """(limit, used without reclaimable file cache) of each cgroup level that has a limit."""
+    """(limit, used) of each cgroup level that has a limit; file cache that the kernel can take
+    back does not count as used."""
     found: list[tuple[int, int]] = []
     for controller, limit_name, used_name, cache_name in (
         ("", "memory.max", "memory.current", "inactive_file"),
@@ -119,9 +126,12 @@ def _statistic(folder: Path, wanted: str) -> int:
 
 
 def _cgroups(controller: str) -> list[Path]:
-    """This process's cgroup and all above it: of version 1's controller, or ("") of version 2.
+    """The folders of this process's cgroup and of all above it.
 
-    Inside a container the path is often the host's, which is not there; the top is ours then.
+    controller: a controller of version 1 ("memory"); "" for version 2
+
+    In a container the path is often the host's and does not exist here. Then the top folder is
+    this process's own cgroup.
     """
     for line in (_read(Path("/proc/self/cgroup")) or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -136,7 +146,7 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now; on macOS its peak, which is all that it tells."""
+    """Resident memory of this process now. macOS only tells the peak, so there it is the peak."""
     text = _read(Path("/proc/self/statm"))
     if text:
         return int(text.split()[1]) * _PAGE
@@ -144,7 +154,7 @@ def resident_bytes() -> int:
 
 
 def proportional_bytes() -> int | None:
-    """Resident memory with pages shared with other processes counted in part; None if unknown."""
+    """Resident memory; a page shared by n processes counts as 1/n of it. None if unknown."""
     for line in (_read(Path("/proc/self/smaps_rollup")) or "").splitlines():
         name, _, value = line.partition(":")
         if name == "Pss":

@@ -1,6 +1,6 @@
-"""The table of options: flags, environment, help. Nothing else knows their names.
+"""The table of options: flags, environment variables, help. No other module knows their names.
 
-`values.py` has the readers, `settings.py` the fields that they set.
+`values.py` reads their texts, `settings.py` has the fields that they set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Environment variables that set it, the first found wins."""
+        """Environment variables that set it; the first one that is set counts."""
         name = self.flags[0].lstrip("-").replace("-", "_").upper()
         return (f"LLAMA_ARG_{name}", *self.env)
 

@@ -1,7 +1,7 @@
-"""One frozen Settings: argv over environment over defaults.
+"""Settings of a process: the command line counts first, then the environment, then defaults.
 
-`options.py` has the table that the command line's parser, its help and the environment variables
-(`LLAMA_ARG_<NAME>` and the listed ones) are made from.
+`options.py` has the table of options. The parser, its help and the names of the environment
+variables are made from that table.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SECRET = frozenset({"api_key", "callback_url", "heartbeat_url"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process was asked to be. `None` means: decided from the model and the machine.
+    """What this process was asked to do. `None` means: decided from the model and the machine.
 
-    public_host      host in the address that a manager is told; None: the one listened on
-    inference_timeout, max_tokens_out  bounds of a job; the OpenAI paths have neither
-    heartbeat_url    where heartbeats go; None: there are none
-    rpc              HOST:PORT of servers whose devices join this process's own
+    public_host      host in the address that a manager gets; None: `host`
+    inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
+    heartbeat_url    where heartbeats are sent; None: none are sent
+    rpc              HOST:PORT of RPC servers whose devices are used too
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
     """
@@ -74,20 +74,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Sequences decoded at once: as many as were asked for, or the default."""
+        """Sequences decoded at once: `parallel`, or the default."""
         return self.parallel or DEFAULT_PARALLEL
 
     @property
     def callback(self) -> str | None:
-        """Where readiness is reported to, if anywhere.
+        """The address to call once the worker is ready, or None.
 
-        Port 9999 on localhost is the address of managers under test: nobody answers there.
+        Managers under test give port 9999 on localhost, where nobody answers: it is not called.
         """
         test = "localhost:9999" in (self.callback_url or "")
         return None if self.local_mode or test else self.callback_url
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The fields that may be shown: no key and no address that could hold one."""
+        """The fields that may be shown: without the key, and addresses that could hold one."""
         return [(n, getattr(self, n)) for n in self.__struct_fields__ if n not in _SECRET]
 
     def __repr__(self) -> str:

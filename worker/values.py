@@ -1,6 +1,6 @@
-"""How the text of an option becomes its value; a ValueError says what is wrong with it.
+"""Readers: from an option's text to its value. A ValueError says what is wrong with the text.
 
-No message repeats the text of a key or of an address: both may be secret.
+No message repeats the text of a key or of an address, because both may be secret.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 _MAX_NAME = 512
 _MAX_KEY_FILE = 1 << 16
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
-AUTO = -2  # of layers: as many as fit
+AUTO = -2  # as a number of layers: as many as fit
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -57,21 +57,21 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def nonempty(text: str) -> str:
-    """Anything but nothing."""
+    """Any text that is not empty."""
     if not text:
         raise ValueError("must not be empty")
     return text
 
 
 def name(text: str) -> str:
-    """What a manager calls something: one printable line."""
+    """A name that a manager gives: one printable line."""
     if not text or len(text) > _MAX_NAME or not text.isprintable():
         raise ValueError(f"must be 1 to {_MAX_NAME} printable characters")
     return text
 
 
 def switch(text: str) -> bool:
-    """on or off, and other ways to say it."""
+    """on or off; also true and false, yes and no, 1 and 0."""
     if text.lower() in ("1", "true", "on", "yes"):
         return True
     if text.lower() in ("0", "false", "off", "no"):
@@ -85,7 +85,7 @@ def opposite(text: str) -> bool:
 
 
 def load_mode(text: str) -> bool:
-    """llama-server's word for how a file is read: whether it is mapped."""
+    """llama-server's word for how a file is read; True where it means that the file is mapped."""
     return one_of("none", "dio", "auto", "mmap")(text) == "mmap"
 
 
@@ -102,7 +102,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def servers(text: str) -> tuple[str, ...]:
-    """HOST:PORT, separated by commas; a host is a name or an IPv4 number."""
+    """HOST:PORT, separated by commas. A host is a name or an IPv4 number."""
     found = names(text)
     for server in found:
         where, _, port = server.rpartition(":")
@@ -118,7 +118,7 @@ def servers(text: str) -> tuple[str, ...]:
 
 
 def nth(kind: str) -> Callable[[str], tuple[str, ...]]:
-    """Reads a number as the device of that number among those of a kind: 1 -> ("cuda:1",)."""
+    """Reads a number as a device of that kind: for "cuda", 1 becomes ("cuda:1",)."""
 
     def read(text: str) -> tuple[str, ...]:
         return (f"{kind}:{integer(0, 255)(text)}",)
@@ -139,7 +139,7 @@ def parent(text: str) -> str:
 
 
 def host(text: str) -> str:
-    """A host's name or number, as it stands in an address."""
+    """A host's name or number, as an address has it."""
     if not text or not text.isascii() or not all(c.isalnum() or c in ".-_:" for c in text):
         raise ValueError("must be the name or the number of a host")
     return text
@@ -152,7 +152,7 @@ def address(text: str) -> str:
 
 
 def heartbeat_base(text: str) -> str:
-    """A manager's own address, to which the path of heartbeats is added."""
+    """A manager's own address; the path of heartbeats is added to it."""
     parts = _split(text)
     return parts._replace(path=parts.path.rstrip("/") + HEARTBEAT_PATH).geturl()
 
@@ -161,7 +161,8 @@ def _split(text: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        (parts.hostname or "").encode("idna")  # as looking it up does: no empty or endless labels
+        # Fails where looking the host up would fail: a part of the name is empty or too long.
+        (parts.hostname or "").encode("idna")
     except ValueError:
         good, parts = False, urlsplit("")
     if not good or not text.isascii() or not text.isprintable() or " " in text:
@@ -172,7 +173,7 @@ def _split(text: str) -> SplitResult:
 
 
 def key(text: str) -> str:
-    """A bearer key, as it can be sent in a header."""
+    """A bearer key: characters that a header can carry."""
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("must be printable ASCII without spaces")
     return text

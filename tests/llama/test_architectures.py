@@ -6,180 +6,24 @@ the engine, the whole prompt and then token by token.
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.support.architectures import VOCABULARY, WINDOW, WRITERS
+from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
-from worker.engine.engine import Engine
-from worker.engine.request import Request
-from worker.engine.sampling import SamplingParams
-from worker.engine.sequence import Delta, Sequence
 from worker.errors import ModelFileError
-from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
 from worker.llama.library import native
-from worker.llama.weights import LoadOptions
 from worker.model.config import load_config
 
 RECURRENT = {"mamba", "rwkv7"}
 HYBRID = {"lfm2", "lfm2-window", "granitehybrid"}
 WINDOWED = {"gemma3", "gemma3-array", "lfm2-window"}
 WHOLE_ONLY = RECURRENT | HYBRID
-
-Tokens = tuple[int, ...]
-
-
-def prompt_of(seed: int, length: int) -> Tokens:
-    """Tokens that are nobody's beginning but their own."""
-    draw = random.Random(seed)
-    return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
-
-
 PREFIX = prompt_of(0, 48)
-COUNT = 12
-
-
-def load(path: Path, **options: int) -> LlamaBackend:
-    """A backend whose logits hardly depend on who else is in the batch: by 1e-4 at most.
-
-    With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
-    """
-    return LlamaBackend(
-        path,
-        LoadOptions(n_gpu_layers=0),
-        ContextOptions(
-            **{"num_cells": 1024, "num_slots": 4, **options},
-            cache_type_k="f32",
-            cache_type_v="f32",
-            flash_attn="off",
-        ),
-    )
-
-
-class Truth:
-    """What follows a prompt when nobody else is there."""
-
-    def __init__(self, path: Path) -> None:
-        self.backend = load(path)
-        self._known: dict[tuple[Tokens, int], Tokens] = {}
-
-    def __call__(self, prompt: Tokens, count: int = COUNT) -> Tokens:
-        if (prompt, count) not in self._known:
-            self._known[prompt, count] = self._compute(prompt, count)
-        return self._known[prompt, count]
-
-    def _compute(self, prompt: Tokens, count: int) -> Tokens:
-        backend, batch = self.backend, self.backend.batch
-        backend.context.clear()
-        tokens, done = list(prompt), 0
-        while len(tokens) - len(prompt) < count:
-            while done < len(tokens):
-                batch.clear()
-                batch.add(np.array(tokens[done : done + batch.capacity], np.int32), done, 0)
-                batch.outputs[batch.size - 1] = 1
-                backend.decode()
-                done += batch.size
-            logits = backend.logits(batch.size - 1)
-            logits[list(backend.end_tokens)] = -np.inf
-            tokens.append(int(logits.argmax()))
-        return tuple(tokens[len(prompt) :])
-
-
-class Session:
-    """An engine over a fresh backend whose books are compared with llama.cpp's after each step."""
-
-    def __init__(self, path: Path, truth: Truth, *, drafting: bool = False, **options: int) -> None:
-        self.backend = load(path, **options)
-        self.truth = truth
-        ticks = itertools.count()
-        self.engine = Engine(self.backend, lambda: float(next(ticks)), drafting=drafting)
-        self.requests: dict[str, Request] = {}
-        self.tokens: dict[str, list[int]] = {}
-        self.last: dict[str, Delta] = {}
-        self.num_put_back = 0
-        self.num_evicted = 0
-        cells, scheduler = self.engine.scheduler.cells, self.engine.scheduler
-        evict, put_back = cells.evict, scheduler.put_back
-
-        def counted_evict() -> None:
-            self.num_evicted += 1
-            evict()
-
-        def counted_put_back(sequence: Sequence) -> None:
-            self.num_put_back += 1
-            put_back(sequence)
-
-        cells.evict, scheduler.put_back = counted_evict, counted_put_back
-
-    def add(self, name: str, prompt: Tokens, count: int = COUNT) -> None:
-        """Queue a greedy request."""
-        sampling = SamplingParams(temperature=0, ignore_eos=True)
-        request = Request(id=name, prompt=prompt, max_tokens=count, sampling=sampling)
-        self.requests[name] = request
-        self.tokens[name] = []
-        self.engine.check(request)
-        self.engine.add(request)
-
-    def abort(self, name: str) -> None:
-        """Forget a request; what it got so far must still be the truth."""
-        self.engine.abort(name)
-        self.check_tokens(name)
-        del self.requests[name]
-
-    def step(self, count: int = 1) -> None:
-        """Step and compare the books with the cache."""
-        for _ in range(count):
-            for delta in self.engine.step():
-                assert delta.error is None
-                if delta.token is not None:
-                    self.tokens[delta.id].append(delta.token)
-                if delta.is_last:
-                    self.last[delta.id] = delta
-            self.engine.scheduler.check_integrity()
-            self.check_cache()
-
-    def run(self, *names: str) -> None:
-        """Step until idle; the requests `names` (default: all) must have ended with the truth."""
-        for _ in range(2_000):
-            if self.engine.is_idle:
-                break
-            self.step()
-        assert self.engine.is_idle
-        for name in names or self.requests:
-            assert self.last[name].finish_reason == "length"
-            self.check_tokens(name)
-
-    def check_tokens(self, name: str) -> None:
-        """A request's tokens are those that it gets alone, all of them if it has ended."""
-        request, got = self.requests[name], tuple(self.tokens[name])
-        expected = self.truth(request.prompt, request.max_tokens)
-        assert got == (expected if name in self.last else expected[: len(got)]), name
-
-    def check_cache(self) -> None:
-        """llama.cpp holds of each slot what our books say."""
-        for slot in self.engine.scheduler.cells.slots:
-            first, last = self.backend.context.span(slot.index)
-            assert last == slot.length - 1, f"slot {slot.index}: {last} != {slot.length} - 1"
-            if slot.length and self.backend.cuts_tails:
-                # Behind a sliding window positions may be gone, inside it none may.
-                window = native.llama_model_n_swa(self.backend.weights.handle) or slot.length
-                assert first <= max(0, slot.length - window + 1)
-
-    def cached(self, name: str) -> int:
-        """How many tokens of an ended request's prompt were reused."""
-        return self.last[name].cached_tokens
-
-    def reply(self, name: str) -> Tokens:
-        """A request's prompt and all that it got: how the next turn of a conversation begins."""
-        return self.requests[name].prompt + tuple(self.tokens[name])
-
-
 Open = Callable[..., Session]
 
 

@@ -12,14 +12,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from tests.support.processes import WorkerProcess
+from tests.support.rpc_server import RpcServer
 from worker.memory.offload import Placement
 from worker.settings import Settings
 
 TOKENS = 24
+LAYERS = 7  # of the demo model: six blocks and the output
 PROMPT = "Once upon a time there was a small bird that wanted to see the sea. One day"
 
 
@@ -161,6 +165,28 @@ def main() -> int:
     sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
     sys.stdout.flush()
     return 0
+
+
+def settings(*servers: RpcServer, layers: int = 0, **given: Any) -> Settings:
+    """Small, and the same number of threads everywhere."""
+    common: dict[str, Any] = {
+        "ctx_size": 1024,
+        "threads": 1,
+        "threads_batch": 1,
+        "n_gpu_layers": layers,
+    }
+    return Settings(rpc=tuple(server.address for server in servers), **{**common, **given})
+
+
+def words(*servers: RpcServer, layers: int | str) -> list[str]:
+    """The same on the command line."""
+    addresses = ",".join(server.address for server in servers)
+    return ["--rpc", addresses, "-ngl", str(layers), "-c", "1024", "-t", "1", "-tb", "1"]
+
+
+def last_line(worker: WorkerProcess) -> str:
+    """What a worker that has ended said last."""
+    return [line for line in worker.lines if line][-1]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 One pass, no recursion. Every length is held against the bytes that remain and against the
 policy before anything of that size is made, and sizes are Python ints.
 
-What is checked here is structure; what the values mean is the business of `checks.py`.
+Only the structure is checked here; `model/checks` judges what the values mean.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Where model files come from: names, the catalogue, the Hub, the files that are here."""
+"""Where model files come from: names, the catalogue, the Hub, the cache on this machine."""

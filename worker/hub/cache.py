@@ -1,11 +1,11 @@
-"""The Hub client's cache of a repository, as it is documented and as other programs share it.
+"""The Hub client's cache of one repository. Its layout is documented, and other programs use it.
 
     models--ORG--REPO/refs/REVISION            the commit that a branch or tag stood for
                      /snapshots/COMMIT/FILE    a link to
                      /blobs/CHECKSUM           the bytes
-                     /blobs/CHECKSUM.partial   bytes that `worker pull` has so far
+                     /blobs/CHECKSUM.partial   the part of them that `worker pull` has so far
 
-A file is in a snapshot only once it is whole.
+A file gets its name in a snapshot when all its bytes are here and checked.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class RepoCache:
-    """One repository's folder, which need not exist."""
+    """The folder of one repository. It need not exist."""
 
     def __init__(self, repo: str) -> None:
         self.folder = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
 
     def find(self, revision: str, files: tuple[str, ...]) -> Path | None:
-        """The first of `files` where all of them are here, from one commit.
+        """The path of the first of `files`, or None unless all of them are here from one commit.
 
-        A branch may have moved on since: then any commit will do that has them all.
+        The commit that the branch or tag stood for last is looked at first, then all others.
         """
         for snapshot in self._snapshots(revision):
             if all((snapshot / file).is_file() for file in files):
@@ -39,7 +39,7 @@ class RepoCache:
         return None
 
     def models(self, revision: str) -> dict[str, int]:
-        """The .gguf files that are here, in the snapshot to prefer, with their bytes."""
+        """The .gguf files of the best snapshot that has some, with their bytes."""
         for snapshot in self._snapshots(revision):
             found = sorted(path for path in snapshot.rglob("*.gguf") if path.is_file())
             if found:
@@ -47,15 +47,15 @@ class RepoCache:
         return {}
 
     def blob(self, checksum: str) -> Path:
-        """Where bytes of that checksum belong."""
+        """The path for the bytes of that checksum."""
         return self.folder / "blobs" / checksum
 
     def pointer(self, commit: str, file: str) -> Path:
-        """The name under which a file of a commit is used."""
+        """The path under which a file of a commit is used."""
         return self.folder / "snapshots" / commit / file
 
     def publish(self, blob: Path, commit: str, file: str) -> Path:
-        """Make whole bytes known as a commit's file; the path to use."""
+        """Give checked bytes the name that the commit has for them; returns the path to use."""
         pointer = self.pointer(commit, file)
         pointer.parent.mkdir(parents=True, exist_ok=True)
         if pointer.is_symlink() or pointer.exists():
@@ -64,12 +64,12 @@ class RepoCache:
             if constants.HF_HUB_DISABLE_SYMLINKS:
                 raise OSError("links are not wanted")
             pointer.symlink_to(os.path.relpath(blob, pointer.parent))
-        except OSError:  # a disk without links has the file itself there
+        except OSError:  # on a disk without links the file itself gets the name
             blob.replace(pointer)
         return pointer
 
     def set_revision(self, revision: str, commit: str) -> None:
-        """Remember what a branch or tag stands for now."""
+        """Write down which commit a branch or tag stands for now."""
         if revision == commit:
             return
         ref = self.folder / "refs" / revision
@@ -78,7 +78,7 @@ class RepoCache:
             partial.write_text(commit)
 
     def _snapshots(self, revision: str) -> Iterator[Path]:
-        """Snapshots that may be meant, the best first."""
+        """Snapshots that `revision` may mean, the best first."""
         root = self.folder / "snapshots"
         if _COMMIT.fullmatch(revision):
             yield root / revision

@@ -1,4 +1,4 @@
-"""models.toml: names that stand for files on the Hub. The file's head comment tells its form."""
+"""models.toml: names for models on the Hub. The first lines of that file explain its form."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 def load_catalog(extra: str | None = None) -> Catalog:
-    """The packaged list and, over it, the user's own at the path `extra`.
+    """The packaged list and the user's own at the path `extra`, whose entries replace those of the
+    same name.
 
     Raises UsageError that names the file and the entry that is wrong.
     """
@@ -87,7 +88,7 @@ def load_catalog(extra: str | None = None) -> Catalog:
 
 
 def _packaged() -> Path:
-    """In an installed wheel the list lies in the package, in a checkout beside it."""
+    """The list that comes with us: inside of an installed package, beside it in a checkout."""
     inside = _PACKAGE / "models.toml"
     return inside if inside.exists() else _PACKAGE.parent / "models.toml"
 
@@ -115,7 +116,7 @@ def _read(path: Path) -> dict[str, Entry]:
 
 
 def _entry(name: str, table: Any) -> Entry:
-    """An entry that was checked. Raises ValueError (msgspec's own errors are such)."""
+    """The entry that `table` describes. Raises ValueError; msgspec's errors are ValueErrors."""
     if not _NAME.fullmatch(name):
         raise ValueError("the name must be lower-case letters, digits, '.', '_' and '-'")
     entry = msgspec.convert(table, Entry)
@@ -149,7 +150,7 @@ def _entry(name: str, table: Any) -> Entry:
 
 
 def is_inside(file: str) -> bool:
-    """Whether `file` names a .gguf file inside of a repository, and no other place."""
+    """Whether `file` names a .gguf file and leads to no place outside of a repository."""
     path = PurePosixPath(file)
     return file.endswith(".gguf") and not path.is_absolute() and ".." not in path.parts
 

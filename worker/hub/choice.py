@@ -1,4 +1,4 @@
-"""Which encodings a set of file names offers, and which one to take where none was named."""
+"""Which encodings a repository offers, and which one to take where the user named none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from worker.gguf.quant import ENCODINGS, label_in_name
 from worker.gguf.split_name import SplitName, all_files
 from worker.machine import Memory, human_bytes
 
-# Before a file is here only its size is known. A fifth of it more covers the cells of several
-# thousand tokens of context and the buffers, 512 MiB the process; `worker plan` knows exactly.
+# Of a file that is not here only the size is known. A fifth of it covers the buffers and the cells
+# of several thousand tokens, and 512 MiB covers the process; `worker plan` computes it exactly.
 _CONTEXT_SHARE = 1.2
 _PROCESS_BYTES = 512 << 20
-# A larger file holds nothing that would be noticed in the answers.
+# A larger encoding costs memory, and nobody notices a difference in the answers.
 _BEST = "Q8_0"
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 
@@ -24,7 +24,7 @@ _NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix|mtp)([-_./]|$)", re.IGNORECAS
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """One model among files: its encoding as the name tells it, its files, their bytes."""
+    """A model that a repository has: the encoding that its name tells, its files, their bytes."""
 
     quant: str
     files: tuple[str, ...]
@@ -32,7 +32,10 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def offers(files: Mapping[str, int]) -> list[Offer]:
-    """The models among `files` (path -> bytes); projectors and matrices are left out."""
+    """The models among `files` (path -> bytes), without image projectors and importance matrices.
+
+    A split model counts where all its files are there.
+    """
     found: list[Offer] = []
     for path in files:
         split = SplitName.parse(path)
@@ -67,8 +70,8 @@ def only(candidates: list[Offer], quant: str, name: str) -> Offer:
 def choose(sizes: Mapping[str, int], memory: Memory, name: str) -> str:
     """The largest encoding up to Q8_0 that leaves room for a context of several thousand tokens.
 
-    `sizes` are bytes of all its files by encoding: 1.2 times that and 512 MiB have to be within
-    the memory that is available. Raises DoesNotFitError where none is.
+    `sizes` has the bytes of all files of each encoding. An encoding fits where 1.2 times its bytes
+    and 512 MiB are within the available memory. Raises DoesNotFitError where none fits.
     """
     candidates = _sensible(sizes)
     fitting = [label for label in candidates if _need(candidates[label]) <= memory.available]
@@ -89,7 +92,7 @@ def smallest(sizes: Mapping[str, int]) -> str:
 
 
 def _sensible(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Without what is larger than Q8_0, unless there is nothing else."""
+    """The encodings up to the size of Q8_0, or all where there are no such."""
     limit = sizes.get(_BEST)
     found = {
         label: size

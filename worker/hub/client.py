@@ -1,9 +1,9 @@
-"""The Hub through its own client: what it has, and bytes of it.
+"""The Hub through its own client: lists of files, and their bytes.
 
-The client's environment counts (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, HF_HUB_CACHE, proxies).
-Bytes come over plain HTTP: the client's other way, Xet, begins anew after an interruption, and so
-does its `hf_hub_download`. Here what has arrived is kept, and nothing gets its name before its
-checksum is right.
+The client reads its usual environment: HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, HF_HUB_CACHE,
+proxies. Bytes come over plain HTTP, because the client's other protocol, Xet, and its
+`hf_hub_download` begin anew after an interruption. Here the bytes that have arrived are kept, and
+a file gets its name when its checksum is right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import msgspec
 from huggingface_hub import constants, get_session, hf_hub_url
-from huggingface_hub.file_download import (  # its hints leave elements of dict and tqdm open
+from huggingface_hub.file_download import (  # their type hints are incomplete
     get_hf_file_metadata,  # pyright: ignore[reportUnknownVariableType]
     http_get,  # pyright: ignore[reportUnknownVariableType]
 )
@@ -35,28 +35,28 @@ from worker.gguf.reader import MAGIC
 from worker.hub.catalog import is_inside
 from worker.hub.errors import is_passing, translated
 
-# The client's chunk of 10 MiB is what an interruption loses, and how seldom progress is told.
+# An interruption loses up to one chunk, and progress is reported once a chunk: 10 MiB are too many.
 constants.DOWNLOAD_CHUNK_SIZE = 1 << 20
-# A pull asks the Hub for the model and for nothing else; the client would fetch a list of
-# programs, to tell the Hub which of them started us.
+# Otherwise the client fetches a list of programs, to tell the Hub which of them started us. A pull
+# asks for the model and for nothing else.
 constants.HF_HUB_DISABLE_TELEMETRY = True
 logging.set_verbosity_error()
 
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)
 _HASH_BYTES = 8 << 20
-_WHO = "gguf-worker"  # in the user agent
+_WHO = "gguf-worker"  # our name in the user agent
 
 Count = Callable[[int], object]
-"""Gets how many bytes are done so far."""
+"""Is called with the number of bytes done so far."""
 
 _Answer = TypeVar("_Answer")
 
 
 class HubFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file on the Hub as it is at `commit`.
+    """A file on the Hub as it is in `commit`.
 
-    checksum  sha256 where the file is in large-file storage, else git's hash of it (40 digits)
+    checksum  sha256 (64 digits) where the file is in large-file storage, else git's hash (40)
     """
 
     repo: str
@@ -106,7 +106,7 @@ def list_models(repo: str, revision: str) -> dict[str, int]:
 
 
 def look_up(repo: str, revision: str, path: str) -> HubFile:
-    """What the Hub says of one file. Raises DownloadError."""
+    """Ask the Hub about one file. Raises DownloadError."""
     url = hf_hub_url(repo, path, revision=revision)
     try:
         found = _patiently(
@@ -135,10 +135,10 @@ def look_up(repo: str, revision: str, path: str) -> HubFile:
 
 
 def download(file: HubFile, blob: Path, arrived: Count, checked: Count) -> None:
-    """Bring the bytes of `file` to `blob`, going on where an earlier call was interrupted.
+    """Bring the bytes of `file` to `blob`; goes on where an earlier call was interrupted.
 
-    `arrived` and `checked` count. Raises DownloadError; what has arrived by then is kept, but
-    for bytes that are wrong.
+    `arrived` is told how many bytes have come, `checked` how many have been checked. Raises
+    DownloadError. Bytes that came before an error are kept, unless they are wrong.
     """
     if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
         raise DownloadError(
@@ -202,7 +202,11 @@ def _partial(blob: Path) -> Path:
 
 
 def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
-    """Append to `stream` what is missing, through any number of interruptions that bring some."""
+    """Append to `stream` the bytes that are missing.
+
+    An interrupted transfer is taken up again. Only tries that bring nothing are counted, and the
+    last of them raises.
+    """
     url = hf_hub_url(file.repo, file.path, revision=file.commit)
     tries = 0
     while True:
@@ -227,8 +231,11 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
 
 
 def _sound(stream: BinaryIO, size: int) -> int:
-    """Bytes that have arrived, at whose end the stream stands; none of what cannot be the begin
-    of the file: a page instead of it, or more than all of it. A whole file has its checksum."""
+    """How many bytes have arrived; the stream then stands behind them.
+
+    What cannot be the begin of the file is thrown away: more bytes than the file has, or bytes that
+    do not begin like GGUF, for example a web page. A file of full length is left to its checksum.
+    """
     have = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     if have > size or (have < size and not MAGIC.startswith(stream.read(len(MAGIC)))):
@@ -238,7 +245,7 @@ def _sound(stream: BinaryIO, size: int) -> int:
 
 
 def _bar(count: Count) -> Any:
-    """What the client takes for a progress bar: it only counts."""
+    """A class that the client takes for its progress bar; it reports the bytes to `count`."""
 
     class Bar:
         def __init__(self, *, initial: int = 0, **_: object) -> None:
@@ -258,7 +265,7 @@ def _bar(count: Count) -> Any:
 
 
 def _patiently(ask: Callable[[], _Answer]) -> _Answer:
-    """Ask again, a little later each time, for as long as the failure is one that passes."""
+    """Ask; after a failure that may pass ask again, each time a little later."""
     for wait in _WAITS_S:
         try:
             return ask()

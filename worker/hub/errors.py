@@ -1,4 +1,4 @@
-"""What can go wrong between here and the Hub: which failures pass, and one sentence for each."""
+"""Failures of the Hub and its client: which may pass by themselves, and one sentence for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_passing(error: Exception) -> bool:
     """Whether the same request may succeed a little later."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code in _PASSING_STATUS
-    # The client says so in words when fewer bytes came than were announced.
+    # Fewer bytes came than were announced. The client says so in its message only.
     if isinstance(error, OSError) and "Consistency check" in str(error):
         return True
     return _is_transport(error) and not _has_base(
@@ -37,7 +37,7 @@ def is_passing(error: Exception) -> bool:
 def translated(
     error: Exception, repo: str, revision: str, path: str | None = None
 ) -> WorkerError | Exception:
-    """The error to raise for one of the client's; others are returned as they are."""
+    """Our error for one of the client's. Any other error is returned as it is."""
     if isinstance(error, WorkerError):
         return error
     if isinstance(error, OfflineModeIsEnabled):
@@ -113,7 +113,7 @@ def _refused(error: HfHubHTTPError, repo: str, revision: str, path: str | None) 
 
 
 def _is_transport(error: Exception) -> bool:
-    """Whether the HTTP library failed; which one it is (httpx, httpx2) the client chooses."""
+    """Whether the HTTP library failed. The client chooses which one it uses: httpx or httpx2."""
     return _has_base(error, "TransportError")
 
 

@@ -1,6 +1,6 @@
-"""The file that the text behind --model stands for, among those that are here.
+"""The file that a reference to a model means, among the files on this machine.
 
-Nothing is downloaded: a worker that starts needs no network and waits for none.
+Nothing is downloaded, so a worker needs no network to start.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from worker.machine import Memory
 def locate(reference: Reference, catalog: Catalog, memory: Memory) -> Path:
     """The first or only file of the model.
 
-    Where no encoding is named, of those that are here the one that `choose` takes, or the
-    smallest where none fits. Raises UsageError for an unknown name, ModelFileError
-    (NOT_DOWNLOADED) for one that has not been pulled.
+    Where the reference names no encoding, `choose` takes one of those that are here; where none of
+    them fits, it is the smallest. Raises UsageError for an unknown name, ModelFileError
+    (NOT_DOWNLOADED) for a model that has not been pulled.
     """
     if isinstance(reference, Path):
         return reference
@@ -31,7 +31,7 @@ def locate(reference: Reference, catalog: Catalog, memory: Memory) -> Path:
 
 
 def downloaded(entry: Entry) -> dict[str, Path]:
-    """The encodings of a catalogue's entry that are here, with their first file."""
+    """Encoding -> first file, for the encodings of a catalogue's entry that are here."""
     cache = RepoCache(entry.repo)
     found = {
         label: cache.find(entry.revision, all_files(entry.first_file(label)))
@@ -82,7 +82,7 @@ def _remote(wanted: Remote, memory: Memory) -> Path:
 def _best(sizes: dict[str, int], memory: Memory, name: str) -> str:
     try:
         return choose(sizes, memory, name)
-    except DoesNotFitError:  # the plan will say it with exact figures
+    except DoesNotFitError:  # the memory plan will refuse it with exact figures
         return smallest(sizes)
 
 

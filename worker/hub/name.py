@@ -1,6 +1,6 @@
-"""What the text behind --model names: a file, a model of the catalogue, or one on the Hub.
+"""The text behind --model: it names a file, a model of the catalogue, or a model on the Hub.
 
-path                              a file; also what exists, ends in .gguf or looks like a path
+PATH                              a file: it exists, ends in .gguf, or begins with / . or ~
 file:PATH                         a file
 NAME[:QUANT]                      an entry of models.toml
 ORG/REPO[@REV][:QUANT]            a repository on the Hub
@@ -26,14 +26,14 @@ _DEFAULT_REVISION = "main"
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A model of the catalogue; without `quant` any encoding of it."""
+    """A model of the catalogue. `quant` None: any encoding of it."""
 
     name: str
     quant: str | None
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """A model on the Hub; without `file` the one in `quant`, without both any encoding."""
+    """A model on the Hub, by its file or its encoding. Both None: any encoding."""
 
     repo: str
     revision: str
@@ -45,7 +45,7 @@ Reference = Path | Named | Remote
 
 
 def parse(text: str) -> Reference:
-    """What `text` names. A file that exists wins over every other reading of its name."""
+    """Read a reference. Where a file of that name exists, the text means that file."""
     if text.startswith("file:"):
         return Path(text.removeprefix("file:"))
     if text.startswith("hf:"):
@@ -74,7 +74,7 @@ def _remote(match: re.Match[str]) -> Remote:
 
 
 def _stays_inside(*names: str | None) -> bool:
-    """Whether the names, below a folder of the cache, lead to no other place."""
+    """Whether the names lead to no place outside of the cache's folder."""
     paths = [PurePosixPath(name) for name in names if name]
     return not any(path.is_absolute() or ".." in path.parts for path in paths)
 

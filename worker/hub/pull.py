@@ -1,4 +1,4 @@
-"""Bringing a model here: which files, whether they have room, and when they count as usable."""
+"""Pulling a model: which files to bring, whether they fit the disk, and when they are usable."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ from worker.model.config import load_config
 
 PullStage = Literal["downloading", "checking"]
 PullProgress = Callable[[str, PullStage, int, int], object]
-"""Gets a file's name, what happens to it, and how many of its bytes are done of how many."""
+"""Is called with a file's name, what happens to it, its bytes done so far and all its bytes."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of one model; `name` is how to call it, `sha256` what they have to be."""
+    """The files of one model.
+
+    name    how the user can call the model
+    sha256  checksums that the catalogue demands, by file
+    """
 
     name: str
     repo: str
@@ -37,7 +41,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of an entry's files the Hub has, which it lacks, or why it cannot tell."""
+    """What the Hub has of an entry's files.
+
+    found    how many it has
+    missing  those that it does not have
+    problem  why they cannot be looked up, or None
+    """
 
     found: int
     missing: tuple[str, ...]
@@ -52,10 +61,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     """A model that is here, checked.
 
-    path           what to open
+    path           the file to open
     files          each file's path, by its name on the Hub
-    checksums      sha256 by name (git's hash for a file outside of large-file storage)
-    fetched_bytes  what came over the network for it now
+    checksums      sha256 by name; git's hash for a file outside of large-file storage
+    fetched_bytes  bytes that came over the network in this call
     """
 
     name: str
@@ -70,9 +79,9 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(reference: Reference, catalog: Catalog, memory: Memory) -> Wanted:
-    """Which files to bring; the encoding, where none is named, is the one that `choose` takes.
+    """Which files to bring. Where the reference names no encoding, `choose` takes one.
 
-    Raises UsageError for what names no model on the Hub, DownloadError, DoesNotFitError.
+    Raises UsageError for a reference to no model on the Hub, DownloadError, DoesNotFitError.
     """
     if isinstance(reference, Path):
         raise UsageError(
@@ -92,7 +101,8 @@ def check(entry: Entry) -> Checked:
     try:
         there = hub.list_models(entry.repo, entry.revision)
     except DownloadError as error:
-        # One repository that is gone says nothing about the others; no network does.
+        # That one repository is gone says nothing about the others. Without a network, though, none
+        # can be checked.
         if error.code not in ("REPO_NOT_FOUND", "REVISION_NOT_FOUND", "GATED"):
             raise
         return Checked(found=0, missing=(), problem=error.message)
@@ -102,15 +112,15 @@ def check(entry: Entry) -> Checked:
 
 
 def pull(wanted: Wanted, report: PullProgress) -> Pulled:
-    """Bring the files, or what is missing of them.
+    """Bring the files that are not here yet.
 
-    Files that are here already are read once more. A file gets its name in the cache when all
-    files of the model have the right checksum and their headers are those of a model.
+    Files that are here are read, to check them. The files get their names in the cache when all of
+    them have the right checksum and their headers are those of a model.
     Raises DownloadError, DiskSpaceError, ModelFileError.
     """
     cache = RepoCache(wanted.repo)
     first = hub.look_up(wanted.repo, wanted.revision, wanted.files[0])
-    # A branch can move between two questions, and files of two commits make no model.
+    # A branch can move between two questions. So all files are looked up in the first one's commit.
     found = [first, *(hub.look_up(wanted.repo, first.commit, path) for path in wanted.files[1:])]
     for file in found:
         _check_promise(file, wanted.sha256.get(file.path))
@@ -215,7 +225,7 @@ def _check_promise(file: hub.HubFile, expected: str | None) -> None:
 
 
 def _is_here(file: hub.HubFile, cache: RepoCache, report: PullProgress) -> bool:
-    """Whether the file is whole; one that is damaged is removed."""
+    """Whether the file is here and has the right checksum; a damaged one is removed."""
     for path in (cache.blob(file.checksum), cache.pointer(file.commit, file.path)):
         if path.is_file():
             if hub.is_right(
@@ -236,7 +246,8 @@ def _bring(file: hub.HubFile, cache: RepoCache, report: PullProgress) -> None:
 
 
 def _check_headers(files: list[hub.HubFile], cache: RepoCache) -> None:
-    """Raise ModelFileError unless the files, under their names side by side, are a model."""
+    """Raise ModelFileError unless the files are a model; it looks at them side by side, under
+    their own names."""
     with tempfile.TemporaryDirectory(prefix="gguf-worker-") as folder:
         for file in files:
             blob, pointer = cache.blob(file.checksum), cache.pointer(file.commit, file.path)
