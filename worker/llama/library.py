@@ -24,6 +24,9 @@ import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when 
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
+# llama.cpp takes the cache that all sequences share for the length of one of them. The engine lets
+# no sequence grow over the trained length (`LlamaBackend.max_length`).
+_HARMLESS = "possible training context overflow"
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -76,7 +79,7 @@ class _Log:
                 for capture in self._captures:
                     capture.append((self._level, line))
         for line in lines:
-            if self._level in ("warning", "error"):
+            if self._level in ("warning", "error") and _HARMLESS not in line:
                 self._log.warning(line.strip())
             elif line.strip(". "):  # a load's progress is dots
                 self._log.debug(line.strip())
