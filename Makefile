@@ -60,7 +60,7 @@ peers: ## beside llama-server and others; LLAMA_SERVER=FILE ARGS="--cases single
 	@exec .venv/bin/python -m benchmarks.peers $(ARGS)
 
 demo-model: ## train the embedded demo model anew, in .venv-train
-	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python scripts/train_demo_model.py $(ARGS)
+	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python -m scripts.train_demo_model $(ARGS)
 
 constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
