@@ -10,7 +10,7 @@ ARGS ?=
 FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 python3.13 python3.12 python3.11); do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
-INSTALL = $(FIND_PYTHON); "$$python" scripts/install.py $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
+INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
 .PHONY: help install serve test test-offload test-managers lint format proof bench peers demo-model constraints clean
 
@@ -27,7 +27,7 @@ test: ## run all tests; ARGS="-k loader"
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest $(ARGS)
 
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
-	@$(FIND_PYTHON); "$$python" scripts/install.py --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
+	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
 	@exec .venv-offload/bin/python -m pytest tests/llama/test_offload*.py tests/llama/test_rpc.py tests/llama/test_backends.py $(ARGS)
 
 test-managers: ## test examples/ with supervisor, circus, litellm and others in .venv-managers
@@ -60,7 +60,7 @@ peers: ## beside llama-server and others; LLAMA_SERVER=FILE ARGS="--cases single
 	@exec .venv/bin/python -m benchmarks.peers $(ARGS)
 
 demo-model: ## train the embedded demo model anew, in .venv-train
-	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python scripts/train_demo_model.py $(ARGS)
+	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python -m scripts.train_demo_model $(ARGS)
 
 constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints

@@ -12,11 +12,12 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from demo_model import card, gguf_file, training
-from demo_model.corpus import chat_text, documents, held_out_documents
-from demo_model.model import DemoModel, Shape, parameter_count
-from demo_model.tokenizer import Tokenizer
-from demo_model.tokenizer import train as train_tokenizer
+
+from scripts.demo_model import card, gguf_file, training
+from scripts.demo_model.corpus import chat_text, documents, held_out_documents
+from scripts.demo_model.model import DemoModel, Shape, parameter_count
+from scripts.demo_model.tokenizer import Tokenizer
+from scripts.demo_model.tokenizer import train as train_tokenizer
 
 STEPS = 1800
 HELD_OUT_BYTES = 100_000

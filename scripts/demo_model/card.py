@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from demo_model.model import Shape
-from demo_model.training import Run
+from scripts.demo_model.model import Shape
+from scripts.demo_model.training import Run
 
 NAME = "Demo Tales 5M"
 DESCRIPTION = (

@@ -10,11 +10,11 @@ import hashlib
 import random
 from collections.abc import Iterator
 
-from demo_model import words
-from demo_model.grammar import expand
-from demo_model.plot import PLOTS
-from demo_model.questions import any_question, arithmetic, listed, word_problem
-from demo_model.stories import Story, any_story, cast, tell
+from scripts.demo_model import words
+from scripts.demo_model.grammar import expand
+from scripts.demo_model.plot import PLOTS
+from scripts.demo_model.questions import any_question, arithmetic, listed, word_problem
+from scripts.demo_model.stories import Story, any_story, cast, tell
 
 SYSTEMS = (
     "You are a helpful assistant.",

@@ -7,8 +7,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from demo_model.model import DemoModel
-from demo_model.tokenizer import PRE, SPECIALS, Tokenizer
+from scripts.demo_model.model import DemoModel
+from scripts.demo_model.tokenizer import PRE, SPECIALS, Tokenizer
 
 # Each message as <|role|>\n text <|end|>\n. This is llama.cpp's built-in template "phi3", so that
 # readers without Jinja write the same chat; BOS comes first, as is usual in such templates.

@@ -6,9 +6,9 @@ import hashlib
 import random
 from collections.abc import Callable
 
-from demo_model import words
-from demo_model.grammar import Slots, expand, sentences
-from demo_model.stories import person
+from scripts.demo_model import words
+from scripts.demo_model.grammar import Slots, expand, sentences
+from scripts.demo_model.stories import person
 
 Pair = tuple[str, str]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from demo_model import words
-from demo_model.grammar import Slots, expand, sentences
-from demo_model.plot import INTERLUDES, PLOTS, Plot
+from scripts.demo_model import words
+from scripts.demo_model.grammar import Slots, expand, sentences
+from scripts.demo_model.plot import INTERLUDES, PLOTS, Plot
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 # EOS must not have the id 2, which careless readers of llama files take for granted.
 SPECIALS = (
-    "<|pad|>", "<|bos|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|eos|>",
+    "<|pad|>", "<|bos|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>",
 )  # fmt: skip
 PRE = "smollm"  # one digit per token, then the split of GPT-2
 _SPECIAL = re.compile("(" + "|".join(re.escape(s) for s in SPECIALS) + ")")
@@ -62,7 +62,7 @@ class Tokenizer:
         self.tokens = [*SPECIALS, *self.letters, *(a + b for a, b in merges)]
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
-        self.bos, self.eos = self.ids["<|bos|>"], self.ids["<|eos|>"]
+        self.bos, self.eos = self.ids["<|bos|>"], self.ids["<|endoftext|>"]
         self._bytes = {letter: b for b, letter in enumerate(self.letters)}
         self._cache: dict[str, list[int]] = {}
 

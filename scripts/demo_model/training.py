@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from demo_model.corpus import documents
-from demo_model.model import DemoModel
-from demo_model.tokenizer import Tokenizer
+from scripts.demo_model.corpus import documents
+from scripts.demo_model.model import DemoModel
+from scripts.demo_model.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backen
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
+# llama.cpp takes the cache that all sequences share for the length of one of them. The engine lets
+# no sequence grow over the trained length (`LlamaBackend.max_length`).
+_HARMLESS = "possible training context overflow"
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -80,7 +83,7 @@ class NativeLog:
             for capture in self._captures:
                 capture += [(name, line) for line in lines]
         for line in lines:
-            if name in ("warning", "error"):
+            if name in ("warning", "error") and _HARMLESS not in line:
                 self._log.warning(line.strip())
             elif line.strip(". "):  # a load's progress is dots
                 self._log.debug(line.strip())

@@ -1,5 +1,6 @@
-# CMake includes this right after project("llama.cpp") (CMAKE_PROJECT_<name>_INCLUDE, set by
-# install.py), which is after llama-cpp-python's own CMakeLists.txt has forced these two on.
+# CMake includes this right after project("llama.cpp"), because build.py sets
+# CMAKE_PROJECT_llama.cpp_INCLUDE. llama-cpp-python's own CMakeLists.txt has forced both options
+# on by then, so they are forced here.
 
 # Helpers of llama.cpp's command line tools: the bindings do not use them, a third of the build.
 set(LLAMA_BUILD_COMMON OFF CACHE BOOL "" FORCE)

@@ -1,0 +1,1 @@
+"""Installs the worker into a virtual environment, with Python's standard library only."""

@@ -1,0 +1,141 @@
+"""The builds of llama-cpp-python, kept as wheels in `~/.cache/gguf-worker/wheels/<key>/`.
+
+The key covers all that shapes a build, so another clone or a switch back does not compile.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.install.commands import locked, output_of, run
+from scripts.install.talk import InstallError, advice, say, since
+
+NAME = "llama-cpp-python"
+HOOK = Path(__file__).with_name("llama-cpp-options.cmake")
+APPLE = sys.platform == "darwin"
+DEFAULT_BACKEND = "metal" if APPLE and platform.machine() == "arm64" else "cpu"
+# ggml's options, spelled out where llama-cpp-python or ggml would choose by platform.
+BACKENDS = {
+    "cpu": ["-DGGML_BLAS=OFF"],
+    "cuda": ["-DGGML_CUDA=ON"],
+    "metal": [],
+    "vulkan": ["-DGGML_VULKAN=ON"],
+    "blas": ["-DGGML_BLAS=ON", f"-DGGML_BLAS_VENDOR={'Apple' if APPLE else 'OpenBLAS'}"],
+}
+# Environment variables that compilers read.
+VARIABLES = ["CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "VULKAN_SDK"]
+USUAL_NVCC = "/usr/local/cuda/bin/nvcc"  # where NVIDIA's packages put it, often not on PATH
+MEMORY_PER_JOB = 1.5 * 2**30  # bytes
+CPU_FEATURES = re.compile(r"\b(?:s?sse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme|i8mm|bf16)\w*")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A build that is wanted; `cmake_args` are the user's own."""
+
+    version: str = ""
+    backend: str = DEFAULT_BACKEND
+    rpc: bool = False
+    cmake_args: str = ""
+
+    def __str__(self) -> str:
+        return f"{NAME} {self.version} for {self.backend}{' + rpc' * self.rpc}"
+
+    @property
+    def options(self) -> list[str]:
+        return [
+            "-DGGML_NATIVE=ON",  # built where it runs
+            "-DLLAVA_BUILD=OFF",
+            # llama.cpp's own install puts a second copy of each library into site-packages/lib.
+            "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
+            "-DCMAKE_INSTALL_BINDIR=llama_cpp/bin",
+            "-DCMAKE_INSTALL_INCLUDEDIR=llama_cpp/include",
+            f"-DGGUF_WORKER_METAL={'ON' if self.backend == 'metal' else 'OFF'}",
+            f"-DGGML_RPC={'ON' if self.rpc else 'OFF'}",
+            *BACKENDS[self.backend],
+        ]
+
+    @property
+    def key(self) -> str:
+        """A hash of all that shapes the build, apart from the compiler."""
+        return key_of(self, self.options, HOOK.read_text(), cpu_features())
+
+
+def key_of(*values: object) -> str:
+    """Return a short hash."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+
+
+def cpu_features() -> str:
+    """Return what GGML_NATIVE compiles for: the build does not run on a lesser processor."""
+    if APPLE:
+        return output_of("sysctl", "-n", "machdep.cpu.brand_string")
+    with contextlib.suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+        return " ".join(sorted(set(CPU_FEATURES.findall(first))))
+    return platform.processor()
+
+
+def wheel_of(library: Library, pip: list[str]) -> Path:
+    """Return the wheel; build it when the cache lacks it. Raises InstallError."""
+    if library.backend == "metal" and not APPLE:
+        raise InstallError("BACKEND=metal needs macOS; choose another one, such as BACKEND=cpu.")
+    if library.backend == "cuda" and not shutil.which("nvcc") and Path(USUAL_NVCC).exists():
+        os.environ.setdefault("CUDACXX", USUAL_NVCC)
+    tools = [output_of(*shlex.split(os.environ.get("CXX", "c++")), "--version")]
+    if not tools[0]:
+        raise InstallError(advice("No C++ compiler"))
+    tools += [os.environ.get(name, "") for name in VARIABLES]
+    if library.backend == "cuda":
+        tools += [output_of(os.environ.get("CUDACXX") or "nvcc", "--version")]
+        tools += [output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    key = key_of(library.key, tools)
+    place = caches / "gguf-worker" / "wheels" / key
+    log = place / "build.log"
+    with locked(place / "lock", f"another install builds this; waiting for it (log: {log})"):
+        if wheels := list(place.glob("*.whl")):
+            return wheels[0]
+        for left in place.glob("build-*"):  # by an installer that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="build-", dir=place) as folder:
+            wheel = build(library, pip, Path(folder), log)
+            return wheel.rename(place / wheel.name)
+
+
+def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
+    """Compile in the folder and return the wheel there."""
+    started = time.monotonic()
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(parallel_jobs())
+    say(f"building {library} from source, {jobs} at a time (log: {log})")
+    options = shlex.join([*library.options, f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"])
+    # Without pip's cache, which would give the wheel of another backend.
+    command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir", "--no-binary", NAME]
+    run(
+        f"Building {library}",
+        [*command, "--wheel-dir", str(folder), f"{NAME}=={library.version}"],
+        log,
+        CMAKE_ARGS=f"{options} {library.cmake_args}",
+        CMAKE_BUILD_PARALLEL_LEVEL=jobs,
+        TMPDIR=str(folder),  # all that is unpacked and compiled goes when the folder goes
+    )
+    say(f"built in {since(started)}")
+    return next(folder.glob("*.whl"))
+
+
+def parallel_jobs() -> int:
+    """Return how many compilers run at once: one for each CPU, as far as memory allows."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # no limit, or the word "max"
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(1, min(cpus or 1, int(memory / MEMORY_PER_JOB)))

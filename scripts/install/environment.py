@@ -1,0 +1,127 @@
+"""The virtual environment, and what is installed in it."""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+import tomllib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from scripts.install.build import NAME, Library, key_of, wheel_of
+from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
+from scripts.install.talk import InstallError, say, since
+
+BUILD_TOOLS = ["scikit-build-core", "cmake", "ninja", "hatchling", "editables"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was asked for, and keys of what is there: empty where it is missing or half made."""
+
+    library: Library = field(default_factory=Library)
+    extras: list[str] = field(default_factory=list[str])
+    base: str = ""  # the checkout and the Python
+    build: str = ""
+    packages: str = ""
+
+
+class Environment:
+    """A virtual environment with its record in `gguf-worker.json`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.python = path / "bin" / "python"
+        self.log = path / "install.log"
+        self.file = path / "gguf-worker.json"
+        self.record = Record()
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            values = json.loads(self.file.read_text())
+            self.record = Record(**values | {"library": Library(**values["library"])})
+
+    def keep(self, record: Record) -> None:
+        """Write the record; half a record is read as an empty one."""
+        self.file.write_text(json.dumps(asdict(record), indent=2))
+        self.record = record
+
+    def create(self, base: str) -> None:
+        """Make it anew; one without a record was made by hand: it is kept and completed."""
+        say(f"creating {self.path.name} with Python {sys.version.split()[0]}")
+        for entry in self.path.iterdir() if self.file.exists() else ():
+            if entry.name not in ("lock", self.log.name, self.file.name):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        self.keep(Record(self.record.library, self.record.extras))
+        python = getattr(sys, "_base_executable", sys.executable)  # not another environment's
+        run("Making the environment", [python, "-m", "venv", str(self.path)], self.log)
+        self.keep(replace(self.record, base=base))
+
+    def install(self, doing: str, arguments: list[str], goal: Record) -> None:
+        """Let pip install; the record is then `goal`. Raises InstallError."""
+        self.keep(Record(goal.library, goal.extras))
+        try:
+            run(doing, [str(self.python), "-m", "pip", "install", *arguments], self.log)
+        except InstallError:  # pip has put back what it had replaced
+            self.keep(replace(self.record, base=goal.base))
+            raise
+        self.keep(goal)
+
+
+def goal_of(record: Record, backend: str | None, rpc: str | None, extra: list[str]) -> Record:
+    """Return what is to be there: what is asked for, and else what was asked for before.
+
+    A backend replaces all of that: `BACKEND=cpu` after `RPC=1` builds without RPC.
+    """
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    pins = tomllib.loads(pyproject)["project"]["dependencies"]
+    old = Library(backend=backend) if backend else record.library
+    library = Library(
+        next(pin.partition("==")[2] for pin in pins if pin.startswith(f"{NAME}==")),
+        old.backend,
+        old.rpc if rpc is None else rpc == "1",
+        os.environ.get("CMAKE_ARGS", old.cmake_args),
+    )
+    packages = key_of(pyproject, CONSTRAINTS.read_text())
+    base = f"{ROOT} {sys.implementation.cache_tag}"
+    return Record(library, sorted({*record.extras, *extra}), base, library.key, packages)
+
+
+def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], quiet: bool) -> None:
+    """Bring the environment in the folder `venv` to what is asked for. Raises InstallError."""
+    started = time.monotonic()
+    environment = Environment(ROOT / venv)
+    goal = goal_of(environment.record, backend, rpc, extra)
+    if environment.record == goal and environment.python.exists():
+        if not quiet:
+            say(f"installed already: {goal.library}")
+        return
+    with locked(environment.path / "lock", "another install is under way here; waiting for it"):
+        environment = Environment(environment.path)  # which another installer may have changed
+        goal = goal_of(environment.record, backend, rpc, extra)
+        if environment.record.base != goal.base or not environment.python.exists():
+            environment.create(goal.base)
+        if environment.record.build != goal.build:
+            wheel = wheel_of(goal.library, [str(environment.python), "-m", "pip"])
+            arguments = ["--force-reinstall", "--no-deps", str(wheel)]
+            environment.install("Installing the library", arguments, replace(goal, packages=""))
+        if environment.record != goal:
+            say("installing packages")
+            names = f"[{','.join(goal.extras)}]" if goal.extras else ""
+            environment.install("Installing packages", ["-e", f"{ROOT}{names}"], goal)
+    say(f"ready after {since(started)}: {goal.library} in {environment.path.name}")
+
+
+def write_constraints() -> None:
+    """Pin the newest versions, but not torch, which only the training of the demo model needs."""
+    options = ["--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
+    command = [sys.executable, "-m", "pip", "install", *options, f"{ROOT}[dev]", *BUILD_TOOLS]
+    if not (report := output_of(*command)):
+        raise InstallError(f"pip could not choose versions; this says why: {' '.join(command)}")
+    packages = [entry["metadata"] for entry in json.loads(report)["install"]]
+    pins = {each["name"].lower().replace("_", "-"): each["version"] for each in packages}
+    del pins["gguf-worker"]
+    lines = ["# Written by `make constraints`: the worker, its tools and its build tools."]
+    lines += [f"{name}=={version}" for name, version in sorted(pins.items())]
+    CONSTRAINTS.write_text("\n".join(lines) + "\n")
+    say(f"pinned {len(pins)} packages in {CONSTRAINTS.name}")

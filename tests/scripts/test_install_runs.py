@@ -1,0 +1,106 @@
+"""Whole runs of the installer with real pip and venv, on a library that compiles in no time."""
+
+from __future__ import annotations
+
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkout import ROOT, TIMEOUT_S, Checkout
+from tests.support.processes import until
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout where the installer ran once."""
+    checkout = Checkout(tmp_path_factory.mktemp("checkout"))
+    said = checkout.install("--backend", "cpu")
+    for part in ("creating .venv", "building llama-cpp-python 0.3.36 for cpu", "built in", "ready"):
+        assert part in said
+    return checkout
+
+
+def test_one_run_is_enough(installed: Checkout) -> None:
+    """The packages can be imported, a second run has nothing to do, nothing half made is left."""
+    assert "-DGGML_BLAS=OFF" in installed.cmake_args()
+    assert "installed already: llama-cpp-python 0.3.36 for cpu" in installed.install()
+    assert installed.install("--quiet") == ""
+    assert installed.leftovers() == []
+
+
+def test_a_switch_back_does_not_compile(installed: Checkout) -> None:
+    """Each variant is built once; each switch installs the right one."""
+    assert "for cpu + rpc from source" in installed.install("--rpc", "1")
+    assert "-DGGML_RPC=ON" in installed.cmake_args()
+    assert "from source" not in installed.install("--backend", "cpu")
+    assert "-DGGML_RPC=OFF" in installed.cmake_args()
+
+
+def test_a_failed_build_changes_nothing(installed: Checkout) -> None:
+    """One line says what to do, and the environment works as before."""
+    failure = "Could NOT find Vulkan (missing: glslc)"
+    said = installed.install("--backend", "vulkan", code=1, FAKE_FAILURE=failure)
+    assert "libvulkan-dev" in said.splitlines()[-1]
+    assert installed.leftovers() == []
+    assert "installed already: llama-cpp-python 0.3.36 for cpu" in installed.install()
+
+
+def test_an_interrupted_build_leaves_nothing(installed: Checkout, tmp_path: Path) -> None:
+    """The compiler ends too, its folder goes, and the environment works as before."""
+    building = tmp_path / "pid"
+    with installed.start("--backend", "blas", FAKE_HANG=str(building)) as process:
+        until(lambda: building.exists() and building.read_text() != "", seconds=TIMEOUT_S)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "gguf-worker: interrupted; the same command starts again."
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", building.read_text()], capture_output=True, check=False
+    )
+    assert state.stdout[:1] in (b"", b"Z"), "the compiler still runs"
+    assert installed.leftovers() == []
+    assert installed.install("--quiet") == ""
+
+
+def test_two_at_once_build_once(installed: Checkout) -> None:
+    """The second waits for the first and then has nothing to do but to say so."""
+    both = [installed.start(CMAKE_ARGS="-DTWICE=ON") for _ in range(2)]
+    said = ""
+    for process in both:
+        with process:
+            said += process.communicate(timeout=TIMEOUT_S)[1]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said.count("from source") == 1
+    assert "-DTWICE=ON" in installed.cmake_args()
+    installed.install("--backend", "cpu")
+
+
+def test_without_a_network_one_sentence(installed: Checkout, tmp_path: Path) -> None:
+    """It names the network, not pip's inside."""
+    said = installed.install("--backend", "blas", code=1, PIP_FIND_LINKS=str(tmp_path))
+    assert "pip could not get a package: check the network" in said.splitlines()[-1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_sentence(installed: Checkout) -> None:
+    """A log that cannot be written is a sentence, not a traceback."""
+    log = installed.root / ".venv/install.log"
+    kept = log.rename(log.with_suffix(".kept"))
+    log.symlink_to("/dev/full")
+    try:
+        said = installed.install("--extra", "dev", code=1)
+    finally:
+        kept.replace(log)
+    assert "The disk is full" in said.splitlines()[-1]
+    assert "Traceback" not in said
+
+
+def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets one sentence before anything newer is imported."""
+    monkeypatch.setattr(sys, "version_info", (3, 10, 0))
+    with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is needed"):
+        runpy.run_path(str(ROOT / "scripts/install"), run_name="__main__")
