@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: python scripts/train_demo_model.py --steps 20 --out /tmp/demo",
+        epilog="example: python -m scripts.train_demo_model --steps 20 --out /tmp/demo",
     )
     parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps ({STEPS})")
     parser.add_argument("--seed", type=int, default=7, help="the seed of everything (7)")

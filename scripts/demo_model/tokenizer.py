@@ -26,7 +26,8 @@ def _byte_letters() -> list[str]:
 
 def _ranges(prefix: str) -> str:
     """Return a character class body for all code points whose category starts with prefix."""
-    body, start = [], -1
+    body: list[str] = []
+    start = -1
     for code in range(sys.maxunicode + 2):
         inside = code <= sys.maxunicode and unicodedata.category(chr(code)).startswith(prefix)
         if inside and start < 0:
