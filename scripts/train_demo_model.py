@@ -1,7 +1,7 @@
 """Train the demo model and write it, its held-out text and its card into worker/demo.
 
-Everything is fixed by the seed: the text, the tokenizer, the order and the weights (the last up to
-the rounding of another processor or another version of torch).
+The seed fixes the text, its order, the tokenizer and the weights. On another processor, or with
+another version of torch, only the last digits of the weights differ.
 """
 
 from __future__ import annotations
