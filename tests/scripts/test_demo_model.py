@@ -9,7 +9,7 @@ from tests.support.processes import serving
 
 def test_it_is_served_without_a_warning() -> None:
     """llama.cpp finds nothing wrong with our own model."""
-    with serving("--log-level", "debug") as server:
+    with serving("--verbose") as server:
         entries = [json.loads(line) for line in server.lines]
     levels = {entry["level"] for entry in entries if entry["part"] == "llama.cpp"}
     assert levels == {"debug"}
