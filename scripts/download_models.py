@@ -1,10 +1,10 @@
-"""Bring models of models.toml to this machine: `worker pull` for all the small ones, or by name.
+"""Download models of models.toml with `worker pull`: by name, or all up to a size.
 
     python scripts/download_models.py --list
     python scripts/download_models.py tinyllama:Q4_K_M llama-2-7b
     python scripts/download_models.py --up-to 2 --quant Q4_K_M    all up to 2 B parameters
 
-Interrupted, it goes on where it stopped when run again.
+After an interrupt the same command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from worker.settings import make
 
 
 def main() -> int:
-    """The exit code of `worker pull`."""
+    """Return the exit code of `worker pull`."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         allow_abbrev=False,
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _up_to(parameters: float, quant: str) -> list[str]:
-    """Models of the catalogue, also of the one that GGUF_WORKER_MODELS names."""
+    """Return the names of such models, from the user's own catalogue too (GGUF_WORKER_MODELS)."""
     entries = load_catalog(make({}).catalog).entries
     return [
         f"{name}:{quant}"

@@ -1,7 +1,7 @@
 """Train the demo model and write it, its held-out text and its card into worker/demo.
 
-Everything is fixed by the seed: the text, the tokenizer, the order and the weights (the last up to
-the rounding of another processor or another version of torch).
+The seed fixes the text, its order, the tokenizer and the weights. On another processor, or with
+another version of torch, only the last digits of the weights differ.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="example: python scripts/train_demo_model.py --steps 20 --out /tmp/demo",
+        epilog="example: python -m scripts.train_demo_model --steps 20 --out /tmp/demo",
     )
     parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps ({STEPS})")
     parser.add_argument("--seed", type=int, default=7, help="the seed of everything (7)")

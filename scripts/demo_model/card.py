@@ -22,7 +22,7 @@ DATA = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The held-out results: nats per token and scored tokens, by document and by window."""
+    """Results on the held-out text: `loss` in nats per token, `tokens` scored, `bytes` of text."""
 
     loss: float
     perplexity: float

@@ -1,7 +1,7 @@
-"""Whole documents of the demo text, their mix and the split into training and held-out text.
+"""Whole documents of the demo text, and which of them are for training and which are held out.
 
-A document has no empty line, so that an empty line can part documents in a plain text file; only a
-"collection" joins several of them in that way. ``<|...|>`` markers are special tokens.
+An empty line separates documents in a plain text file, so a document has none inside. Only a
+"collection" has: it is several documents in one. ``<|...|>`` markers are special tokens.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def asked(rng: random.Random, story: Story, count: int) -> list[str]:
 
 
 def question_document(rng: random.Random, held_out: bool) -> str:
-    """Write a few questions with answers that do not belong together."""
+    """Write a few questions with answers, each about something else."""
     lines: list[str] = []
     for _ in range(rng.randint(1, 6)):
         question, answer = any_question(rng, held_out)
@@ -191,12 +191,12 @@ HELD_OUT = (
 
 
 def is_held_out(text: str) -> bool:
-    """Whether this very document belongs to the held-out text: one in sixteen, by its hash."""
+    """Whether the document is held out: one in sixteen is, chosen by the hash of its text."""
     return hashlib.sha256(text.encode()).digest()[0] % 16 == 0
 
 
 def documents(seed: int, kind: str) -> Iterator[str]:
-    """Yield documents without end; kind is ``short`` or ``long`` (training) or ``held-out``."""
+    """Yield documents for ever; kind is ``short`` or ``long`` (for training) or ``held-out``."""
     mix = {"short": SHORT, "long": LONG, "held-out": HELD_OUT}[kind]
     held_out = kind == "held-out"
     rng = random.Random(f"{seed}/{kind}")

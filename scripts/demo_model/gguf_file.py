@@ -1,4 +1,4 @@
-"""Writing of the model, its tokenizer and its card as one GGUF file."""
+"""The GGUF file of the demo model: weights, tokenizer, chat template and card."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from scripts.demo_model.model import DemoModel
 from scripts.demo_model.tokenizer import PRE, SPECIALS, Tokenizer
 
-# Each message as <|role|>\n text <|end|>\n. This is llama.cpp's built-in template "phi3", so that
-# readers without Jinja write the same chat; BOS comes first, as is usual in such templates.
+# A message is written as <|role|>\n text <|end|>\n, after one BOS. llama.cpp has the same template
+# built in as "phi3", so readers without Jinja write the same chat.
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "{% if message['role'] not in ['system', 'user', 'assistant'] %}"

@@ -69,7 +69,7 @@ MACROS: dict[str, str] = {
 
 
 class Slots(dict[str, str]):
-    """Slot values; a key with a capital first letter is the capitalised value of the lower key."""
+    """Values of slots. `slots["Obj"]` is `slots["obj"]` with a capital first letter."""
 
     def __missing__(self, key: str) -> str:
         """Return the capitalised value for ``Key``."""

@@ -1,4 +1,4 @@
-"""The network: a Llama decoder whose tensors go into GGUF as they are."""
+"""The network: a Llama decoder. Its tensors have the names and the layout that GGUF wants."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to the stream."""
+    """Attention, then feed-forward: each reads the normed stream and adds to the stream."""
 
     def __init__(self, shape: Shape) -> None:
-        """Create the weights; the two that write to the stream start smaller."""
+        """Create the weights; those of the two matrices that add to the stream start smaller."""
         super().__init__()
         self.shape = shape
         n, kv, ff = shape.embedding, shape.kv_heads * shape.head, shape.feed_forward

@@ -1,4 +1,4 @@
-"""The story plots: the reading of plots.txt, and sentences that fit into any plot."""
+"""The story plots of plots.txt, and sentences that fit into any of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass
 class Plot:
-    """Templates of one kind of story; slots are drawn anew for every story."""
+    """One kind of story as templates; each story fills their slots with other words."""
 
     title: str
     about: str = ""
@@ -17,7 +17,7 @@ class Plot:
 
 
 def read(path: Path) -> tuple[Plot, ...]:
-    """Read the plots; the head of the file explains its form."""
+    """Read the plots; the first lines of the file explain its form."""
     lines: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("  "):

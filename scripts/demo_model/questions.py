@@ -14,12 +14,12 @@ Pair = tuple[str, str]
 
 
 def held_out_sum(a: int, b: int) -> bool:
-    """Whether the pair of numbers is kept for the held-out text: about one pair in sixteen."""
+    """Whether the pair of numbers is held out: about one pair in sixteen is."""
     return hashlib.sha256(f"{a},{b}".encode()).digest()[0] % 16 == 0
 
 
 def numbers(rng: random.Random, high: int, held_out: bool) -> tuple[int, int]:
-    """Draw two numbers 0..high from the training pairs, or from the held-out ones."""
+    """Draw two numbers from 0 to ``high``: a pair for training, or one that is held out."""
     while True:
         a, b = rng.randint(0, high), rng.randint(0, high)
         if held_out_sum(a, b) == held_out:

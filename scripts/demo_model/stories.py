@@ -12,7 +12,7 @@ from scripts.demo_model.plot import INTERLUDES, PLOTS, Plot
 
 @dataclass(frozen=True)
 class Story:
-    """One expanded story with questions and answers about it."""
+    """A story with its words filled in, and questions and answers about it."""
 
     title: str
     about: str
@@ -76,7 +76,7 @@ def title_case(text: str) -> str:
 
 
 def tell(rng: random.Random, plot: Plot, people: Slots) -> Story:
-    """Expand one plot; now and then an interlude, and a second paragraph half of the time."""
+    """Write the story of a plot: some have interludes, half of them a second paragraph."""
     slots = scene(rng, people)
     parts: list[str] = []
     body = " ".join(plot.body)

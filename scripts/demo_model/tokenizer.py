@@ -9,11 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-# EOS must not have the id 2, which careless readers of llama files take for granted.
+# Some readers of llama files assume that EOS has the id 2. Here it has another one, so that tests
+# find them. llama.cpp knows the ends of a text by their names: these two are in its list.
 SPECIALS = (
     "<|pad|>", "<|bos|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>",
 )  # fmt: skip
-PRE = "smollm"  # one digit per token, then the split of GPT-2
+PRE = "smollm"  # every digit is a token; the rest is split as GPT-2 does
 _SPECIAL = re.compile("(" + "|".join(re.escape(s) for s in SPECIALS) + ")")
 
 
@@ -25,8 +26,9 @@ def _byte_letters() -> list[str]:
 
 
 def _ranges(prefix: str) -> str:
-    """Return a character class body for all code points whose category starts with prefix."""
-    body, start = [], -1
+    """Return all code points of a Unicode category, such as "L", as ranges for a `[...]`."""
+    body: list[str] = []
+    start = -1
     for code in range(sys.maxunicode + 2):
         inside = code <= sys.maxunicode and unicodedata.category(chr(code)).startswith(prefix)
         if inside and start < 0:
@@ -38,7 +40,7 @@ def _ranges(prefix: str) -> str:
 
 
 _LETTER, _NUMBER = _ranges("L"), _ranges("N")
-# Python's \s also holds the separators 0x1c-0x1f; llama.cpp's does not.
+# Python's \s also matches the separators 0x1c-0x1f; llama.cpp's does not.
 _SPACE = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
 _DIGITS = re.compile(f"([{_NUMBER}])")
 _WORDS = re.compile(
@@ -48,7 +50,7 @@ _WORDS = re.compile(
 
 
 def split_words(text: str) -> list[str]:
-    """Cut text without special tokens into the pieces that merges never cross."""
+    """Cut text without special tokens into words; a token never reaches over the end of one."""
     return [w for part in _DIGITS.split(text) if part for w in _WORDS.findall(part)]
 
 
@@ -67,7 +69,7 @@ class Tokenizer:
         self._cache: dict[str, list[int]] = {}
 
     def _word(self, word: str) -> list[int]:
-        """Encode one piece by its lowest-ranked merges first."""
+        """Encode one word: the pair that was learnt first is merged first."""
         if word not in self._cache:
             parts = [self.letters[b] for b in word.encode("utf-8")]
             while len(parts) > 1:
@@ -121,7 +123,7 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
             where[pair].add(i)
     merges: list[tuple[str, str]] = []
     while len(merges) < vocab_size - len(SPECIALS) - len(letters):
-        # Ties go by the text of the pair, so that the result does not hang on the order of a dict.
+        # Among equal counts the text of the pair decides: the order of a dict must not matter.
         best = max(pairs, key=lambda p: (pairs[p], p))
         if pairs[best] <= 0:
             raise ValueError(f"the text only gives {len(merges)} merges")

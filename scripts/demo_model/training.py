@@ -19,7 +19,7 @@ from scripts.demo_model.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run: its share of the steps, the rows of a step, tokens of a row, the text."""
+    """A part of the run: its share of all steps, rows of a step, tokens of a row, kind of text."""
 
     share: float
     rows: int
@@ -27,7 +27,7 @@ class Stage:
     kind: str
 
 
-# Short rows are the fastest; the long ones at the end teach the positions up to the context.
+# Short rows train fastest; the long ones at the end teach the positions up to the context's end.
 STAGES = (
     Stage(0.68, 16, 256, "short"),
     Stage(0.24, 4, 1024, "long"),
@@ -40,7 +40,7 @@ FINAL_RATE = 0.02  # of the highest rate
 
 @dataclass
 class Run:
-    """What a training run leaves behind."""
+    """What a training run has done; the loss in nats per token."""
 
     tokens_seen: int = 0
     train_loss: float = float("nan")
@@ -54,10 +54,10 @@ def document_hash(text: str) -> bytes:
 
 
 def batches(tokenizer: Tokenizer, stage: Stage, seed: int, run: Run) -> Iterator[Tensor]:
-    """Yield ids [rows, length + 1] cut from an endless row of training documents."""
+    """Yield ids [rows, length + 1]: training documents joined to one endless text, then cut."""
     ids: list[int] = []
     size = stage.rows * (stage.length + 1)
-    # The seed differs per stage, so that no stage sees the documents of another one again.
+    # Each stage has a seed of its own, so that no document comes in two stages.
     for text in documents(seed + stage.length, stage.kind):
         run.document_hashes.update(document_hash(part) for part in text.split("\n\n"))
         ids += tokenizer.document(text)
@@ -67,7 +67,7 @@ def batches(tokenizer: Tokenizer, stage: Stage, seed: int, run: Run) -> Iterator
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the factor of the learning rates: linear warm-up, then half a cosine."""
+    """Return the factor of the learning rates: up in a line, then down in half a cosine."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP
     done = (step - WARM_UP) / max(1, steps - WARM_UP)
@@ -77,7 +77,7 @@ def rate_at(step: int, steps: int) -> float:
 def optimizers(model: DemoModel) -> list[torch.optim.Optimizer]:
     """Return Muon for the matrices of the blocks and AdamW for the rest.
 
-    Muon usually needs fewer steps than AdamW for the same loss, and steps are what a CPU lacks.
+    Muon usually needs fewer steps than AdamW for the same loss, and a CPU makes few steps.
     """
     matrices = [p for p in model.blk.parameters() if p.ndim == 2]
     norms = [p for p in model.parameters() if p.ndim == 1]
@@ -148,7 +148,7 @@ def round_to_f16(model: DemoModel) -> None:
 
 @torch.no_grad()
 def held_out_loss(model: DemoModel, rows: list[list[int]]) -> tuple[float, int]:
-    """Return nats per token and the number of scored tokens: all but the first of each row."""
+    """Return nats per token and how many tokens were scored: all but the first of each row."""
     total, count = 0.0, 0
     for ids in rows:
         row = torch.tensor(ids)
@@ -159,7 +159,7 @@ def held_out_loss(model: DemoModel, rows: list[list[int]]) -> tuple[float, int]:
 
 
 def windows(ids: list[int], bos: int, length: int) -> list[list[int]]:
-    """Cut ids into rows of ``length`` tokens, each with BOS in front; a short rest is left out."""
+    """Cut ids into rows of ``length`` tokens that begin with BOS; a shorter rest is left out."""
     size = length - 1
     return [[bos, *ids[i : i + size]] for i in range(0, len(ids) - size + 1, size)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def _split(text: str, separator: str = " ") -> list[str]:
-    """Return the words of a text; shorter to read than a list of quoted words."""
+    """Return the words of a text: easier to read than a list of quoted words."""
     return text.split(separator)
 
 

@@ -31,11 +31,8 @@ def main() -> int:
             write_constraints()
         else:
             install(args.venv, args.backend, args.rpc, args.extra, args.quiet)
-    except InstallError as error:
-        say(str(error))
-        return 1
-    except OSError as error:  # a full disk, a folder of somebody else
-        say(f"{error}. {advice(str(error))}")
+    except (InstallError, OSError) as error:  # OSError: a full disk, a folder of somebody else
+        say(str(error) if isinstance(error, InstallError) else f"{error}. {advice(str(error))}")
         return 1
     except KeyboardInterrupt:
         say("interrupted; the same command starts again.")

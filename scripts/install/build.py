@@ -1,7 +1,4 @@
-"""The builds of llama-cpp-python, kept as wheels in `~/.cache/gguf-worker/wheels/<key>/`.
-
-The key covers all that shapes a build, so another clone or a switch back does not compile.
-"""
+"""The builds of llama-cpp-python; another clone or a switch back takes them from the cache."""
 
 import contextlib
 import hashlib
@@ -34,7 +31,7 @@ BACKENDS = {
 # Environment variables that compilers read.
 VARIABLES = ["CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "VULKAN_SDK"]
 USUAL_NVCC = "/usr/local/cuda/bin/nvcc"  # where NVIDIA's packages put it, often not on PATH
-MEMORY_PER_JOB = 1.5 * 2**30  # bytes
+JOB_BYTES = 1.5 * 2**30  # what one compiler needs
 CPU_FEATURES = re.compile(r"\b(?:s?sse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme|i8mm|bf16)\w*")
 
 
@@ -99,8 +96,7 @@ def wheel_of(library: Library, pip: list[str]) -> Path:
         tools += [output_of(os.environ.get("CUDACXX") or "nvcc", "--version")]
         tools += [output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    key = key_of(library.key, tools)
-    place = caches / "gguf-worker" / "wheels" / key
+    place = caches / "gguf-worker/wheels" / key_of(library.key, tools)
     log = place / "build.log"
     with locked(place / "lock", f"another install builds this; waiting for it (log: {log})"):
         if wheels := list(place.glob("*.whl")):
@@ -138,4 +134,4 @@ def parallel_jobs() -> int:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # no limit, or the word "max"
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(1, min(cpus or 1, int(memory / MEMORY_PER_JOB)))
+    return max(1, min(cpus or 1, int(memory / JOB_BYTES)))

@@ -25,26 +25,24 @@ PIP_SETTINGS = {
 def run(doing: str, command: list[str], log: Path, **settings: str) -> None:
     """Run a command with its output in the log, and show its progress.
 
-    doing: what the user reads when it fails, such as "Installing packages"
-    settings: environment variables beside those of this process and pip's
-
-    Raises InstallError when the command fails. No process of it outlives an interrupt.
+    Raises InstallError, such as "Installing packages failed", from `doing`; `settings` are
+    environment variables. No process of the command outlives an interrupt.
     """
     process = subprocess.Popen(  # noqa: S603  (the command is ours)
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", cwd=ROOT, env=os.environ | PIP_SETTINGS | settings,
+        encoding="utf-8", errors="replace", cwd=ROOT, env=os.environ | PIP_SETTINGS | settings,
         process_group=0,
     )  # fmt: skip
     assert process.stdout
     lines: list[str] = []
     try:
-        with log.open("a") as file, progress() as show:
+        with log.open("a", encoding="utf-8") as file, progress() as take:
             file.write(f"\n$ {shlex.join(command)}\n")
             for line in process.stdout:
                 lines.append(line)
                 file.write(line)
                 file.flush()
-                show(line)
+                take(line)
         process.wait()
     except BaseException:
         for number in (signal.SIGINT, signal.SIGKILL):  # at the first, pip puts things back

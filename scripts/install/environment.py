@@ -14,8 +14,6 @@ from scripts.install.build import NAME, Library, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
 from scripts.install.talk import InstallError, say, since
 
-BUILD_TOOLS = ["scikit-build-core", "cmake", "ninja", "hatchling", "editables"]
-
 
 @dataclass(frozen=True)
 class Record:
@@ -49,8 +47,8 @@ class Environment:
     def create(self, base: str) -> None:
         """Make it anew; one without a record was made by hand: it is kept and completed."""
         say(f"creating {self.path.name} with Python {sys.version.split()[0]}")
-        for entry in self.path.iterdir() if self.file.exists() else ():
-            if entry.name not in ("lock", self.log.name, self.file.name):
+        for entry in self.path.iterdir():
+            if self.file.exists() and entry.name not in ("lock", self.log.name, self.file.name):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.keep(Record(self.record.library, self.record.extras))
         python = getattr(sys, "_base_executable", sys.executable)  # not another environment's
@@ -73,16 +71,15 @@ def goal_of(record: Record, backend: str | None, rpc: str | None, extra: list[st
 
     A backend replaces all of that: `BACKEND=cpu` after `RPC=1` builds without RPC.
     """
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    pins = tomllib.loads(pyproject)["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     old = Library(backend=backend) if backend else record.library
     library = Library(
-        next(pin.partition("==")[2] for pin in pins if pin.startswith(f"{NAME}==")),
+        next(pin.partition("==")[2] for pin in project["dependencies"] if f"{NAME}==" in pin),
         old.backend,
         old.rpc if rpc is None else rpc == "1",
         os.environ.get("CMAKE_ARGS", old.cmake_args),
     )
-    packages = key_of(pyproject, CONSTRAINTS.read_text())
+    packages = key_of(project, CONSTRAINTS.read_text())
     base = f"{ROOT} {sys.implementation.cache_tag}"
     return Record(library, sorted({*record.extras, *extra}), base, library.key, packages)
 
@@ -114,12 +111,13 @@ def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], q
 
 def write_constraints() -> None:
     """Pin the newest versions, but not torch, which only the training of the demo model needs."""
+    packages = [f"{ROOT}[dev]", "scikit-build-core", "cmake", "ninja", "hatchling", "editables"]
     options = ["--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
-    command = [sys.executable, "-m", "pip", "install", *options, f"{ROOT}[dev]", *BUILD_TOOLS]
+    command = [sys.executable, "-m", "pip", "install", *options, *packages]
     if not (report := output_of(*command)):
         raise InstallError(f"pip could not choose versions; this says why: {' '.join(command)}")
-    packages = [entry["metadata"] for entry in json.loads(report)["install"]]
-    pins = {each["name"].lower().replace("_", "-"): each["version"] for each in packages}
+    found = [entry["metadata"] for entry in json.loads(report)["install"]]
+    pins = {each["name"].lower().replace("_", "-"): each["version"] for each in found}
     del pins["gguf-worker"]
     lines = ["# Written by `make constraints`: the worker, its tools and its build tools."]
     lines += [f"{name}=={version}" for name, version in sorted(pins.items())]

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Generator
@@ -19,6 +20,7 @@ ACTIVITIES = (
     (r"^\s*(Collecting|Downloading) (?:\S*/)?([\w.-]+)", r"\1 \2"),
     (r"^Installing collected packages", "installing packages"),
 )
+SECONDS = 5.0  # between two lines of progress where stderr is no terminal
 
 
 class InstallError(Exception):
@@ -57,24 +59,30 @@ def activity(line: str) -> str | None:
 
 @contextlib.contextmanager
 def progress() -> Generator[Callable[[str], None]]:
-    """Give a function that takes the lines of a command's output, and shows time and activity.
-
-    A terminal shows one line that changes; a file gets a line every five seconds at most.
-    """
+    """Show what the lines tell that are given: a terminal one line, a file some in a minute."""
     terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    started, last = time.monotonic(), -5.0
+    started, doing, over = time.monotonic(), "", threading.Event()
 
-    def show(line: str) -> None:
-        nonlocal last
-        text = f"  {since(started)}  {activity(line)}"
-        if terminal and activity(line):
-            width = shutil.get_terminal_size().columns - 1
-            print(f"\r{text[:width]}\x1b[K", end="", file=sys.stderr, flush=True)
-        elif activity(line) and time.monotonic() > last + 5:
-            print(text, file=sys.stderr, flush=True)
-            last = time.monotonic()
+    def take(line: str) -> None:
+        nonlocal doing
+        doing = activity(line) or doing
 
+    def draw() -> None:
+        drawn = ""
+        while not over.wait(0.5 if terminal else SECONDS):
+            text = f"  {since(started)}  {doing}"
+            if terminal:
+                text = f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K"
+                print(text, end="", file=sys.stderr, flush=True)
+            elif doing != drawn:
+                print(text, file=sys.stderr, flush=True)
+                drawn = doing
+
+    drawer = threading.Thread(target=draw)
+    drawer.start()
     try:
-        yield show
+        yield take
     finally:
+        over.set()
+        drawer.join()
         print("\r\x1b[K" if terminal else "", end="", file=sys.stderr, flush=True)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts.install import build, environment
+from scripts.install import build, environment, talk
 from scripts.install.build import Library
 from scripts.install.environment import Record, goal_of
 from scripts.install.talk import ADVICE, activity, advice, progress
+from tests.support.processes import until
 
 
 @pytest.mark.parametrize(
@@ -39,12 +40,27 @@ def test_output_tells_what_goes_on(line: str, shown: str | None) -> None:
     assert activity(line) == shown
 
 
-def test_progress_in_a_file_is_rare(capsys: pytest.CaptureFixture[str]) -> None:
-    """Many lines at once become one line with the time."""
-    with progress() as show:
+def test_progress_in_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines with the time and the latest activity; none twice, none for output without meaning."""
+    monkeypatch.setattr(talk, "SECONDS", 0.001)
+    said = ""
+
+    def seen(part: str) -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return part in said
+
+    with progress() as take:
         for step in range(1, 10):
-            show(f"[{step}/9] c++ -o {step}.o")
-    assert re.fullmatch(r"  \d:\d\d  \[1/9\]  11%  compiled 1\n", capsys.readouterr().err)
+            take(f"[{step}/9] c++ -o {step}.o")
+            take("-- noise")
+        until(lambda: seen("compiled 9"))
+    assert not seen("noise")
+    lines = [line[8:] for line in said.splitlines()]
+    assert all(line.startswith("[") for line in lines if line)
+    assert len(lines) == len(set(lines))
 
 
 @pytest.mark.parametrize(
@@ -133,5 +149,5 @@ def test_records_are_read_back(tmp_path: Path) -> None:
 def test_as_many_compilers_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never none; no more than one for each 1.5 GB."""
     assert 1 <= build.parallel_jobs() <= (os.cpu_count() or 1)
-    monkeypatch.setattr(build, "MEMORY_PER_JOB", 2**60)
+    monkeypatch.setattr(build, "JOB_BYTES", 2**60)
     assert build.parallel_jobs() == 1

@@ -32,9 +32,15 @@ def test_one_run_is_enough(installed: Checkout) -> None:
     assert installed.leftovers() == []
 
 
-def test_a_switch_back_does_not_compile(installed: Checkout) -> None:
-    """Each variant is built once; each switch installs the right one."""
-    assert "for cpu + rpc from source" in installed.install("--rpc", "1")
+def test_two_at_once_build_once_and_a_switch_back_does_not(installed: Checkout) -> None:
+    """The second of two waits for the first; each variant is compiled once."""
+    both = [installed.start("--rpc", "1") for _ in range(2)]
+    said = ""
+    for process in both:
+        with process:
+            said += process.communicate(timeout=TIMEOUT_S)[1]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said.count("for cpu + rpc from source") == 1
     assert "-DGGML_RPC=ON" in installed.cmake_args()
     assert "from source" not in installed.install("--backend", "cpu")
     assert "-DGGML_RPC=OFF" in installed.cmake_args()
@@ -64,19 +70,6 @@ def test_an_interrupted_build_leaves_nothing(installed: Checkout, tmp_path: Path
     assert state.stdout[:1] in (b"", b"Z"), "the compiler still runs"
     assert installed.leftovers() == []
     assert installed.install("--quiet") == ""
-
-
-def test_two_at_once_build_once(installed: Checkout) -> None:
-    """The second waits for the first and then has nothing to do but to say so."""
-    both = [installed.start(CMAKE_ARGS="-DTWICE=ON") for _ in range(2)]
-    said = ""
-    for process in both:
-        with process:
-            said += process.communicate(timeout=TIMEOUT_S)[1]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert said.count("from source") == 1
-    assert "-DTWICE=ON" in installed.cmake_args()
-    installed.install("--backend", "cpu")
 
 
 def test_without_a_network_one_sentence(installed: Checkout, tmp_path: Path) -> None:
