@@ -19,6 +19,7 @@ import httpx
 import openai
 import pytest
 
+from tests.support import http
 from tests.support.processes import until
 from worker.demo import MODEL_PATH
 
@@ -135,20 +136,13 @@ def is_running(pid: int) -> bool:
 def is_serving(url: str) -> bool:
     """Whether a worker there says that it is ready."""
     with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url + "/health", timeout=2).status_code == 200
+        return http.get(url + "/health", timeout=2).status_code == 200
     return False
-
-
-def count_ended(url: str, outcome: str = ".*") -> int:
-    """Requests of a worker that ended so: stop, length, aborted, error."""
-    text = httpx.get(url + "/metrics", timeout=10).text
-    sample = rf'^worker_requests_total{{.*outcome="{outcome}"}} (\d+)'
-    return sum(map(int, re.findall(sample, text, re.MULTILINE)))
 
 
 def count_running(url: str) -> int:
     """Sequences that a worker computes now."""
-    return int(httpx.get(url + "/health", timeout=5).json()["slots_processing"])
+    return int(http.get(url + "/health").json()["slots_processing"])
 
 
 class Load:

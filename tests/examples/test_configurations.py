@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, Program, Reader
+from tests.support import http
 from tests.support.processes import until
 from worker.demo import MODEL_PATH
 from worker.errors import DoesNotFitError, UsageError
@@ -59,7 +59,7 @@ def test_systemd_service(tmp_path: Path) -> None:
         main = {**os.environ, "MAINPID": str(program.process.pid)}
         assert subprocess.run(post, env=main, timeout=60).returncode == 0
         url = f"http://127.0.0.1:{port}"
-        assert httpx.get(url + "/v1/models").json()["data"][0]["id"] == "mine"
+        assert http.get(url + "/v1/models").json()["data"][0]["id"] == "mine"
         reader = Reader(url, tokens=300, model="mine")
         program.process.terminate()
         assert reader.result() == "length"
@@ -124,11 +124,11 @@ def test_kubernetes_container() -> None:
     assert all(container[kind]["httpGet"]["port"] == "http" for kind in probes)
     with Program(*container["command"], *arguments, env={variable: "key"}) as program:
         until(lambda: programs.is_serving(url), seconds=60)
-        assert {httpx.get(path).status_code for path in probes.values()} == {200}
-        assert httpx.get(url + "/v1/models").status_code == 401
+        assert {http.get(path).status_code for path in probes.values()} == {200}
+        assert http.get(url + "/v1/models").status_code == 401
         reader = Reader(url, tokens=1_000, key="key")
         program.process.terminate()
-        until(lambda: httpx.get(probes["readinessProbe"]).status_code == 503)
+        until(lambda: http.get(probes["readinessProbe"]).status_code == 503)
         assert reader.result() == "length"
         assert program.wait() == 0
 
@@ -159,7 +159,7 @@ def test_llama_swap(name: str) -> None:
     with Program(*words) as program:
         until(lambda: programs.is_serving(url), seconds=60)
         assert Reader(url, model=name, tokens=20).result() == "length"
-        assert [entry["id"] for entry in httpx.get(url + "/v1/models").json()["data"]] == [name]
+        assert [entry["id"] for entry in http.get(url + "/v1/models").json()["data"]] == [name]
         os.killpg(program.process.pid, signal.SIGTERM)
         assert program.wait(config["unloadTimeout"]) == 0
     assert config["unloadTimeout"] > Settings().drain_timeout + LAST_BYTES_S

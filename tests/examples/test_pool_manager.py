@@ -14,6 +14,8 @@ import pytest
 
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
+from tests.support import http
+from tests.support.metrics import count_ended
 from tests.support.processes import until
 
 READY = r"^(worker-\d): pid (\d+) at (http://\S+)$"
@@ -47,7 +49,7 @@ class PoolProgram(Program):
         def given() -> dict[str, int]:
             """Requests that each worker got: a short one may have ended before we look."""
             return {
-                name: programs.count_running(url) + programs.count_ended(url)
+                name: programs.count_running(url) + count_ended(url)
                 for name, (_, url) in self.workers.items()
             }
 
@@ -117,13 +119,13 @@ def test_a_client_that_leaves(calm: PoolProgram, streaming: bool) -> None:
     """Its worker does not go on, whether it streamed or waited for the whole answer."""
 
     def aborted() -> int:
-        return sum(programs.count_ended(url, "aborted") for _, url in calm.workers.values())
+        return sum(count_ended(url, "aborted") for _, url in calm.workers.values())
 
     before = aborted()
     body = {"prompt": "Once", "max_tokens": 1_900, "ignore_eos": True, "stream": streaming}
     with (
         contextlib.suppress(httpx.ReadTimeout),
-        httpx.stream("POST", calm.url + "/v1/completions", json=body, timeout=0.3) as answer,
+        http.stream("POST", calm.url + "/v1/completions", json=body, timeout=0.3) as answer,
     ):
         next(answer.iter_lines())
     until(lambda: aborted() == before + 1)
@@ -145,7 +147,7 @@ def test_sigkill_under_load() -> None:
             manager.wait_for_workers(1)
             assert manager.workers[victim][0] != pid
             load.goes_on()
-            until(lambda: programs.count_ended(manager.workers[victim][1]) > 0)
+            until(lambda: count_ended(manager.workers[victim][1]) > 0)
         assert not load.errors
 
 

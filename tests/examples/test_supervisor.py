@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.examples import programs
@@ -16,6 +15,7 @@ from tests.examples.supervision import (
     check_a_killed_worker_is_replaced,
     check_workers_leave_with,
 )
+from tests.support import http
 
 
 class Supervisor(Manager):
@@ -64,7 +64,7 @@ def test_a_killed_worker_is_replaced(supervisor: Supervisor) -> None:
 def test_asked_to_leave(supervisor: Supervisor) -> None:
     """A worker that left with 0 because it was told to is not started again."""
     supervisor.wait_for(f"success: {supervisor.names[1]} entered RUNNING state")
-    assert httpx.post(supervisor.urls[0] + "/shutdown").status_code == 202
+    assert http.post(supervisor.urls[0] + "/shutdown").status_code == 202
     supervisor.wait_for(rf"exited: {supervisor.names[0]} \(exit status 0; expected\)")
     assert "EXITED" in supervisor.control("status", f"worker:{supervisor.names[0]}")
     assert programs.is_serving(supervisor.urls[1])

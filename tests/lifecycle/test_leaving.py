@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from tests.support import http
 from tests.support.processes import Server, WorkerProcess, serving, side_by_side, starting, until
 
 PROMPT = [5, 9, 17, 33] * 450
@@ -28,7 +29,7 @@ WAYS: dict[str, Tell] = {
     "SIGTERM": lambda server: server.process.send_signal(signal.SIGTERM),
     "SIGINT": lambda server: server.process.send_signal(signal.SIGINT),
     "SIGHUP": lambda server: server.process.send_signal(signal.SIGHUP),
-    "shutdown": lambda server: httpx.post(server.url + "/shutdown", timeout=10).raise_for_status(),
+    "shutdown": lambda server: http.post(server.url + "/shutdown").raise_for_status(),
 }
 SOME = [name for name in WAYS if name != "SIGHUP"]
 
@@ -37,7 +38,7 @@ SOME = [name for name in WAYS if name != "SIGHUP"]
 def streaming(server: Server) -> Generator[Iterator[str]]:
     """The lines of a stream that has begun and would go on for long."""
     url = server.url + "/v1/completions"
-    with httpx.stream("POST", url, json=STREAM, timeout=60) as answer:
+    with http.stream("POST", url, json=STREAM) as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("data: ")
         yield lines
@@ -104,7 +105,7 @@ def test_hangup_that_is_ignored(tiny: Path) -> None:
         url = process.wait_for("listening")["url"]
         process.wait_for("ready")
         process.process.send_signal(signal.SIGHUP)
-        assert httpx.get(url + "/health").json()["status"] == "ok"
+        assert http.get(url + "/health").json()["status"] == "ok"
         process.process.terminate()
         assert process.wait() == 0
         assert not any("SIGHUP" in line for line in process.lines)
@@ -216,13 +217,13 @@ def requests_that_finish(slow_model: Path) -> None:
     body = {**STREAM, "max_tokens": 40}
     with (
         serving("--model", slow_model, "--drain-timeout", "600", *SMALL_STEPS) as server,
-        httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer,
+        http.stream("POST", server.url + "/v1/completions", json=body) as answer,
     ):
         lines = answer.iter_lines()
         next(lines)
         server.process.terminate()
         server.wait_for("stopping")
-        refused = httpx.get(server.url + "/health", timeout=10)
+        refused = http.get(server.url + "/health")
         rest = [line for line in lines if line]
         left_with(server, 0)
     assert refused.status_code == 503
@@ -302,4 +303,4 @@ def test_two_for_one_port(tiny: Path) -> None:
             f"error: CANNOT_BIND: Cannot listen on 127.0.0.1:{port}: Address already in use. "
         )
         winner.wait_for("ready")
-        assert httpx.get(f"http://127.0.0.1:{port}/health").json()["status"] == "ok"
+        assert http.get(f"http://127.0.0.1:{port}/health").json()["status"] == "ok"

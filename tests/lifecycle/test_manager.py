@@ -9,10 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.support import managers
+from tests.support import http, managers
 from tests.support.managers import Manager, manager, reply
 from tests.support.processes import Server, serving, side_by_side, starting, until
 from worker import __version__
@@ -112,7 +111,7 @@ def early_streams(model: Path) -> None:
     with (
         manager(managers.REFUSING["500"]) as hive,
         serving("--model", model, "-c", "2048", "-t", "1", "--callback-url", hive.url) as server,
-        httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer,
+        http.stream("POST", server.url + "/v1/completions", json=body) as answer,
     ):
         lines = [line for line in answer.iter_lines() if line]
         assert server.wait() == 5
@@ -210,7 +209,7 @@ def test_refused_while_stopping(slow_model: Path) -> None:
         ) as server,
     ):  # fmt: skip
         hive.wait_for(TRIES)
-        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer_:
+        with http.stream("POST", server.url + "/v1/completions", json=body) as answer_:
             lines = answer_.iter_lines()
             next(lines)
             server.process.terminate()
@@ -242,7 +241,7 @@ def test_heartbeats(tiny: Path) -> None:
             "worker_id": "w", "health_status": "healthy", "worker": {**info, "status": "ready"},
         }  # fmt: skip
         body = {"prompt": ["a", "b"], "max_tokens": 1_900, "ignore_eos": True, "stream": True}
-        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=30):
+        with http.stream("POST", server.url + "/v1/completions", json=body):
             until(lambda: hive.bodies[-1]["worker"]["status"] == "busy")
             until(lambda: hive.bodies[-1]["health_status"] == "degraded")  # the queue is full
         until(lambda: hive.bodies[-1]["worker"]["status"] == "ready")
@@ -261,7 +260,7 @@ def test_a_draining_worker_says_so(slow_model: Path) -> None:
             "--model", slow_model, "-t", "1", "-c", "2048", "--heartbeat-url", hive.url,
             "--drain-timeout", "60",
         ) as server,
-        httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=30) as answer,
+        http.stream("POST", server.url + "/v1/completions", json=body) as answer,
     ):  # fmt: skip
         lines = answer.iter_lines()  # kept: closing it would close the connection
         next(lines)

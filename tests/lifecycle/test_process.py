@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import ggufs
+from tests.support import ggufs, http
 from tests.support.processes import Server, WorkerProcess, serving, side_by_side
 from worker.cli import version
 from worker.cli.main import main
@@ -40,7 +40,7 @@ def test_bound_before_loaded(slow_model: Path) -> None:
     server = Server("--model", str(slow_model), "-t", "1")
     try:
         for path in ("/health", "/v1/models", "/nope"):
-            answer = httpx.get(server.url + path, timeout=10)
+            answer = http.get(server.url + path)
             if answer.status_code == 503:
                 assert answer.json()["error"] | {"param": None} == {
                     "code": 503,
@@ -59,8 +59,8 @@ def test_bound_before_loaded(slow_model: Path) -> None:
 
 def test_client_gone_while_streaming(server: Server) -> None:
     """A client that leaves mid-stream frees its slot."""
-    with httpx.stream(
-        "POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=30
+    with http.stream(
+        "POST", server.url + "/v1/completions", json={**LONG, "stream": True}
     ) as answer:
         next(answer.iter_lines())
     server.wait_until(seconds=2, slots_processing=0, queue_depth=0)
@@ -69,7 +69,7 @@ def test_client_gone_while_streaming(server: Server) -> None:
 def test_client_gone_without_streaming(server: Server) -> None:
     """A client that hangs up before its whole answer frees its slot."""
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(server.url + "/v1/completions", json=LONG, timeout=0.1)
+        http.post(server.url + "/v1/completions", json=LONG, timeout=0.1)
     server.wait_until(seconds=2, slots_processing=0, queue_depth=0)
 
 
@@ -90,7 +90,7 @@ def test_queue_full(slow_model: Path) -> None:
     """More requests than may run and wait get 429 with Retry-After; the others are served."""
     held = {**LONG, "prompt": ["a", "b"], "stream": True}
     with serving("--model", slow_model, "-t", "1", "-np", "1", "--queue-size", "1") as server:
-        with httpx.stream("POST", server.url + "/v1/completions", json=held, timeout=60) as first:
+        with http.stream("POST", server.url + "/v1/completions", json=held) as first:
             lines = first.iter_lines()  # kept: closing it would close the connection
             next(lines)
             answer = server.post({"prompt": "a", "max_tokens": 2})
@@ -219,11 +219,11 @@ def test_log_is_json(tiny: Path) -> None:
 
 def test_ids_pass_through(server: Server) -> None:
     """x-request-id and X-Correlation-Id come back; an id is made where none was sent."""
-    answer = httpx.get(
+    answer = http.get(
         server.url + "/health", headers={"x-request-id": "r1", "x-correlation-id": "c1"}
     )
     assert (answer.headers["x-request-id"], answer.headers["x-correlation-id"]) == ("r1", "c1")
-    assert httpx.get(server.url + "/health").headers["x-request-id"].startswith("req-")
+    assert http.get(server.url + "/health").headers["x-request-id"].startswith("req-")
 
 
 def test_signal_at_the_very_start(tiny: Path) -> None:

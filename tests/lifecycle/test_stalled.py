@@ -10,11 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.lifecycle.test_leaving import Post, left_with
-from tests.support import managers
+from tests.support import http, managers
 from tests.support.managers import manager
 from tests.support.processes import Server, serving, side_by_side, until
 from worker.lifecycle.watchdog import STALLED_AFTER_S, Watchdog
@@ -35,7 +34,7 @@ def freezing(
 
 
 def health(server: Server) -> tuple[int, str]:
-    answer = httpx.get(server.url + "/health", timeout=10)
+    answer = http.get(server.url + "/health")
     return answer.status_code, answer.json().get("status", "")
 
 
@@ -60,7 +59,7 @@ def slow(model: Path) -> None:
     """A step that computes for longer than the limit is waited for."""
     seconds = 1.5 * STALLED_AFTER_S / float(SPEED)
     with freezing(model, "busy", seconds=seconds) as server:
-        answer = httpx.post(server.url + "/v1/completions", json=LONG_PROMPT, timeout=120)
+        answer = http.post(server.url + "/v1/completions", json=LONG_PROMPT, timeout=120)
         assert answer.status_code == 200
         assert "data: [DONE]" in answer.text
         assert health(server) == (200, "ok")

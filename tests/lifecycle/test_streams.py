@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import managers
+from tests.support import http, managers
 from tests.support.managers import manager
 from tests.support.processes import Server, side_by_side
 
@@ -46,7 +46,7 @@ def test_full_pipes(tiny: Path) -> None:
         )  # fmt: skip
         try:
             url = hive.wait_for(1)[0]["url"]
-            assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
+            assert http.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
             os.read(reader, 1 << 20)
             process.terminate()
             assert process.wait(20) == 0
@@ -76,10 +76,10 @@ def test_nobody_reads_stderr(tiny: Path) -> None:
         process.stderr.close()
         for _ in range(100):
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(url + "/health").status_code == 200:
+                if http.get(url + "/health").status_code == 200:
                     break
             time.sleep(0.1)
-        assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
+        assert http.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
         process.terminate()
         assert process.wait(20) == 0
     finally:
