@@ -20,7 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     The tests start hundreds of processes, and each would spend 0.1 s on that.
     """
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and config.cache is not None:
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        return
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
 
 
