@@ -122,13 +122,14 @@ def test_port_in_use(server: Server, tiny: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-# A command that fails before anything is done, then those that fail later.
+# Refused by the parser.
 WRONG: list[tuple[list[str], str]] = [
     (["serve", "--port", "70000"], "--port"),
     (["serve", "--no-such-flag"], "--no-such-flag"),
     (["frobnicate"], "frobnicate"),
     ([], "COMMAND"),
 ]
+# Refused by who uses them.
 WRONG_LATER: list[tuple[list[str], str]] = [
     (["generate", "a", "--temperature", "-1"], "temperature"),
     (["generate", "a", "-n", "0"], "--max-tokens"),
