@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE_S, until
+from tests.support.processes import PATIENCE_S, environment, until
 from worker import machine
 from worker.llama import spin
 from worker.llama.backend import LlamaBackend
@@ -87,7 +87,7 @@ def test_a_busy_machine_is_noticed(tiny: Path) -> None:
     ]
     try:
         noticing = [sys.executable, "-m", "tests.llama.noticing", str(tiny)]
-        subprocess.run(noticing, check=True, timeout=2 * PATIENCE_S)
+        subprocess.run(noticing, check=True, timeout=2 * PATIENCE_S, env=environment())
     finally:
         for neighbour in neighbours:
             neighbour.kill()

@@ -25,6 +25,11 @@ PATIENCE_S = 60.0
 _Case = TypeVar("_Case")
 
 
+def environment() -> dict[str, str]:
+    """Our variables, but for the one that our own libgomp got: a worker chooses for itself."""
+    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+
+
 class WorkerProcess:
     """`python -m worker` with its stderr read line by line (JSON log lines, then prose)."""
 
@@ -42,7 +47,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**environment(), **(env or {})},
         )
         self.lines: list[str] = []
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
