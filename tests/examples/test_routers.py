@@ -48,7 +48,7 @@ class Router(Program):
                 return http.get(self.url + self.alive).status_code == 200
             return False
 
-        until(answers, seconds=60)
+        until(answers)
 
     def begin_stream(self, workers: list[str]) -> tuple[Reader, str]:
         """A stream, and the address of the worker that got it; nobody else may ask meanwhile."""
@@ -125,4 +125,4 @@ def test_a_killed_worker(start: Callable[[Path, int, list[str]], Router], tmp_pa
         assert not load.errors
         router.process.terminate()
         router.wait()
-        router.wait_until_silent(5)
+        router.wait_until_silent()

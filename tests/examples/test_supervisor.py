@@ -35,7 +35,9 @@ class Supervisor(Manager):
         self.names = [f"worker-{port}" for port in ports]
         self._control = programs.command("supervisorctl")
         super().__init__(
-            programs.command("supervisord"), "--nodaemon", "--configuration", self._file, env=env
+            *(programs.command("supervisord"), "--nodaemon", "--configuration", self._file),
+            env=env,
+            step_seconds=0.02,
         )
 
     def control(self, *words: str) -> str:
@@ -72,13 +74,13 @@ def test_asked_to_leave(supervisor: Supervisor) -> None:
 
 def test_drain(supervisor: Supervisor) -> None:
     """At SIGTERM running streams are finished, and all workers leave with 0."""
-    readers = [Reader(url, tokens=300) for url in supervisor.urls]
+    readers = [Reader(url, tokens=50) for url in supervisor.urls]
     supervisor.process.terminate()
     assert [reader.result() for reader in readers] == ["length", "length"]
     for _ in supervisor.urls:
         supervisor.wait_for(r"stopped: worker-\d+ \(exit status 0\)")
     assert supervisor.wait() == 0
-    supervisor.wait_until_silent(5)
+    supervisor.wait_until_silent()
 
 
 def test_sigkill_of_the_supervisor(supervisor: Supervisor) -> None:

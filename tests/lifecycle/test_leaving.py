@@ -236,8 +236,9 @@ def test_many_starts_and_kills(tiny: Path) -> None:
     before = open_files()
 
     def check(number: int) -> None:
-        step = 0.02 if number % 2 else None  # a load that lasts, or one that is over at once
-        with starting("--model", tiny, "-t", "1", step_seconds=step) as server:
+        # A load that lasts, or one that is over at once.
+        env, step = ({"LOADED": str(tiny)}, 0.02) if number % 2 else (None, None)
+        with starting("--model", tiny, "-t", "1", env=env, step_seconds=step) as server:
             if number % 4 > 1:
                 server.wait_until_ready()
             if number % 8 > 3:

@@ -122,7 +122,7 @@ def test_progress_on_a_terminal(tiny: Path) -> None:
         "tests.support.slow",
         *("serve", "-t", "1", "--port", "0", "--model", str(tiny)),
     ]
-    env = {**os.environ, "STEP_SECONDS": "0.02"}
+    env = {**os.environ, "STEP_SECONDS": "0.02", "LOADED": str(tiny)}
     process = subprocess.Popen(command, stderr=terminal, env=env)
     os.close(terminal)
     try:

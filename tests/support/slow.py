@@ -2,8 +2,9 @@
 
 What a test wants to look at is then still there when it looks, however busy the machine is.
 
-STEP_SECONDS   each step of the engine, and each report of the load, takes so long at least
-LOADED         the load does not end before a file of this name is there
+STEP_SECONDS   each step of the engine takes so long at least
+LOADED         each report of the load takes so long too, and it does not end before there is a file
+               of this name
 POST_SECONDS   a manager gets so long to answer
 """
 
@@ -22,7 +23,6 @@ from worker.lifecycle import manager
 from worker.llama.backend import LlamaBackend
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
-LOADED = Path(os.environ["LOADED"]) if "LOADED" in os.environ else None
 load, decode = LlamaBackend.__init__, LlamaBackend.decode
 
 
@@ -36,7 +36,7 @@ def slow_load(
         """Go on being asked whether the load is given up."""
         while on_progress is None or on_progress(share):
             time.sleep(STEP_SECONDS)
-            if LOADED is None or LOADED.exists():
+            if Path(os.environ["LOADED"]).exists():
                 return True
         return False
 
@@ -50,7 +50,8 @@ def slow_decode(self: LlamaBackend) -> None:
 
 if "POST_SECONDS" in os.environ:
     manager.post = functools.partial(manager.post, seconds=float(os.environ["POST_SECONDS"]))
-LlamaBackend.__init__ = slow_load
+if "LOADED" in os.environ:
+    LlamaBackend.__init__ = slow_load
 LlamaBackend.decode = slow_decode
 sys.argv[0] = "worker"
 run()
