@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,6 +13,17 @@ from tests.support.processes import Server, serving
 from worker import log
 
 log.configure("console", quiet=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the worker be compiled once, also where Python is told to write no bytecode.
+
+    The tests start hundreds of processes, and each would spend 0.1 s on that.
+    """
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        return
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,4 +44,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tiny: Path) -> Generator[Server]:
     """One server over the tiny model for all tests that leave it as they found it."""
     with serving("--model", tiny, "--alias", "org/tiny", "--ctx-size", "2048") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def slow_server(tiny: Path) -> Generator[Server]:
+    """The same, but a token takes 20 ms: what is begun there still runs when a test looks."""
+    options = ("--model", tiny, "--alias", "org/tiny", "--ctx-size", "2048", "-t", "1")
+    with serving(*options, step_seconds=0.02) as running:
         yield running

@@ -19,13 +19,14 @@ import httpx
 import openai
 import pytest
 
-from tests.support.processes import until
+from tests.support import http
+from tests.support.processes import PATIENCE_S, environment, until
 from worker.demo import MODEL_PATH
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
+SLOW = Path(__file__).parent / "slow"
 MODEL = MODEL_PATH.stem
-START_TIMEOUT_S = 60.0
 
 
 class Program:
@@ -36,10 +37,20 @@ class Program:
     lines  both streams, as they came
     """
 
-    def __init__(self, *command: str | Path, env: dict[str, str] | None = None) -> None:
-        """env: variables to add to ours."""
-        # `worker` is found beside the interpreter, and nothing of ours is configured by accident.
+    def __init__(
+        self,
+        *command: str | Path,
+        env: dict[str, str] | None = None,
+        step_seconds: float | None = None,
+    ) -> None:
+        """env: variables to add to ours; step_seconds: a worker's step takes so long at least.
+
+        `worker` is found beside the interpreter, or is the one of tests/support/slow.py.
+        """
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        if step_seconds is not None:
+            path = os.pathsep.join([str(SLOW), path])
+            env = {**(env or {}), "STEP_SECONDS": str(step_seconds)}
         self.process = subprocess.Popen(
             list(map(str, command)),
             stdin=subprocess.DEVNULL,
@@ -47,7 +58,7 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PATH": path, **(env or {})},
+            env={**environment(), "PATH": path, **(env or {})},
             start_new_session=True,
         )
         self.lines: list[str] = []
@@ -62,7 +73,7 @@ class Program:
             self._new.put(line.rstrip("\n"))
         self._new.put(None)
 
-    def wait_for(self, pattern: str, seconds: float = START_TIMEOUT_S) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = PATIENCE_S) -> re.Match[str]:
         """The next line with a match. Fails when all have ended or time is up."""
         deadline = time.monotonic() + seconds
         while True:
@@ -75,13 +86,13 @@ class Program:
             if found := re.search(pattern, line):
                 return found
 
-    def wait(self, seconds: float = 20) -> int:
+    def wait(self, seconds: float = PATIENCE_S) -> int:
         """Its exit code, once it has ended by itself."""
         return self.process.wait(seconds)
 
-    def wait_until_silent(self, seconds: float) -> None:
+    def wait_until_silent(self) -> None:
         """Until nobody holds its output any more: neither it nor anything that it started."""
-        self._reader.join(seconds)
+        self._reader.join(PATIENCE_S)
         assert not self._reader.is_alive(), "something that it started is still there"
 
     def __enter__(self) -> Self:
@@ -135,20 +146,19 @@ def is_running(pid: int) -> bool:
 def is_serving(url: str) -> bool:
     """Whether a worker there says that it is ready."""
     with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url + "/health", timeout=2).status_code == 200
+        return http.get(url + "/health", timeout=2).status_code == 200
     return False
-
-
-def count_ended(url: str, outcome: str = ".*") -> int:
-    """Requests of a worker that ended so: stop, length, aborted, error."""
-    text = httpx.get(url + "/metrics", timeout=10).text
-    sample = rf'^worker_requests_total{{.*outcome="{outcome}"}} (\d+)'
-    return sum(map(int, re.findall(sample, text, re.MULTILINE)))
 
 
 def count_running(url: str) -> int:
     """Sequences that a worker computes now."""
-    return int(httpx.get(url + "/health", timeout=5).json()["slots_processing"])
+    return int(http.get(url + "/health").json()["slots_processing"])
+
+
+def client(url: str, key: str) -> openai.OpenAI:
+    """The official client, without second tries."""
+    own = httpx.Client(verify=False, timeout=PATIENCE_S)  # nothing here is encrypted
+    return openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, http_client=own)
 
 
 class Load:
@@ -164,7 +174,7 @@ class Load:
         self.answered = 0
         self.errors: list[Exception] = []
         self._ended = threading.Event()
-        self._client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=30)
+        self._client = client(url, key)
         self._model = model
         self._threads = [threading.Thread(target=self._ask) for _ in range(clients)]
 
@@ -182,7 +192,7 @@ class Load:
     def goes_on(self, count: int = 20) -> None:
         """Wait for so many more answers; fails with the first error."""
         goal = self.answered + count
-        until(lambda: self.answered >= goal or bool(self.errors), seconds=60)
+        until(lambda: self.answered >= goal or bool(self.errors))
         assert not self.errors, self.errors
 
     def __enter__(self) -> Load:
@@ -193,7 +203,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         for thread in self._threads:
-            thread.join(40)
+            thread.join(PATIENCE_S)
         self._client.close()
 
 
@@ -208,7 +218,7 @@ class Reader:
     ) -> None:
         self.parts: list[str] = []
         self._end: str | Exception | None = None
-        self._client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=60)
+        self._client = client(url, key)
         threading.Thread(target=self._read, args=(model, tokens), daemon=True).start()
         until(lambda: bool(self.parts) or self._end is not None)
 
@@ -233,6 +243,6 @@ class Reader:
 
     def result(self) -> str | Exception:
         """The finish reason, or what cut it off, once it is over."""
-        until(lambda: self._end is not None, seconds=60)
+        until(lambda: self._end is not None)
         assert self._end is not None
         return self._end

@@ -26,7 +26,7 @@ class Manager(Program):
 
     def wait_until_ready(self) -> None:
         """Until both workers serve."""
-        until(lambda: all(map(programs.is_serving, self.urls)), seconds=60)
+        until(lambda: all(map(programs.is_serving, self.urls)))
 
 
 def check_a_killed_worker_is_replaced(manager: Manager) -> None:
@@ -34,10 +34,10 @@ def check_a_killed_worker_is_replaced(manager: Manager) -> None:
     victim, other = manager.urls
     pid = manager.pid_of(manager.names[0])
     with Load(other) as load:
-        cut_off, finished = Reader(victim), Reader(other)
+        cut_off, finished = Reader(victim), Reader(other, tokens=100)
         os.kill(pid, signal.SIGKILL)
         assert isinstance(cut_off.result(), Exception)
-        until(lambda: programs.is_serving(victim), seconds=60)
+        until(lambda: programs.is_serving(victim))
         assert manager.pid_of(manager.names[0]) not in (0, pid)
         assert Reader(victim, tokens=20).result() == "length"
         assert finished.result() == "length"
@@ -50,5 +50,5 @@ def check_workers_leave_with(manager: Manager) -> None:
     pids = [manager.pid_of(name) for name in manager.names]
     readers = [Reader(url) for url in manager.urls]
     manager.process.kill()
-    until(lambda: not any(map(programs.is_running, pids)), seconds=2)
+    until(lambda: not any(map(programs.is_running, pids)))
     assert all(isinstance(reader.result(), Exception) for reader in readers)

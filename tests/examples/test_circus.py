@@ -36,7 +36,7 @@ class Circus(Manager):
         self.urls = [f"http://127.0.0.1:{port}" for port in ports[:2]]
         self.names = [f"worker-{port}" for port in ports[:2]]
         self._control = [programs.command("circusctl"), "--endpoint", f"tcp://127.0.0.1:{ports[2]}"]
-        super().__init__(programs.command("circusd"), file)
+        super().__init__(programs.command("circusd"), file, step_seconds=0.02)
 
     def control(self, *words: str) -> str:
         """What circusctl prints."""
@@ -69,7 +69,7 @@ def test_a_killed_worker_is_replaced(circus: Circus) -> None:
 def test_stopping_one(circus: Circus) -> None:
     """`circusctl stop` drains a worker and does not start it again; the other one goes on."""
     pid = circus.pid_of(circus.names[0])
-    reader = Reader(circus.urls[0], tokens=300)
+    reader = Reader(circus.urls[0], tokens=50)
     circus.control("stop", circus.names[0])
     assert reader.result() == "length"
     until(lambda: not programs.is_running(pid))
@@ -79,11 +79,11 @@ def test_stopping_one(circus: Circus) -> None:
 
 def test_drain(circus: Circus) -> None:
     """At SIGTERM running streams are finished, and nothing is left."""
-    readers = [Reader(url, tokens=300) for url in circus.urls]
+    readers = [Reader(url, tokens=50) for url in circus.urls]
     circus.process.terminate()
     assert [reader.result() for reader in readers] == ["length", "length"]
     assert circus.wait() == 0
-    circus.wait_until_silent(5)
+    circus.wait_until_silent()
     assert not any("SIGKILL" in line for line in circus.lines)
 
 

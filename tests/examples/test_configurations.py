@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, Program, Reader
+from tests.support import http
 from tests.support.processes import until
 from worker.demo import MODEL_PATH
 from worker.errors import DoesNotFitError, UsageError
@@ -55,12 +55,13 @@ def test_systemd_service(tmp_path: Path) -> None:
     post = shlex.split(service["ExecStartPost"].replace("%i", str(port)))
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    with Program("worker", *start[1:], env={"LLAMA_ARG_ALIAS": "mine"}) as program:
+    env = {"LLAMA_ARG_ALIAS": "mine"}
+    with Program("worker", *start[1:], env=env, step_seconds=0.02) as program:
         main = {**os.environ, "MAINPID": str(program.process.pid)}
         assert subprocess.run(post, env=main, timeout=60).returncode == 0
         url = f"http://127.0.0.1:{port}"
-        assert httpx.get(url + "/v1/models").json()["data"][0]["id"] == "mine"
-        reader = Reader(url, tokens=300, model="mine")
+        assert http.get(url + "/v1/models").json()["data"][0]["id"] == "mine"
+        reader = Reader(url, tokens=50, model="mine")
         program.process.terminate()
         assert reader.result() == "length"
         assert program.wait(int(service["TimeoutStopSec"])) == 0
@@ -122,13 +123,14 @@ def test_kubernetes_container() -> None:
         for kind in ("startupProbe", "readinessProbe", "livenessProbe")
     }
     assert all(container[kind]["httpGet"]["port"] == "http" for kind in probes)
-    with Program(*container["command"], *arguments, env={variable: "key"}) as program:
-        until(lambda: programs.is_serving(url), seconds=60)
-        assert {httpx.get(path).status_code for path in probes.values()} == {200}
-        assert httpx.get(url + "/v1/models").status_code == 401
-        reader = Reader(url, tokens=1_000, key="key")
+    command = (*container["command"], *arguments)
+    with Program(*command, env={variable: "key"}, step_seconds=0.02) as program:
+        until(lambda: programs.is_serving(url))
+        assert {http.get(path).status_code for path in probes.values()} == {200}
+        assert http.get(url + "/v1/models").status_code == 401
+        reader = Reader(url, tokens=100, key="key")
         program.process.terminate()
-        until(lambda: httpx.get(probes["readinessProbe"]).status_code == 503)
+        until(lambda: http.get(probes["readinessProbe"]).status_code == 503)
         assert reader.result() == "length"
         assert program.wait() == 0
 
@@ -157,9 +159,9 @@ def test_llama_swap(name: str) -> None:
     url = expanded(model["proxy"])
     assert model["concurrencyLimit"] == Settings().slots + Settings().queue_size
     with Program(*words) as program:
-        until(lambda: programs.is_serving(url), seconds=60)
+        until(lambda: programs.is_serving(url))
         assert Reader(url, model=name, tokens=20).result() == "length"
-        assert [entry["id"] for entry in httpx.get(url + "/v1/models").json()["data"]] == [name]
+        assert [entry["id"] for entry in http.get(url + "/v1/models").json()["data"]] == [name]
         os.killpg(program.process.pid, signal.SIGTERM)
         assert program.wait(config["unloadTimeout"]) == 0
     assert config["unloadTimeout"] > Settings().drain_timeout + LAST_BYTES_S

@@ -12,7 +12,8 @@ import pytest
 
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
-from tests.support import ggufs
+from tests.support import ggufs, http
+from tests.support.metrics import count_ended
 from tests.support.processes import serving, until
 
 MASTER_KEY = "sk-for-this-test-only-0123456789abcdef"
@@ -44,10 +45,10 @@ class Router(Program):
         def answers() -> bool:
             assert self.process.poll() is None, self.lines[-50:]
             with contextlib.suppress(httpx.HTTPError):
-                return httpx.get(self.url + self.alive, timeout=5).status_code == 200
+                return http.get(self.url + self.alive).status_code == 200
             return False
 
-        until(answers, seconds=60)
+        until(answers)
 
     def begin_stream(self, workers: list[str]) -> tuple[Reader, str]:
         """A stream, and the address of the worker that got it; nobody else may ask meanwhile."""
@@ -119,9 +120,9 @@ def test_a_killed_worker(start: Callable[[Path, int, list[str]], Router], tmp_pa
                 assert cut_off is (url == urls[0]), (url, reader.result())
             load.goes_on(50)
             stack.enter_context(serving(*options[0]))
-            until(lambda: programs.count_ended(urls[0]) > 0)
+            until(lambda: count_ended(urls[0]) > 0)
             load.goes_on()
         assert not load.errors
         router.process.terminate()
         router.wait()
-        router.wait_until_silent(5)
+        router.wait_until_silent()

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.examples import programs
@@ -16,6 +15,7 @@ from tests.examples.supervision import (
     check_a_killed_worker_is_replaced,
     check_workers_leave_with,
 )
+from tests.support import http
 
 
 class Supervisor(Manager):
@@ -35,7 +35,9 @@ class Supervisor(Manager):
         self.names = [f"worker-{port}" for port in ports]
         self._control = programs.command("supervisorctl")
         super().__init__(
-            programs.command("supervisord"), "--nodaemon", "--configuration", self._file, env=env
+            *(programs.command("supervisord"), "--nodaemon", "--configuration", self._file),
+            env=env,
+            step_seconds=0.02,
         )
 
     def control(self, *words: str) -> str:
@@ -64,7 +66,7 @@ def test_a_killed_worker_is_replaced(supervisor: Supervisor) -> None:
 def test_asked_to_leave(supervisor: Supervisor) -> None:
     """A worker that left with 0 because it was told to is not started again."""
     supervisor.wait_for(f"success: {supervisor.names[1]} entered RUNNING state")
-    assert httpx.post(supervisor.urls[0] + "/shutdown").status_code == 202
+    assert http.post(supervisor.urls[0] + "/shutdown").status_code == 202
     supervisor.wait_for(rf"exited: {supervisor.names[0]} \(exit status 0; expected\)")
     assert "EXITED" in supervisor.control("status", f"worker:{supervisor.names[0]}")
     assert programs.is_serving(supervisor.urls[1])
@@ -72,13 +74,13 @@ def test_asked_to_leave(supervisor: Supervisor) -> None:
 
 def test_drain(supervisor: Supervisor) -> None:
     """At SIGTERM running streams are finished, and all workers leave with 0."""
-    readers = [Reader(url, tokens=300) for url in supervisor.urls]
+    readers = [Reader(url, tokens=50) for url in supervisor.urls]
     supervisor.process.terminate()
     assert [reader.result() for reader in readers] == ["length", "length"]
     for _ in supervisor.urls:
         supervisor.wait_for(r"stopped: worker-\d+ \(exit status 0\)")
     assert supervisor.wait() == 0
-    supervisor.wait_until_silent(5)
+    supervisor.wait_until_silent()
 
 
 def test_sigkill_of_the_supervisor(supervisor: Supervisor) -> None:

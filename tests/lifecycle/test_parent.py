@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifecycle.test_leaving import PROMPT, SMALL_STEPS, Post, is_free, streaming
+from tests.lifecycle.leaving import PROMPT, SMALL_STEPS, Post, is_free, streaming
 from tests.support.processes import Server, side_by_side, until
 
 KINDS = {"process": ["--die-with-parent"], "stdin": ["--die-with-parent", "stdin"]}
@@ -42,30 +42,32 @@ def spawned(*arguments: str | Path, env: dict[str, str] | None = None) -> Genera
 def gone(server: Server) -> None:
     """No process is left and the port is free, soon: the drain would take ten minutes."""
     server.process.kill()
-    server.process.wait(10)
-    until(lambda: not is_running(server.pid), seconds=5)
-    until(lambda: is_free(server.url), seconds=5)
+    server.process.wait()
+    until(lambda: not is_running(server.pid))
+    until(lambda: is_free(server.url))
 
 
+SLOW = {"STEP_SECONDS": "0.05"}
 OPTIONS = ("--drain-timeout", "600", *SMALL_STEPS)
 
 
-def loading(slow_model: Path, kind: str) -> None:
+def loading(tiny: Path, kind: str) -> None:
     """The load is given up."""
-    with spawned("--model", slow_model, *OPTIONS, *KINDS[kind]) as server:
+    env = {**SLOW, "LOADED": "/never"}
+    with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=env) as server:
         gone(server)
 
 
-def idle(slow_model: Path, kind: str) -> None:
+def idle(tiny: Path, kind: str) -> None:
     """An idle worker leaves."""
-    with spawned("--model", slow_model, *OPTIONS, *KINDS[kind]) as server:
+    with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=SLOW) as server:
         server.wait_until_ready()
         gone(server)
 
 
-def reading_a_prompt(slow_model: Path, kind: str) -> None:
+def reading_a_prompt(tiny: Path, kind: str) -> None:
     """The drain time is not for a worker without a manager; the client is told."""
-    with spawned("--model", slow_model, *OPTIONS, *KINDS[kind]) as server:
+    with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=SLOW) as server:
         server.wait_until_ready()
         request = Post(server, {"prompt": PROMPT, "max_tokens": 1})
         server.wait_until(slots_processing=1)
@@ -73,9 +75,9 @@ def reading_a_prompt(slow_model: Path, kind: str) -> None:
         assert request.result()[0] == 503
 
 
-def in_a_stream(slow_model: Path, kind: str) -> None:
+def in_a_stream(tiny: Path, kind: str) -> None:
     """The stream ends with an error event."""
-    with spawned("--model", slow_model, *OPTIONS, *KINDS[kind]) as server:
+    with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=SLOW) as server:
         server.wait_until_ready()
         with streaming(server) as lines:
             gone(server)
@@ -83,15 +85,15 @@ def in_a_stream(slow_model: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_each_state(slow_model: Path, kind: str) -> None:
+def test_in_each_state(tiny: Path, kind: str) -> None:
     """Loading, idle, in a prompt, in a stream."""
     checks = [loading, idle, reading_a_prompt, in_a_stream]
-    side_by_side(lambda check: check(slow_model, kind), checks)
+    side_by_side(lambda check: check(tiny, kind), checks)
 
 
-def test_while_draining(slow_model: Path) -> None:
+def test_while_draining(tiny: Path) -> None:
     """A drain that is under way is cut short."""
-    with spawned("--model", slow_model, *OPTIONS, "--die-with-parent") as server:
+    with spawned("--model", tiny, *OPTIONS, "--die-with-parent", env=SLOW) as server:
         server.wait_until_ready()
         with streaming(server) as lines:
             os.kill(server.pid, signal.SIGTERM)
@@ -114,7 +116,7 @@ def test_without_being_asked(tiny: Path) -> None:
     with spawned("--model", tiny, "-t", "1") as server:
         server.wait_until_ready()
         server.process.kill()
-        server.process.wait(10)
+        server.process.wait()
         assert server.post({"prompt": "a", "max_tokens": 2}).status_code == 200
         os.kill(server.pid, signal.SIGTERM)
         until(lambda: not is_running(server.pid))

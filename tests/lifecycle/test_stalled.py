@@ -10,11 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.lifecycle.test_leaving import Post, left_with
-from tests.support import managers
+from tests.lifecycle.leaving import Post, left_with
+from tests.support import http, managers
 from tests.support.managers import manager
 from tests.support.processes import Server, serving, side_by_side, until
 from worker.lifecycle.watchdog import STALLED_AFTER_S, Watchdog
@@ -35,7 +34,7 @@ def freezing(
 
 
 def health(server: Server) -> tuple[int, str]:
-    answer = httpx.get(server.url + "/health", timeout=10)
+    answer = http.get(server.url + "/health")
     return answer.status_code, answer.json().get("status", "")
 
 
@@ -47,8 +46,8 @@ def frozen(model: Path, when: str) -> None:
     ):
         assert server.post({"prompt": "a", "max_tokens": 2}).status_code == 200
         request = Post(server, LONG_PROMPT)
-        until(lambda: health(server) == (503, "stalled"), seconds=60)
-        assert server.wait(60) == 1
+        until(lambda: health(server) == (503, "stalled"))
+        assert server.wait() == 1
         assert request.result()[0] == 503
         assert hive.bodies[0]["health_status"] == "healthy"
         silent = [b for b in hive.bodies if b["health_status"] == "stalled"]
@@ -60,7 +59,7 @@ def slow(model: Path) -> None:
     """A step that computes for longer than the limit is waited for."""
     seconds = 1.5 * STALLED_AFTER_S / float(SPEED)
     with freezing(model, "busy", seconds=seconds) as server:
-        answer = httpx.post(server.url + "/v1/completions", json=LONG_PROMPT, timeout=120)
+        answer = http.post(server.url + "/v1/completions", json=LONG_PROMPT, timeout=120)
         assert answer.status_code == 200
         assert "data: [DONE]" in answer.text
         assert health(server) == (200, "ok")

@@ -7,16 +7,14 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.support import managers
+from tests.support import http, managers
 from tests.support.managers import manager
-from tests.support.processes import Server, side_by_side
+from tests.support.processes import PATIENCE_S, Server, side_by_side, until
 
 
 @contextlib.contextmanager
@@ -46,10 +44,10 @@ def test_full_pipes(tiny: Path) -> None:
         )  # fmt: skip
         try:
             url = hive.wait_for(1)[0]["url"]
-            assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
+            assert http.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
             os.read(reader, 1 << 20)
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait() == 0
             assert b"stopping" in os.read(reader, 1 << 20)
         finally:
             process.kill()
@@ -59,8 +57,9 @@ def test_full_pipes(tiny: Path) -> None:
 def test_failing_with_a_full_pipe(tmp_path: Path) -> None:
     """A worker that cannot say why it leaves, leaves."""
     with full_pipe() as (_, writer):
-        command = [sys.executable, "-m", "worker", "serve", "--model", str(tmp_path / "none.gguf")]
-        assert subprocess.run(command, stderr=writer, timeout=60).returncode == 1
+        command = [sys.executable, "-m", "worker", "serve", "--port", "0",
+                   "--model", str(tmp_path / "none.gguf")]  # fmt: skip
+        assert subprocess.run(command, stderr=writer, timeout=PATIENCE_S).returncode == 1
 
 
 def test_nobody_reads_stderr(tiny: Path) -> None:
@@ -74,14 +73,10 @@ def test_nobody_reads_stderr(tiny: Path) -> None:
         assert process.stderr is not None
         url = next(line for line in process.stderr if "listening" in line).split("url=")[1].strip()
         process.stderr.close()
-        for _ in range(100):
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(url + "/health").status_code == 200:
-                    break
-            time.sleep(0.1)
-        assert httpx.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
+        until(lambda: http.get(url + "/health").status_code == 200)
+        assert http.post(url + "/v1/completions", json={"prompt": "a"}).status_code == 200
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait() == 0
     finally:
         process.kill()
         process.wait()
@@ -92,7 +87,7 @@ def test_closed_streams(tiny: Path) -> None:
 
     def check(closed: str) -> None:
         command = f'{sys.executable} -m worker generate a -n 1 -t 1 --model "{tiny}" {closed}'
-        assert subprocess.run(["sh", "-c", command], timeout=60).returncode == 0
+        assert subprocess.run(["sh", "-c", command], timeout=PATIENCE_S).returncode == 0
 
     side_by_side(check, ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 
@@ -101,7 +96,7 @@ def test_closed_streams(tiny: Path) -> None:
 def test_full_disk(tiny: Path) -> None:
     """Output that cannot be written is exit 1 and a sentence."""
     command = f'{sys.executable} -m worker show "{tiny}" > /dev/full'
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
 
@@ -118,32 +113,27 @@ def test_closed_stdout(tiny: Path) -> None:
         server.end()
 
 
-def test_progress_on_a_terminal(slow_model: Path) -> None:
+def test_progress_on_a_terminal(tiny: Path) -> None:
     """A bar while the model loads, which is gone, with the cursor back, when it is loaded."""
     screen, terminal = os.openpty()
     command = [
         sys.executable,
         "-m",
-        "worker",
-        "serve",
-        "-t",
-        "1",
-        "--port",
-        "0",
-        "--model",
-        str(slow_model),
+        "tests.support.slow",
+        *("serve", "-t", "1", "--port", "0", "--model", str(tiny)),
     ]
-    process = subprocess.Popen(command, stderr=terminal)
+    env = {**os.environ, "STEP_SECONDS": "0.02", "LOADED": str(tiny)}
+    process = subprocess.Popen(command, stderr=terminal, env=env)
     os.close(terminal)
     try:
         seen = b""
         while b"planned_mb" not in seen:  # on the line that says that it is ready
-            assert select.select([screen], [], [], 30)[0], seen
+            assert select.select([screen], [], [], PATIENCE_S)[0], seen
             seen += os.read(screen, 4096)
-        assert b"loading slow.gguf" in seen
-        assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"loading slow.gguf")
+        assert b"loading tiny.gguf" in seen
+        assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"loading tiny.gguf")
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait() == 0
     finally:
         process.kill()
         process.wait()

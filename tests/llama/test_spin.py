@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.support.processes import PATIENCE_S, environment, until
 from worker import machine
 from worker.llama import spin
 from worker.llama.backend import LlamaBackend
@@ -21,7 +20,8 @@ from worker.llama.spin import Spin
 from worker.llama.weights import LoadOptions
 
 ALONE, SHARED = 0.02, 0.9
-BUSY = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+# They end by themselves where nobody is left to end them.
+BUSY = "import time\nend = time.monotonic() + 150\nwhile time.monotonic() < end: pass"
 
 pytestmark = pytest.mark.skipif(
     spin.waiting_ns() is None or machine.usable_cpus() < 2,
@@ -62,10 +62,7 @@ def test_neighbours_come_and_go(decoding: Spin, monkeypatch: pytest.MonkeyPatch)
     assert steps(decoding, [ALONE] * 4, monkeypatch) == [True] * 4
     assert steps(decoding, [SHARED, ALONE], monkeypatch) == [True, True]
     assert steps(decoding, [ALONE] * 4, monkeypatch)[-1] is False
-    deadline = time.monotonic() + 10
-    while is_parked() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_parked()
+    until(lambda: not is_parked())
 
 
 def test_a_moment_decides_nothing(decoding: Spin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,22 +81,13 @@ def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_busy_machine_is_noticed(tiny: Path) -> None:
-    """With a busy process for each CPU the waiting becomes short within the deadline."""
-    options = ContextOptions(num_cells=512, num_slots=2, threads=2, threads_batch=2)
+    """With a busy process for each CPU the waiting becomes short."""
     neighbours = [
         subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(machine.usable_cpus())
     ]
     try:
-        with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
-            backend.warm_up()
-            deadline = time.monotonic() + 20
-            while not backend.spin.is_short and time.monotonic() < deadline:
-                backend.batch.clear()
-                backend.batch.add(np.full(256, 5), 0, 0)
-                backend.batch.outputs[255] = 1
-                backend.decode()
-                backend.context.clear()
-            assert backend.spin.is_short
+        noticing = [sys.executable, "-m", "tests.llama.noticing", str(tiny)]
+        subprocess.run(noticing, check=True, timeout=2 * PATIENCE_S, env=environment())
     finally:
         for neighbour in neighbours:
             neighbour.kill()

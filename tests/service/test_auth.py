@@ -6,11 +6,11 @@ import socket
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import openai
 import pytest
 
-from tests.support.processes import Server, serving
+from tests.support import http
+from tests.support.processes import Server, serving, starting
 
 KEY = "k3y-with/pUnct+uation=="
 RIGHT = {b"authorization": b"Bearer " + KEY.encode()}
@@ -50,20 +50,20 @@ CLOSED = [
 
 @pytest.fixture(scope="module")
 def locked(tiny: Path) -> Generator[Server]:
-    with serving("--model", tiny, "--alias", "org/tiny", "--api-key", KEY) as server:
+    with serving("--model", tiny, "--alias", "org/tiny", "-t", "1", "--api-key", KEY) as server:
         yield server
 
 
 @pytest.mark.parametrize("path", OPEN)
 def test_health_is_open(locked: Server, path: str) -> None:
     """Managers poll health without a key."""
-    assert httpx.get(locked.url + path).status_code == 200
+    assert http.get(locked.url + path).status_code == 200
 
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
 def test_everything_else_is_closed(locked: Server, method: str, path: str) -> None:
     """Without the key a path answers 401, whether it exists or not; HEAD without a body."""
-    answer = httpx.request(method, locked.url + path)
+    answer = http.request(method, locked.url + path)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.headers["x-request-id"]
@@ -79,13 +79,13 @@ def test_everything_else_is_closed(locked: Server, method: str, path: str) -> No
 )
 def test_right_key(locked: Server, value: bytes) -> None:
     """The scheme's case and spaces around the key do not matter."""
-    assert httpx.get(locked.url + "/info", headers={b"authorization": value}).status_code == 200
+    assert http.get(locked.url + "/info", headers={b"authorization": value}).status_code == 200
 
 
 def test_x_api_key(locked: Server) -> None:
     """Some clients send the key alone; an empty one beside a bearer key does not matter."""
     for headers in ({b"x-api-key": KEY.encode()}, {b"x-api-key": b"", **RIGHT}):
-        assert httpx.get(locked.url + "/info", headers=headers).status_code == 200
+        assert http.get(locked.url + "/info", headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_x_api_key(locked: Server) -> None:
 )
 def test_wrong_key(locked: Server, value: bytes, code: str) -> None:
     """What is not the key is 401 with the original's code."""
-    answer = httpx.get(locked.url + "/info", headers={b"authorization": value})
+    answer = http.get(locked.url + "/info", headers={b"authorization": value})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == code
 
@@ -113,21 +113,20 @@ def test_wrong_key(locked: Server, value: bytes, code: str) -> None:
 def test_before_the_body(locked: Server) -> None:
     """401 comes before a body is read, also before one that would be too large."""
     host, port = locked.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as peer:
+    with socket.create_connection((host, int(port))) as peer:
         peer.sendall(
             b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n{"
         )
         assert peer.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
-def test_while_loading(tiny: Path) -> None:
+def test_while_loading(tiny: Path, tmp_path: Path) -> None:
     """401 comes before 503."""
-    server = Server("--model", str(tiny), "--api-key", KEY)
-    try:
-        assert httpx.get(server.url + "/v1/models", timeout=10).status_code == 401
-        assert httpx.get(server.url + "/v1/loading/progress", timeout=10).status_code == 401
-    finally:
-        server.end()
+    env = {"LOADED": str(tmp_path / "never")}
+    with starting("--model", tiny, "--api-key", KEY, env=env, step_seconds=0.02) as server:
+        assert http.get(server.url + "/v1/models", headers=RIGHT).status_code == 503
+        assert http.get(server.url + "/v1/models").status_code == 401
+        assert http.get(server.url + "/v1/loading/progress").status_code == 401
 
 
 def test_official_client(locked: Server) -> None:
@@ -143,10 +142,10 @@ def test_official_client(locked: Server) -> None:
 def test_no_key_set(server: Server) -> None:
     """Without a key every header is fine, as clients send an empty or an invented one."""
     for value in (b"Bearer", b"Bearer x", b"Basic eDp5", b""):
-        answer = httpx.get(server.url + "/v1/models", headers={b"authorization": value})
+        answer = http.get(server.url + "/v1/models", headers={b"authorization": value})
         assert answer.status_code == 200
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as peer:
+    with socket.create_connection((host, int(port))) as peer:
         # As lm-eval sends it, which httpx refuses to send.
         peer.sendall(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \r\n\r\n")
         assert peer.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -154,6 +153,6 @@ def test_no_key_set(server: Server) -> None:
 
 def test_key_is_not_logged(locked: Server) -> None:
     """Nothing that the worker says holds the key, right or wrong."""
-    httpx.get(locked.url + "/info", headers={"authorization": "Bearer wr0ng-key"})
-    httpx.get(locked.url + "/info", headers=RIGHT)
+    http.get(locked.url + "/info", headers={"authorization": "Bearer wr0ng-key"})
+    http.get(locked.url + "/info", headers=RIGHT)
     assert not any(KEY in line or "wr0ng" in line or "k3y" in line for line in locked.lines)

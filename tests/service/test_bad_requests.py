@@ -9,9 +9,9 @@ from collections.abc import Generator
 import httpx
 import pytest
 
+from tests.service.bodies import BAD_BODIES, BIG
+from tests.support import http
 from tests.support.processes import Server
-
-BIG = 10**400
 
 
 @pytest.fixture(autouse=True)
@@ -113,34 +113,10 @@ def test_bad_field(server: Server, field: str, value: object) -> None:
     assert error["message"]
 
 
-BAD_BODIES = {
-    "empty": b"",
-    "array": b"[1]",
-    "text": b'"a"',
-    "truncated": b'{"prompt": "a"',
-    "trailing": b'{"prompt": "a"} x',
-    "nan": b'{"prompt": "a", "temperature": NaN}',
-    "huge float": b'{"prompt": "a", "temperature": 1e999}',
-    "bom": b'\xef\xbb\xbf{"prompt": "a"}',
-    "utf-16": '{"prompt": "a"}'.encode("utf-16"),
-    "invalid utf-8": b'{"prompt": "\xff"}',
-    "overlong": b'{"prompt": "\xc0\xaf"}',
-    "comment": b'{"prompt": "a" /* c */}',
-    "deep": b"[" * 100_000,
-    "deep field": b'{"prompt": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "surrogate": b'{"prompt": "\\ud800"}',
-    "deep schema": b'{"prompt": "a", "json_schema": '
-    + b'{"items":' * 500
-    + b"{}"
-    + b"}" * 500
-    + b"}",
-}
-
-
 @pytest.mark.parametrize("name", BAD_BODIES)
 def test_bad_body(server: Server, name: str) -> None:
     """A body that is not the JSON we read is a 400 in OpenAI's shape."""
-    answer = httpx.post(server.url + "/v1/completions", content=BAD_BODIES[name], timeout=30)
+    answer = http.post(server.url + "/v1/completions", content=BAD_BODIES[name])
     assert answer.status_code == 400, answer.text[:300]
     assert answer.json()["error"]["message"]
 
@@ -149,7 +125,7 @@ def test_large_body(server: Server) -> None:
     """A body above the limit is a 413."""
     body = b'{"prompt": "' + b"a" * (17 * 2**20) + b'"}'
     try:
-        answer = httpx.post(server.url + "/v1/completions", content=body, timeout=30)
+        answer = http.post(server.url + "/v1/completions", content=body)
     except httpx.WriteError:
         return  # the worker answered and closed while we still wrote
     assert answer.status_code == 413
@@ -162,7 +138,7 @@ def test_large_body(server: Server) -> None:
 def test_a_body_of_countless_parts(server: Server, prompt: bytes) -> None:
     """A body that would take long to decode is a 413, however few its bytes are."""
     body = b'{"prompt": ' + prompt + b"}"
-    answer = httpx.post(server.url + "/v1/completions", content=body, timeout=30)
+    answer = http.post(server.url + "/v1/completions", content=body)
     assert answer.status_code == 413
     assert "lists, objects and fields" in answer.json()["error"]["message"]
 
@@ -173,7 +149,7 @@ def test_a_body_of_countless_parts(server: Server, prompt: bytes) -> None:
 )
 def test_wrong_place(server: Server, method: str, path: str, status: int) -> None:
     """A wrong path or method gets its status in OpenAI's shape."""
-    answer = httpx.request(method, server.url + path)
+    answer = http.request(method, server.url + path)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
@@ -194,7 +170,7 @@ def test_wrong_place(server: Server, method: str, path: str, status: int) -> Non
 def test_bad_http(server: Server, raw: bytes) -> None:
     """What is not HTTP is answered with a 4xx or by closing, never by the process's end."""
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as peer:
+    with socket.create_connection((host, int(port))) as peer:
         try:
             peer.sendall(raw)
             peer.shutdown(socket.SHUT_WR)

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-import httpx
-
+from tests.support import http
 from tests.support.processes import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -113,7 +112,7 @@ accepts = says(OK)
 
 def accepts_after_looking(self: Manager, peer: socket.socket) -> None:
     """Asks the worker for its health before it answers."""
-    self.health.append(httpx.get(self.bodies[-1]["url"] + "/health", timeout=10).status_code)
+    self.health.append(http.get(self.bodies[-1]["url"] + "/health").status_code)
     peer.sendall(OK)
 
 

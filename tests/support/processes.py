@@ -17,9 +17,17 @@ from typing import Any, TypeVar
 
 import httpx
 
-START_TIMEOUT_S = 60.0
+from tests.support import http
+
+# How long anything is waited for. No test measures by it: a machine may be busy.
+PATIENCE_S = 60.0
 
 _Case = TypeVar("_Case")
+
+
+def environment() -> dict[str, str]:
+    """Our variables, but for the one that our own libgomp got: a worker chooses for itself."""
+    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
 
 
 class WorkerProcess:
@@ -39,7 +47,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**environment(), **(env or {})},
         )
         self.lines: list[str] = []
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -55,7 +63,7 @@ class WorkerProcess:
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """The first log entry with this event. Fails when the process ends or time is up."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 line = self._new.get(timeout=max(0.01, deadline - time.monotonic()))
@@ -68,7 +76,7 @@ class WorkerProcess:
                 if entry.get("event") == event:
                     return entry
 
-    def wait(self, seconds: float = 30) -> int:
+    def wait(self, seconds: float = PATIENCE_S) -> int:
         """The exit code, once it has ended by itself; stderr is complete afterwards."""
         code = self.process.wait(seconds)
         self._reader.join(5)
@@ -89,8 +97,16 @@ class Server(WorkerProcess):
     """A worker that serves; `url` and `pid` are known when the socket is bound."""
 
     def __init__(
-        self, *arguments: str, env: dict[str, str] | None = None, module: str = "worker"
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        module: str = "worker",
+        step_seconds: float | None = None,
     ) -> None:
+        """step_seconds: each step takes so long at least, see `slow.py`."""
+        if step_seconds is not None:
+            module = "tests.support.slow"
+            env = {**(env or {}), "STEP_SECONDS": str(step_seconds)}
         options = ("--port", "0", "--log-format", "json")
         super().__init__("serve", *options, *arguments, env=env, module=module)
         try:
@@ -107,29 +123,32 @@ class Server(WorkerProcess):
 
     def post(self, body: object, path: str = "/v1/completions") -> httpx.Response:
         """POST JSON and return the answer, whatever its status."""
-        return httpx.post(self.url + path, json=body, timeout=60)
+        return http.post(self.url + path, json=body)
 
     def health(self) -> dict[str, Any]:
         """GET /health."""
-        return httpx.get(self.url + "/health", timeout=10).json()
+        return http.get(self.url + "/health").json()
 
-    def wait_until(self, seconds: float = 20, **expected: object) -> dict[str, Any]:
+    def wait_until(self, **expected: object) -> dict[str, Any]:
         """Poll /health until it says what is expected; the answer."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             health = self.health()
             if all(health[key] == value for key, value in expected.items()):
                 return health
             assert time.monotonic() < deadline, f"{health} never became {expected}"
-            time.sleep(0.02)
+            time.sleep(0.01)
 
 
 @contextlib.contextmanager
 def starting(
-    *arguments: str | Path, env: dict[str, str] | None = None, module: str = "worker"
+    *arguments: str | Path,
+    env: dict[str, str] | None = None,
+    module: str = "worker",
+    step_seconds: float | None = None,
 ) -> Generator[Server]:
     """A server that listens and loads its model; gone afterwards."""
-    server = Server(*map(str, arguments), env=env, module=module)
+    server = Server(*map(str, arguments), env=env, module=module, step_seconds=step_seconds)
     try:
         yield server
     finally:
@@ -138,14 +157,17 @@ def starting(
 
 @contextlib.contextmanager
 def serving(
-    *arguments: str | Path, env: dict[str, str] | None = None, module: str = "worker"
+    *arguments: str | Path,
+    env: dict[str, str] | None = None,
+    module: str = "worker",
+    step_seconds: float | None = None,
 ) -> Generator[Server]:
     """A ready server that is gone afterwards."""
-    with starting(*arguments, env=env, module=module) as server:
+    with starting(*arguments, env=env, module=module, step_seconds=step_seconds) as server:
         yield server.wait_until_ready()
 
 
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
+def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Poll until `true()`; fails when time is up."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.support import http
 from tests.support.processes import Server, serving
 from worker import __version__
 
@@ -17,7 +17,7 @@ LONG = {"prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": Tr
 
 
 def get(server: Server, path: str) -> Any:
-    answer = httpx.get(server.url + path)
+    answer = http.get(server.url + path)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     return answer.json()
@@ -43,12 +43,12 @@ def test_what_the_manager_gave(tiny: Path) -> None:
     """Ids come back as given, and a full worker is busy."""
     with serving(
         "--model", tiny, "-np", "1", "-c", "2048", "--worker-id", "w-7", "--model-ref", "hf:a/b",
-        "--max-tokens-out", "100",
+        "--max-tokens-out", "100", "-t", "1", step_seconds=0.02,
     ) as server:  # fmt: skip
         info = get(server, "/info")
         assert (info["id"], info["model_ref"], info["slots"]) == ("w-7", "hf:a/b", 1)
         url = server.url + "/v1/completions"
-        with httpx.stream("POST", url, json=LONG, timeout=30) as answer:
+        with http.stream("POST", url, json=LONG) as answer:
             lines = answer.iter_lines()
             next(lines)
             assert get(server, "/info")["status"] == "busy"
@@ -70,7 +70,7 @@ def test_open_inference_protocol(server: Server) -> None:
     assert get(server, "/v2/health/live")["status"] == "ok"
     assert get(server, "/v2/models/org/tiny/ready") == {"name": "org/tiny", "ready": True}
     for path in ("/v2/models/other/ready", "/v2/models/org/tiny", "/v2/models/ready"):
-        answer = httpx.get(server.url + path)
+        answer = http.get(server.url + path)
         assert answer.status_code == 404
         assert answer.json()["error"]["type"] == "not_found_error"
 
@@ -98,28 +98,28 @@ def test_idle_slots(server: Server) -> None:
     assert all(slot["n_ctx"] == 2048 and not slot["speculative"] for slot in slots)
 
 
-def test_busy_slots(server: Server) -> None:
+def test_busy_slots(slow_server: Server) -> None:
     """A running sequence is told with its counts; without an idle slot a probe gets 503."""
     held: list[Iterator[str]] = []  # a closed iterator closes its connection
     with contextlib.ExitStack() as stack:
         for count in range(1, 5):
             answer = stack.enter_context(
-                httpx.stream("POST", server.url + "/v1/completions", json=LONG, timeout=30)
+                http.stream("POST", slow_server.url + "/v1/completions", json=LONG)
             )
             held.append(answer.iter_lines())
             next(held[-1])
             if count == 1:
-                first = get(server, "/slots")[0]
+                first = get(slow_server, "/slots")[0]
                 assert first["is_processing"] is True
                 assert first["n_prompt_tokens"] == first["n_prompt_tokens_processed"] > 0
                 progress = first["next_token"][0]
                 assert progress["n_decoded"] >= 1
                 assert progress["n_decoded"] + progress["n_remain"] == 1_900
-                assert httpx.get(server.url + "/slots?fail_on_no_slot=1").status_code == 200
-        refused = httpx.get(server.url + "/slots?fail_on_no_slot=1")
+                assert http.get(slow_server.url + "/slots?fail_on_no_slot=1").status_code == 200
+        refused = http.get(slow_server.url + "/slots?fail_on_no_slot=1")
         assert refused.status_code == 503
         assert refused.json()["error"]["message"] == "no slot available"
-    server.wait_until(slots_processing=0)
+    slow_server.wait_until(slots_processing=0)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_busy_slots(server: Server) -> None:
 )
 def test_content_type(server: Server, path: str, kind: str) -> None:
     """Each parameter once: Prometheus 3 refuses to scrape what names its charset twice."""
-    assert httpx.get(server.url + path).headers["content-type"] == kind
+    assert http.get(server.url + path).headers["content-type"] == kind
 
 
 @pytest.mark.parametrize("path", ["/info", "/props", "/slots", "/version", "/tokenizer_info"])
 def test_head_and_post(server: Server, path: str) -> None:
     """HEAD is GET without the body; POST is not taken."""
-    answer = httpx.head(server.url + path)
+    answer = http.head(server.url + path)
     assert (answer.status_code, answer.content) == (200, b"")
-    assert httpx.post(server.url + path, json={}).status_code == 405
+    assert http.post(server.url + path, json={}).status_code == 405

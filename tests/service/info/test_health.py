@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
+from tests.support import http
 from tests.support.processes import Server
 
 
@@ -12,7 +12,7 @@ from tests.support.processes import Server
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_health(server: Server, path: str, method: str) -> None:
     """Every health path answers 200; HEAD has GET's headers and no body."""
-    answer = httpx.request(method, server.url + path)
+    answer = http.request(method, server.url + path)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     if method == "HEAD":
@@ -36,7 +36,7 @@ def test_memory_is_measured(server: Server) -> None:
 
 def test_models(server: Server) -> None:
     """/v1/models lists the one model with what the file says about it."""
-    answer = httpx.get(server.url + "/v1/models").json()
+    answer = http.get(server.url + "/v1/models").json()
     assert answer["object"] == "list"
     (model,) = answer["data"]
     assert (model["id"], model["object"]) == ("org/tiny", "model")
@@ -48,6 +48,6 @@ def test_models(server: Server) -> None:
 @pytest.mark.parametrize("name", ["org/tiny", "org%2Ftiny"])
 def test_model_by_id(server: Server, name: str) -> None:
     """An id with a slash is found raw and percent-encoded."""
-    answer = httpx.get(f"{server.url}/v1/models/{name}")
+    answer = http.get(f"{server.url}/v1/models/{name}")
     assert answer.status_code == 200
     assert answer.json()["id"] == "org/tiny"

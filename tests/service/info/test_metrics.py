@@ -5,40 +5,28 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support import http
+from tests.support.metrics import scrape
 from tests.support.processes import Server, serving
 from worker.service.info.metrics import ALIASES
 
 
 @pytest.fixture(scope="module")
 def counted(tiny: Path) -> Generator[Server]:
-    with serving("--model", tiny, "--draft", "ngram", "-c", "1024") as server:
+    with serving("--model", tiny, "--draft", "ngram", "-c", "1024", "-t", "1") as server:
         yield server
-
-
-def scrape(server: Server) -> dict[str, float]:
-    """Sample name (with the outcome label, where there is one) -> value."""
-    answer = httpx.get(server.url + "/metrics")
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/plain")
-    return {
-        sample.name + sample.labels.get("outcome", "") + sample.labels.get("le", ""): sample.value
-        for family in text_string_to_metric_families(answer.text)
-        for sample in family.samples
-    }
 
 
 def test_requests_are_counted(counted: Server) -> None:
     """Tokens, prefix hits, outcomes and times of ended requests are in the counters."""
-    before = scrape(counted)
+    before = scrape(counted.url)
     body = {"prompt": [1, *range(5, 45)], "max_tokens": 6, "ignore_eos": True, "temperature": 0}
     counted.post(body)
     usage = counted.post(body).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == 40
-    after = scrape(counted)
+    after = scrape(counted.url)
     grown = {name: after[name] - before.get(name, 0) for name in after}
     assert grown["worker_requests_totallength"] == 2
     assert grown["worker_prompt_tokens_total"] == 82
@@ -70,7 +58,7 @@ def test_echo_with_drafting(counted: Server) -> None:
 
 def test_every_alias_tells_the_same(counted: Server) -> None:
     """A router finds its own names, with the values of ours."""
-    values = scrape(counted)
+    values = scrape(counted.url)
     suffixes = ("", "_total", "_count")
     for name, aliases in ALIASES.items():
         suffix = next(suffix for suffix in suffixes if name + suffix in values)
@@ -80,5 +68,5 @@ def test_every_alias_tells_the_same(counted: Server) -> None:
 
 def test_head(counted: Server) -> None:
     """HEAD /metrics is 200 without a body."""
-    answer = httpx.head(counted.url + "/metrics")
+    answer = http.head(counted.url + "/metrics")
     assert (answer.status_code, answer.content) == (200, b"")

@@ -7,11 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
-import pytest
-
-from tests.support import ggufs
-from tests.support.processes import Server
+from tests.support import http
+from tests.support.processes import Server, starting
 from worker.errors import ModelLoadError
 from worker.lifecycle.worker import Worker
 from worker.service.info.progress import events_of
@@ -25,21 +22,18 @@ def parse(text: str) -> list[Any]:
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
-def test_while_loading(tmp_path: Path) -> None:
+def test_while_loading(tiny: Path, tmp_path: Path) -> None:
     """Progress only grows and the last event says ready; other paths are 503 until then."""
-    path = ggufs.write_llama(
-        tmp_path / "slow.gguf", layers=8, embedding=1024, feed_forward=2048, context=2048
-    )
-    server = Server("--model", str(path))
-    try:
-        with httpx.stream("GET", server.url + "/v1/loading/progress", timeout=30) as answer:
+    loaded = tmp_path / "loaded"
+    env = {"LOADED": str(loaded)}
+    with starting("--model", tiny, "-t", "1", env=env, step_seconds=0.03) as server:
+        with http.stream("GET", server.url + "/v1/loading/progress") as answer:
             assert answer.status_code == 200
             assert answer.headers["content-type"].startswith("text/event-stream")
             lines = answer.iter_lines()
             first = json.loads(next(lines).removeprefix("data: "))
-            if first["stage"] == "ready":
-                pytest.fail("the model was ready before the first request")
-            assert httpx.get(server.url + "/v1/models", timeout=10).status_code == 503
+            assert http.get(server.url + "/v1/models").status_code == 503
+            loaded.touch()
             rest = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
         events = [first, *rest]
         assert events.pop() == {"stage": "ready"}
@@ -48,14 +42,13 @@ def test_while_loading(tmp_path: Path) -> None:
         assert shares == sorted(shares)
         assert all(0 <= share <= 1 for share in shares)
         assert all(event["layers_loaded"] <= event["layers_total"] for event in events)
-        assert {event["layers_total"] for event in events} <= {0, 8}
-    finally:
-        server.end()
+        assert {event["layers_total"] for event in events} <= {0, 2}
+        assert len(set(shares)) > 1
 
 
 def test_when_ready(server: Server) -> None:
     """Who asks late gets the final event alone."""
-    answer = httpx.get(server.url + "/v1/loading/progress")
+    answer = http.get(server.url + "/v1/loading/progress")
     assert parse(answer.text) == [{"stage": "ready"}]
 
 

@@ -4,39 +4,55 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.support.processes import Server, serving
+from tests.support import http
+from tests.support.processes import Server, serving, side_by_side
 from worker.service.info.shutdown import is_loopback
 
 LONG = {"prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
 
 
-@pytest.mark.parametrize("path", ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"])
-def test_shutdown(tiny: Path, path: str) -> None:
-    """The worker says 202 and leaves with 0."""
-    with serving("--model", tiny) as server:
-        answer = httpx.post(server.url + path)
-        assert (answer.status_code, answer.json()["status"]) == (202, "stopping")
-        assert server.wait(10) == 0
+def test_shutdown(tiny: Path) -> None:
+    """The worker says 202 and leaves with 0: on each path, for its own machine's pages too.
+
+    With a key set the key decides, not where the request comes from.
+    """
+
+    def check(case: tuple[str, list[str], dict[str, str]]) -> None:
+        path, options, headers = case
+        with serving("--model", tiny, "-t", "1", *options) as server:
+            if options:
+                assert http.post(server.url + path).status_code == 401
+            answer = http.post(server.url + path, headers=headers)
+            assert (answer.status_code, answer.json()["status"]) == (202, "stopping")
+            assert server.wait() == 0
+
+    right = {"authorization": "Bearer secret", "origin": "https://panel.example.com"}
+    cases: list[tuple[str, list[str], dict[str, str]]] = [
+        ("/shutdown", [], {}),
+        ("/v1/shutdown", [], {"origin": "http://localhost:3000"}),
+        ("/v1/admin/shutdown", ["--api-key", "secret"], right),
+    ]
+    side_by_side(check, cases)
 
 
 def test_while_streaming(tiny: Path) -> None:
     """A stream gets the drain time; meanwhile new work is 503 and a second shutdown 202."""
-    with serving("--model", tiny, "-c", "2048", "--drain-timeout", "0.5") as server:
+    options = ("--model", tiny, "-c", "2048", "-t", "1", "--drain-timeout", "1")
+    with serving(*options, step_seconds=0.02) as server:
         url = server.url + "/v1/completions"
-        with httpx.stream("POST", url, json=LONG, timeout=30) as answer:
+        with http.stream("POST", url, json=LONG) as answer:
             lines = answer.iter_lines()
             next(lines)
-            assert httpx.post(server.url + "/shutdown").status_code == 202
+            assert http.post(server.url + "/shutdown").status_code == 202
             server.wait_for("stopping")
-            assert httpx.post(server.url + "/shutdown").status_code == 202
+            assert http.post(server.url + "/shutdown").status_code == 202
             assert server.post({"prompt": "a"}).status_code == 503
             rest = [line for line in lines if line]
         assert rest[-1] == "data: [DONE]"
-        assert '"finish_reason":"length"' in rest[-2] or '"error"' in rest[-2]
-        assert server.wait(10) == 0
+        assert '"error"' in rest[-2]
+        assert server.wait() == 0
 
 
 @pytest.mark.parametrize(
@@ -55,33 +71,16 @@ def test_while_streaming(tiny: Path) -> None:
 def test_pages_of_other_origins(server: Server, origin: str) -> None:
     """A browser's cross-site POST is 403, and the worker goes on."""
     for path in ("/shutdown", "/v1/shutdown", "/v1/admin/shutdown"):
-        answer = httpx.post(server.url + path, headers={"origin": origin})
+        answer = http.post(server.url + path, headers={"origin": origin})
         assert answer.status_code == 403
         assert answer.json()["error"]["type"] == "permission_error"
     assert server.health()["status"] == "ok"
 
 
-def test_own_pages(tiny: Path) -> None:
-    """A page that this machine serves may."""
-    with serving("--model", tiny) as server:
-        headers = {"origin": "http://localhost:3000"}
-        assert httpx.post(server.url + "/shutdown", headers=headers).status_code == 202
-        assert server.wait(10) == 0
-
-
-def test_with_a_key(tiny: Path) -> None:
-    """With a key set the key decides, not where the request comes from."""
-    with serving("--model", tiny, "--api-key", "secret") as server:
-        assert httpx.post(server.url + "/shutdown").status_code == 401
-        headers = {"authorization": "Bearer secret", "origin": "https://panel.example.com"}
-        assert httpx.post(server.url + "/shutdown", headers=headers).status_code == 202
-        assert server.wait(10) == 0
-
-
 def test_get_is_no_shutdown(server: Server) -> None:
     """What a link can do must not stop a worker."""
-    assert httpx.get(server.url + "/shutdown").status_code == 405
-    assert httpx.head(server.url + "/shutdown").status_code == 405
+    assert http.get(server.url + "/shutdown").status_code == 405
+    assert http.head(server.url + "/shutdown").status_code == 405
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support import ggufs
+from tests.support import ggufs, http
 from tests.support.processes import Server, serving
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -23,7 +23,7 @@ def post(server: Server, path: str = "/v1/chat/completions", **fields: Any) -> h
     body = {"messages": HELLO, **fields}
     if path.endswith("completions"):
         body = {"max_tokens": 6, "ignore_eos": True, **body}
-    return httpx.post(server.url + path, json=body, timeout=60)
+    return http.post(server.url + path, json=body)
 
 
 def chat(server: Server, **fields: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_several_answers(server: Server) -> None:
     assert answer["usage"]["completion_tokens"] == 18
     body = {"messages": HELLO, "n": 2, "max_tokens": 3, "ignore_eos": True, "stream": True}
     url = server.url + "/v1/chat/completions"
-    lines = httpx.post(url, json=body, timeout=60).text.split("\n\n")
+    lines = http.post(url, json=body).text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     events = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
     roles = [event["choices"][0]["index"] for event in events
@@ -164,7 +164,7 @@ def test_refused(server: Server, fields: dict[str, Any], param: str | None, word
     """A bad field is named, and the next request is served."""
     body = {"messages": HELLO, "max_tokens": 4, **fields}
     raw = json.dumps(body)  # a lone surrogate passes json, not httpx
-    answer = httpx.post(server.url + "/v1/chat/completions", content=raw, timeout=60)
+    answer = http.post(server.url + "/v1/chat/completions", content=raw)
     error = refusal(answer)
     assert error["param"] == param
     assert re.search(words, error["message"]), error

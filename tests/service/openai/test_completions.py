@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.support import http
 from tests.support.processes import Server
+
+# Roundings depend on what else is in a batch and on what the cache held: ln p may differ by 0.002.
+# So texts are compared only where a choice is clear: the likeliest 20 tokens after "Hello" are at
+# least 0.02 ahead of the next ones, and a toss between two tokens is not decided by so little.
+CLEAR = 20
+TOSSED: dict[str, Any] = {"temperature": 1, "logit_bias": {"72": 100, "73": 100}}
 
 
 def complete(server: Server, **fields: Any) -> dict[str, Any]:
@@ -20,7 +26,7 @@ def complete(server: Server, **fields: Any) -> dict[str, Any]:
 def events(server: Server, **fields: Any) -> list[Any]:
     """The data of each event of a streamed answer; [DONE] as text."""
     body = {"prompt": "Hello", "max_tokens": 6, "ignore_eos": True, "stream": True, **fields}
-    with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
+    with http.stream("POST", server.url + "/v1/completions", json=body) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         raw = answer.read().decode()
@@ -51,8 +57,8 @@ def test_shape(server: Server) -> None:
 
 def test_stream_equals_whole(server: Server) -> None:
     """A streamed answer adds up to the whole one, ends with one reason, then [DONE]."""
-    whole = complete(server, temperature=0, max_tokens=20)
-    stream = events(server, temperature=0, max_tokens=20)
+    whole = complete(server, temperature=0, max_tokens=CLEAR)
+    stream = events(server, temperature=0, max_tokens=CLEAR)
     assert stream.pop() == "[DONE]"
     assert "".join(event["choices"][0]["text"] for event in stream) == whole["choices"][0]["text"]
     reasons = [event["choices"][0]["finish_reason"] for event in stream]
@@ -84,11 +90,11 @@ def test_greedy_repeats_and_seeds_vary(server: Server) -> None:
     """Temperature 0 and equal seeds repeat; different seeds differ."""
 
     def text(**fields: Any) -> str:
-        return complete(server, max_tokens=24, **fields)["choices"][0]["text"]
+        return complete(server, max_tokens=CLEAR, **fields)["choices"][0]["text"]
 
     assert text(temperature=0) == text(temperature=0)
-    assert text(temperature=1, seed=7) == text(temperature=1, seed=7)
-    assert len({text(temperature=1, seed=seed) for seed in range(5)}) > 1
+    assert text(seed=7, **TOSSED) == text(seed=7, **TOSSED)
+    assert len({text(seed=seed, **TOSSED) for seed in range(5)}) > 1
 
 
 def test_lists_and_copies(server: Server) -> None:
@@ -111,14 +117,17 @@ def test_streamed_copies_are_interleaved_by_index(server: Server) -> None:
 
 def test_best_of_is_the_likeliest(server: Server) -> None:
     """best_of returns the continuations with the best mean logprob."""
-    several = complete(server, n=4, seed=3, logprobs=0)
-    best = complete(server, n=1, best_of=4, seed=3, logprobs=0)
+    several = complete(server, n=4, seed=3, logprobs=0, **TOSSED)
+    best = complete(server, n=1, best_of=4, seed=3, logprobs=0, **TOSSED)
 
     def mean(choice: dict[str, Any]) -> float:
         values = choice["logprobs"]["token_logprobs"]
         return sum(values) / len(values)
 
-    assert mean(best["choices"][0]) == max(mean(choice) for choice in several["choices"])
+    likeliest = max(several["choices"], key=mean)
+    assert len({choice["text"] for choice in several["choices"]}) > 1
+    assert best["choices"][0]["text"] == likeliest["text"]
+    assert mean(best["choices"][0]) == pytest.approx(mean(likeliest), abs=0.01)
 
 
 def test_scoring_token_arrays(server: Server) -> None:
@@ -157,12 +166,12 @@ def test_echo_of_text(server: Server) -> None:
 
 def test_stop(server: Server) -> None:
     """The text ends before the stop string, with reason stop, streamed or not."""
-    text = complete(server, temperature=0, max_tokens=24)["choices"][0]["text"]
+    text = complete(server, temperature=0, max_tokens=CLEAR)["choices"][0]["text"]
     stop = text[6:8]
-    answer = complete(server, temperature=0, max_tokens=24, stop=[stop])
+    answer = complete(server, temperature=0, max_tokens=CLEAR, stop=[stop])
     assert answer["choices"][0]["text"] == text[: text.index(stop)]
     assert answer["choices"][0]["finish_reason"] == "stop"
-    stream = events(server, temperature=0, max_tokens=24, stop=stop)[:-1]
+    stream = events(server, temperature=0, max_tokens=CLEAR, stop=stop)[:-1]
     assert "".join(e["choices"][0]["text"] for e in stream) == text[: text.index(stop)]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.support import ggufs
+from tests.support import ggufs, http
 from tests.support.processes import Server, serving
 from worker.service.tokens.routes import MAX_CHARS, MAX_TOKENS
 
@@ -157,7 +156,7 @@ def test_bad_tokens(server: Server, name: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"[", b"\xff", b"[1]", b'{"tokens": [1}', b"{" * 100_000])
 def test_bad_body(server: Server, path: str, body: bytes) -> None:
     """What is no JSON object is a 400."""
-    assert httpx.post(server.url + path, content=body).status_code == 400
+    assert http.post(server.url + path, content=body).status_code == 400
 
 
 def test_large(server: Server) -> None:
@@ -180,7 +179,7 @@ def test_words_without_end(splitting: Server, unit: str) -> None:
 
 def test_tokenizer_info(server: Server) -> None:
     """Evaluation harnesses find the special tokens and the template."""
-    info = httpx.get(server.url + "/tokenizer_info").json()
+    info = http.get(server.url + "/tokenizer_info").json()
     assert (info["bos_token"], info["bos_token_id"]) == ("<s>", 1)
     assert (info["eos_token"], info["eos_token_id"]) == ("</s>", 2)
     assert (info["pad_token"], info["pad_token_id"]) == (None, None)

@@ -1,0 +1,57 @@
+"""A worker that takes its time without using a CPU: `python -m tests.support.slow serve ...`.
+
+What a test wants to look at is then still there when it looks, however busy the machine is.
+
+STEP_SECONDS   each step of the engine takes so long at least
+LOADED         each report of the load takes so long too, and it does not end before there is a file
+               of this name
+POST_SECONDS   a manager gets so long to answer
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from worker.cli.main import run
+from worker.lifecycle import manager
+from worker.llama.backend import LlamaBackend
+
+STEP_SECONDS = float(os.environ["STEP_SECONDS"])
+load, decode = LlamaBackend.__init__, LlamaBackend.decode
+
+
+def slow_load(
+    self: LlamaBackend,
+    *arguments: Any,
+    on_progress: Callable[[float], bool] | None = None,
+    **options: Any,
+) -> None:
+    def report(share: float) -> bool:
+        """Go on being asked whether the load is given up."""
+        while on_progress is None or on_progress(share):
+            time.sleep(STEP_SECONDS)
+            if Path(os.environ["LOADED"]).exists():
+                return True
+        return False
+
+    load(self, *arguments, on_progress=report, **options)
+
+
+def slow_decode(self: LlamaBackend) -> None:
+    time.sleep(STEP_SECONDS)
+    decode(self)
+
+
+if "POST_SECONDS" in os.environ:
+    manager.post = functools.partial(manager.post, seconds=float(os.environ["POST_SECONDS"]))
+if "LOADED" in os.environ:
+    LlamaBackend.__init__ = slow_load
+LlamaBackend.decode = slow_decode
+sys.argv[0] = "worker"
+run()
