@@ -1,0 +1,137 @@
+"""The README and docs/ name only what is there, and their Python examples run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from litestar import Router
+
+from tests.support.processes import Server, serving
+from worker.cli.main import COMMANDS, parser
+from worker.service.app import ROUTES
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+API = ROOT / "docs" / "api.md"
+PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("README.md")])
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+
+NAMES = {command.__name__.rpartition(".")[2] for command in COMMANDS}
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FOLDERS = ("worker", "tests", "scripts", "benchmarks", "examples", "docs")
+# What a page tells the reader to type, and which of it is the command's own word.
+_PROMPT = r"(?:\$ )?(?:\.venv/bin/)?"
+_COMMAND = re.compile(_PROMPT + r"worker ([a-z]+)")
+_OPTION = re.compile(r"--[a-z][a-z-]*")
+_TARGET = re.compile(_PROMPT + r"make ([a-z-]+)")
+
+
+def fences(text: str, language: str | None = None) -> list[str]:
+    """The fenced blocks, of one language or of all."""
+    return [body for name, body in _FENCE.findall(text) if language in (None, name)]
+
+
+def inline(text: str) -> list[str]:
+    """What stands between single backticks outside of fenced blocks."""
+    return re.findall(r"`([^`\n]+)`", _FENCE.sub("", text))
+
+
+def typed(text: str) -> list[str]:
+    """All that could be a command line: inline code, and each line of the fenced blocks."""
+    return [*inline(text), *(line for body in fences(text) for line in body.splitlines())]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which a page's headings can be linked to."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link is to a file that exists, and to a heading that it has."""
+    for link in _LINK.findall(_FENCE.sub("", page.read_text())):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name) if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@each_page
+def test_paths_exist(page: Path) -> None:
+    """Every path of ours in the text is there."""
+    for words in inline(page.read_text()):
+        for word in words.split():
+            folder, slash, _ = word.partition("/")
+            if slash and folder in _FOLDERS:
+                assert (ROOT / word).exists(), word
+
+
+@each_page
+def test_commands_exist(page: Path) -> None:
+    """Every `worker COMMAND` and every `make TARGET` is one."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in typed(page.read_text()):
+        if found := _COMMAND.match(line):
+            assert found[1] in NAMES, line
+        if found := _TARGET.match(line):
+            assert found[1] in targets, line
+
+
+@each_page
+def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every option in the text of README and docs/ is in the help of some command."""
+    if page.parent.name == "peers":
+        pytest.skip("its options are those of `python -m benchmarks.peers`")
+    for name in NAMES:
+        with pytest.raises(SystemExit):
+            parser().parse_args([name, "--help"])
+    known = set(_OPTION.findall(capsys.readouterr().out))
+    for words in inline(page.read_text()):
+        if words.startswith("--"):
+            assert set(_OPTION.findall(words)) <= known, words
+
+
+def test_the_readme_is_short() -> None:
+    """It is read in one go."""
+    assert len(README.read_text().splitlines()) <= 150
+
+
+def test_every_package_is_described() -> None:
+    """Each package of worker/ stands in docs/architecture.md."""
+    words = inline((ROOT / "docs" / "architecture.md").read_text())
+    described = {word.rstrip("/").rpartition("/")[2] for word in words}
+    packages = {path.parent.name for path in (ROOT / "worker").rglob("__init__.py")}
+    assert packages - {"worker"} <= described
+
+
+def test_every_path_of_the_service_is_described() -> None:
+    """Each route stands in docs/api.md."""
+    text = API.read_text()
+    paths = set[str]()
+    for route in ROUTES:
+        paths |= {part.path for part in route.routes} if isinstance(route, Router) else route.paths
+    assert len(paths) > 20
+    for path in paths:
+        shown = re.sub(r"\{\w+:\w+\}", "{id}", path)
+        assert f"{shown}`" in text or f"{shown}/" in text, path
+
+
+@pytest.fixture(scope="module")
+def demo() -> Generator[Server]:
+    """The demo model, which the pages are about."""
+    with serving() as running:
+        yield running
+
+
+@pytest.mark.parametrize("example", fences(API.read_text(), "python"))
+def test_examples_run(example: str, demo: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each Python example of the API prints something when it runs against the demo model."""
+    assert "http://127.0.0.1:8080" in example
+    exec(example.replace("http://127.0.0.1:8080", demo.url), {})
+    assert capsys.readouterr().out.strip()
