@@ -157,8 +157,7 @@ def count_running(url: str) -> int:
 
 def client(url: str, key: str) -> openai.OpenAI:
     """The official client, without second tries."""
-    own = httpx.Client(verify=False, timeout=PATIENCE_S)  # nothing here is encrypted
-    return openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, http_client=own)
+    return openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=PATIENCE_S)
 
 
 class Load:

@@ -30,7 +30,7 @@ class Manager(Program):
 
 
 def check_a_killed_worker_is_replaced(manager: Manager) -> None:
-    """It serves again on its port; clients of the other one notice nothing."""
+    """A killed worker serves again on its port; clients of the other one notice nothing."""
     victim, other = manager.urls
     pid = manager.pid_of(manager.names[0])
     with Load(other) as load:
@@ -46,7 +46,7 @@ def check_a_killed_worker_is_replaced(manager: Manager) -> None:
 
 
 def check_workers_leave_with(manager: Manager) -> None:
-    """Killed, it leaves no worker behind."""
+    """A supervisor that is killed leaves no worker behind."""
     pids = [manager.pid_of(name) for name in manager.names]
     readers = [Reader(url) for url in manager.urls]
     manager.process.kill()

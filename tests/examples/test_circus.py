@@ -62,7 +62,7 @@ def circus(tmp_path: Path) -> Generator[Circus]:
 
 
 def test_a_killed_worker_is_replaced(circus: Circus) -> None:
-    """It serves again on its port; clients of the other one notice nothing."""
+    """A killed worker serves again on its port; clients of the other one notice nothing."""
     check_a_killed_worker_is_replaced(circus)
 
 
@@ -88,5 +88,5 @@ def test_drain(circus: Circus) -> None:
 
 
 def test_sigkill_of_circus(circus: Circus) -> None:
-    """The workers leave with it."""
+    """The workers leave when the supervisor is killed."""
     check_workers_leave_with(circus)

@@ -47,7 +47,7 @@ def test_systemd_verifies(tmp_path: Path) -> None:
 
 
 def test_systemd_service(tmp_path: Path) -> None:
-    """Started with what the .env file sets, active when ready, gone in time with 0."""
+    """The unit's command takes variables of the .env file, is active once ready, leaves with 0."""
     (port,) = programs.free_ports(1)
     service = unit()
     start = shlex.split(service["ExecStart"].replace("%i", str(port)))
@@ -70,7 +70,7 @@ def test_systemd_service(tmp_path: Path) -> None:
 
 
 def test_systemd_does_not_repeat_what_is_hopeless() -> None:
-    """The exit codes are the worker's, and the time to stop is longer than its drain."""
+    """systemd repeats no wrong usage and no lack of memory, and waits longer than the drain."""
     service = unit()
     codes = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert codes == {UsageError.exit_code, DoesNotFitError.exit_code}
@@ -107,7 +107,7 @@ def test_kubernetes_names_fit() -> None:
 
 
 def test_kubernetes_container() -> None:
-    """The command starts, the probes are answered without the key, and SIGTERM ends it with 0."""
+    """The container's command answers the probes without the key, and SIGTERM ends it with 0."""
     (container,) = kubernetes()[0]["spec"]["template"]["spec"]["containers"]
     (port,) = programs.free_ports(1)
     here = {"--host": "127.0.0.1", "--port": str(port), "--model": str(MODEL_PATH)}
@@ -137,7 +137,7 @@ def test_kubernetes_container() -> None:
 
 @pytest.mark.parametrize("name", ["demo", "tinyllama"])
 def test_llama_swap(name: str) -> None:
-    """A model's command, run as llama-swap runs it: ready, asked by its name, stopped in time.
+    """A model's command, run as llama-swap runs it, serves under its name and stops in time.
 
     No package holds llama-swap or a validator of its configuration: the schema is a file in its
     repository, config-schema.json.

@@ -86,19 +86,19 @@ def client(calm: PoolProgram) -> Generator[openai.OpenAI]:
 
 
 def test_help() -> None:
-    """--help says how to try it."""
+    """--help shows a command line to try."""
     with Program(sys.executable, EXAMPLES / "pool_manager.py", "--help") as program:
         assert program.wait() == 0
         program.wait_for("python examples/pool_manager.py --workers 2")
 
 
 def test_short_enough_to_read() -> None:
-    """It is documentation: nobody reads long ones."""
+    """The example stays below 150 lines: it is documentation, and nobody reads long ones."""
     assert len((EXAMPLES / "pool_manager.py").read_text().splitlines()) < 150
 
 
 def test_one_address_for_all(calm: PoolProgram, client: openai.OpenAI) -> None:
-    """Models, completions, streams and errors come through as from one worker."""
+    """The manager relays models, completions, streams and errors unchanged."""
     assert [model.id for model in client.models.list()] == [MODEL]
     whole = client.completions.create(model=MODEL, prompt="Once", max_tokens=20, temperature=0)
     parts = client.completions.create(
@@ -120,7 +120,7 @@ def test_the_least_busy_worker_is_asked(calm: PoolProgram) -> None:
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_client_that_leaves(calm: PoolProgram, streaming: bool) -> None:
-    """Its worker does not go on, whether it streamed or waited for the whole answer."""
+    """A client that leaves ends its request, whether it streamed or waited for the whole."""
 
     def aborted() -> int:
         return sum(count_ended(url, "aborted") for _, url in calm.workers.values())
@@ -187,7 +187,7 @@ def test_drain(number: signal.Signals) -> None:
 
 
 def test_sigkill_of_the_manager() -> None:
-    """The workers leave with it, also in the midst of streams."""
+    """Workers leave when the manager is killed, also in the midst of streams."""
     with pool() as manager:
         readers = [Reader(manager.url) for _ in range(2)]
         manager.process.kill()

@@ -90,7 +90,7 @@ def litellm(folder: Path, port: int, workers: list[str]) -> Router:
 
 @pytest.mark.parametrize("start", [vllm_router, litellm])
 def test_a_killed_worker(start: Callable[[Path, int, list[str]], Router], tmp_path: Path) -> None:
-    """Only its own streams end early; what is asked for meanwhile is answered by the other one.
+    """Only streams of the killed worker end early; the other one answers what is asked meanwhile.
 
     Back on its port, it gets work again.
     """

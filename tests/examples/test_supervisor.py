@@ -59,7 +59,7 @@ def supervisor(tmp_path: Path) -> Generator[Supervisor]:
 
 
 def test_a_killed_worker_is_replaced(supervisor: Supervisor) -> None:
-    """It serves again on its port; clients of the other one notice nothing."""
+    """A killed worker serves again on its port; clients of the other one notice nothing."""
     check_a_killed_worker_is_replaced(supervisor)
 
 
@@ -84,12 +84,12 @@ def test_drain(supervisor: Supervisor) -> None:
 
 
 def test_sigkill_of_the_supervisor(supervisor: Supervisor) -> None:
-    """The workers leave with it."""
+    """The workers leave when the supervisor is killed."""
     check_workers_leave_with(supervisor)
 
 
 def test_wrong_options(tmp_path: Path) -> None:
-    """What ends with 2 is given up after a few tries."""
+    """Supervisor gives up a worker that ends with 2."""
     with Supervisor(tmp_path, env={"LLAMA_ARG_CTX_SIZE": "many"}) as program:
         program.wait_for(r"exited: worker-\d+ \(exit status 2; not expected\)")
         for _ in program.urls:

@@ -50,7 +50,7 @@ MIXED = (*VULKAN, *CUDA, CPU)
 def test_choice(
     there: tuple[Device, ...], given: dict[str, Any], names: list[str], explicit: bool
 ) -> None:
-    """Names, numbers among those of the backend, kind:number, or all GPUs."""
+    """A device is meant by its name, its number or kind:number; without any all GPUs are."""
     chosen = choose_devices(Settings(**given), there)
     assert [d.name for d in chosen.chosen] == names
     assert chosen.explicit is explicit
@@ -74,13 +74,13 @@ def test_choice(
 def test_refusals(
     there: tuple[Device, ...], given: dict[str, Any], error: type[Exception], part: str
 ) -> None:
-    """What is not there, or contradicts itself, is said in one sentence."""
+    """A missing device, or options that contradict each other, are an error that says so."""
     with pytest.raises(error, match=re.escape(part)):
         choose_devices(Settings(**given), there)
 
 
 def test_what_is_reported() -> None:
-    """Backend, number among its devices, whose memory it is."""
+    """A chosen device tells its backend, its number there, and whether its memory is the host's."""
     cuda = choose_devices(Settings(device=("CUDA1",)), MIXED)
     assert (cuda.backend, cuda.number, cuda.is_unified) == ("cuda", 1, False)
     assert [(m.name, m.available, m.unified) for m in cuda.memory] == [("CUDA1", 8 << 30, False)]

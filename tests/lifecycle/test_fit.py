@@ -68,7 +68,7 @@ def test_the_context_is_fitted_to_a_cgroup(tiny: Path) -> None:
     ],
 )
 def test_what_does_not_fit_a_cgroup(tiny: Path, limit: int, options: list[str], hint: str) -> None:
-    """Exit 4 before anything is loaded, and what would fit."""
+    """What does not fit the cgroup is exit 4 before the load, and the error says what would fit."""
     with cgroup(limit * MiB) as folder:
         done = subprocess.run(
             inside(folder, "serve", "--model", str(tiny), "--port", "0", *options),
@@ -81,7 +81,7 @@ def test_what_does_not_fit_a_cgroup(tiny: Path, limit: int, options: list[str], 
 
 
 def test_what_does_not_fit_the_address_space(tiny: Path) -> None:
-    """Where `ulimit -v` bounds the process, that is what there is: exit 4 and what would fit."""
+    """A model that does not fit `ulimit -v` is exit 4, and the error says what would fit."""
     script = f'ulimit -v 2000000 && exec "{sys.executable}" -m worker "$@"'
     done = subprocess.run(
         ["sh", "-c", script, "sh", "serve", "--model", str(tiny), "--port", "0", "-t", "1",

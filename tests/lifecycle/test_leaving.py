@@ -66,7 +66,7 @@ def test_hangup_that_is_ignored(tiny: Path) -> None:
 
 
 def test_while_loading(tiny: Path, tmp_path: Path) -> None:
-    """A load is given up."""
+    """A worker that is told to leave while it loads gives the load up."""
     env = {"LOADED": str(tmp_path / "never")}
 
     def check(way: str) -> None:

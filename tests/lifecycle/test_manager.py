@@ -78,7 +78,7 @@ def test_ready_callback(tiny: Path) -> None:
 
 
 def test_the_address_that_is_told(tiny: Path) -> None:
-    """Listening on all addresses, the one towards the manager is told, or what it is set to."""
+    """A worker on all addresses tells the one towards the manager, or what it is set to."""
 
     def check(case: tuple[list[str], dict[str, str], str]) -> None:
         options, env, host = case
@@ -98,7 +98,7 @@ def test_the_address_that_is_told(tiny: Path) -> None:
 
 
 def refused(model: Path, kind: str) -> None:
-    """Three tries, then exit 5 with a sentence; a redirect is a refusal and is not followed."""
+    """After three refusals, a redirect among them, the worker leaves with 5 and a sentence."""
     with manager(managers.REFUSING[kind]) as hive:
         url = hive.url + "/ready"
         with starting("--model", model, "-t", "1", "--callback-url", url) as server:
@@ -111,14 +111,14 @@ def refused(model: Path, kind: str) -> None:
 
 
 def nobody(model: Path, url: str) -> None:
-    """Nobody there is exit 5 too."""
+    """A callback to nobody is exit 5."""
     with starting("--model", model, "-t", "1", "--callback-url", url) as server:
         assert server.wait() == 5
     assert server.lines[-1].startswith("error: CALLBACK_REFUSED: ")
 
 
 def early_streams(model: Path) -> None:
-    """Who came early is told by an error event, not by a cut connection."""
+    """A stream that runs when the callback is refused ends with an error event."""
     body = {"prompt": "a", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
     with (
         manager(managers.REFUSING["500"]) as hive,
@@ -142,7 +142,7 @@ def test_refused_callback(tiny: Path) -> None:
 
 
 def test_nasty_answer_to_the_callback(tiny: Path, server: Server) -> None:
-    """What follows an accepting head is not read: no more memory, no decompression."""
+    """What follows an accepting head is not read: it takes no memory and is not decompressed."""
     limit = server.health()["memory_bytes"] + (48 << 20)  # the bomb alone is 64 MiB
 
     def check(kind: str) -> None:
@@ -160,7 +160,7 @@ def test_nasty_answer_to_the_callback(tiny: Path, server: Server) -> None:
 
 
 def test_second_try_is_enough(tiny: Path) -> None:
-    """A manager that is not ready itself yet is asked again."""
+    """A callback that was refused once is sent again."""
 
     def answer(self: Manager, peer: socket.socket) -> None:
         peer.sendall(managers.OK if len(self.bodies) > 1 else reply(503))
@@ -230,7 +230,7 @@ def test_refused_while_stopping(tiny: Path) -> None:
 
 
 def test_heartbeats(tiny: Path) -> None:
-    """Each interval, with the worker's id, health and status; the path is added to a base."""
+    """A heartbeat comes each interval and tells the worker's id, health and status."""
     with (
         manager(managers.accepts) as hive,
         serving(
@@ -262,7 +262,7 @@ def test_heartbeats(tiny: Path) -> None:
 
 
 def test_a_draining_worker_says_so(tiny: Path) -> None:
-    """A change of status does not wait for the interval."""
+    """A worker that begins to drain tells the manager at once, not at the next interval."""
     body = {"prompt": "a", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
     with (
         manager(managers.accepts) as hive,
@@ -303,7 +303,7 @@ def test_heartbeats_are_never_fatal(tiny: Path) -> None:
 
 
 def test_heartbeats_to_nobody(tiny: Path) -> None:
-    """A manager that is not there changes nothing either."""
+    """Heartbeats to a manager that is not there change nothing."""
 
     def check(url: str) -> None:
         with starting("--model", tiny, "-t", "1", "--heartbeat-url", url) as server:

@@ -52,21 +52,21 @@ OPTIONS = ("--drain-timeout", "600", *SMALL_STEPS)
 
 
 def loading(tiny: Path, kind: str) -> None:
-    """The load is given up."""
+    """A worker that loads leaves when its parent dies."""
     env = {**SLOW, "LOADED": "/never"}
     with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=env) as server:
         gone(server)
 
 
 def idle(tiny: Path, kind: str) -> None:
-    """An idle worker leaves."""
+    """An idle worker leaves when its parent dies."""
     with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=SLOW) as server:
         server.wait_until_ready()
         gone(server)
 
 
 def reading_a_prompt(tiny: Path, kind: str) -> None:
-    """The drain time is not for a worker without a manager; the client is told."""
+    """A prompt that is being read when the parent dies gets 503 at once."""
     with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=SLOW) as server:
         server.wait_until_ready()
         request = Post(server, {"prompt": PROMPT, "max_tokens": 1})
@@ -76,7 +76,7 @@ def reading_a_prompt(tiny: Path, kind: str) -> None:
 
 
 def in_a_stream(tiny: Path, kind: str) -> None:
-    """The stream ends with an error event."""
+    """A stream ends with an error event when the parent dies."""
     with spawned("--model", tiny, *OPTIONS, *KINDS[kind], env=SLOW) as server:
         server.wait_until_ready()
         with streaming(server) as lines:
@@ -86,13 +86,13 @@ def in_a_stream(tiny: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_each_state(tiny: Path, kind: str) -> None:
-    """Loading, idle, in a prompt, in a stream."""
+    """A worker leaves when its parent dies: loading, idle, in a prompt, in a stream."""
     checks = [loading, idle, reading_a_prompt, in_a_stream]
     side_by_side(lambda check: check(tiny, kind), checks)
 
 
 def test_while_draining(tiny: Path) -> None:
-    """A drain that is under way is cut short."""
+    """A worker that drains leaves at once when its parent dies."""
     with spawned("--model", tiny, *OPTIONS, "--die-with-parent", env=SLOW) as server:
         server.wait_until_ready()
         with streaming(server) as lines:
@@ -103,7 +103,7 @@ def test_while_draining(tiny: Path) -> None:
 
 
 def test_spawned_from_a_thread_that_ends(tiny: Path) -> None:
-    """The parent is the process: workers outlive the thread that started them."""
+    """A worker outlives the thread that started it: its parent is the process."""
     env = {"SPAWN_FROM": "thread"}
     with spawned("--model", tiny, "-t", "1", "--die-with-parent", env=env) as server:
         server.wait_until_ready()

@@ -17,7 +17,7 @@ from worker.lifecycle.post import MAX_ANSWER_BYTES, post
 
 @pytest.mark.parametrize("kind", [*managers.REFUSING, *managers.NASTY])
 def test_what_is_taken_for_a_yes(kind: str) -> None:
-    """A head with 2xx, whatever follows it, and nothing else."""
+    """Only an answer whose head says 2xx is a yes, whatever follows the head."""
     with manager({**managers.REFUSING, **managers.NASTY}[kind]) as hive:
         try:
             accepted = 200 <= post(hive.url, b"{}") < 300

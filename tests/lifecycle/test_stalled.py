@@ -39,7 +39,7 @@ def health(server: Server) -> tuple[int, str]:
 
 
 def frozen(model: Path, when: str) -> None:
-    """Health is 503 and says so, a heartbeat does, requests get an error; then exit 1."""
+    """A frozen engine: health is 503, a heartbeat says stalled, requests get 503, then exit 1."""
     with (
         manager(managers.accepts) as hive,
         freezing(model, when, "--heartbeat-url", hive.url) as server,
@@ -68,7 +68,7 @@ def slow(model: Path) -> None:
 
 
 def stopped(model: Path) -> None:
-    """SIGSTOP for longer than the limit, SIGCONT, and all goes on."""
+    """A worker that was stopped for longer than the limit goes on at SIGCONT."""
     with freezing(model, "never") as server:
         server.process.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
@@ -91,7 +91,7 @@ def told_to_stop(model: Path) -> None:
 
 
 def test_engines(tiny: Path) -> None:
-    """Which engines are taken for frozen, and what becomes of those that are."""
+    """A worker leaves when its engine is frozen, and stays when it is slow or was stopped."""
     checks: list[Callable[[Path], None]] = [
         partial(frozen, when="idle"),
         partial(frozen, when="step"),
@@ -110,7 +110,7 @@ class Thread:
 
 
 def test_what_counts_as_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tick, or CPU time; where neither can be expected, a longer silence is allowed."""
+    """A tick or CPU time is a sign of life; without a CPU clock a longer silence is allowed."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     thread = Thread()

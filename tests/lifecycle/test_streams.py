@@ -114,7 +114,7 @@ def test_closed_stdout(tiny: Path) -> None:
 
 
 def test_progress_on_a_terminal(tiny: Path) -> None:
-    """A bar while the model loads, which is gone, with the cursor back, when it is loaded."""
+    """A terminal shows a bar while the model loads; afterwards bar and hidden cursor are gone."""
     screen, terminal = os.openpty()
     command = [
         sys.executable,

@@ -56,7 +56,7 @@ def locked(tiny: Path) -> Generator[Server]:
 
 @pytest.mark.parametrize("path", OPEN)
 def test_health_is_open(locked: Server, path: str) -> None:
-    """Managers poll health without a key."""
+    """The health paths need no key."""
     assert http.get(locked.url + path).status_code == 200
 
 
@@ -104,7 +104,7 @@ def test_x_api_key(locked: Server) -> None:
     ids=lambda value: repr(value)[:40],
 )
 def test_wrong_key(locked: Server, value: bytes, code: str) -> None:
-    """What is not the key is 401 with the original's code."""
+    """A wrong key is 401 with the original's code."""
     answer = http.get(locked.url + "/info", headers={b"authorization": value})
     assert answer.status_code == 401
     assert answer.json()["error"]["code"] == code
@@ -121,7 +121,7 @@ def test_before_the_body(locked: Server) -> None:
 
 
 def test_while_loading(tiny: Path, tmp_path: Path) -> None:
-    """401 comes before 503."""
+    """While the model loads, a request without the key gets 401 and one with it 503."""
     env = {"LOADED": str(tmp_path / "never")}
     with starting("--model", tiny, "--api-key", KEY, env=env, step_seconds=0.02) as server:
         assert http.get(server.url + "/v1/models", headers=RIGHT).status_code == 503
@@ -140,7 +140,7 @@ def test_official_client(locked: Server) -> None:
 
 
 def test_no_key_set(server: Server) -> None:
-    """Without a key every header is fine, as clients send an empty or an invented one."""
+    """A worker without a key accepts any key: clients send empty and invented ones."""
     for value in (b"Bearer", b"Bearer x", b"Basic eDp5", b""):
         answer = http.get(server.url + "/v1/models", headers={b"authorization": value})
         assert answer.status_code == 200

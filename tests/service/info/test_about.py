@@ -24,7 +24,7 @@ def get(server: Server, path: str) -> Any:
 
 
 def test_info(server: Server) -> None:
-    """WorkerInfo has the manager's fields, all of them true."""
+    """/info has the fields that managers read, and they are true."""
     info = get(server, "/info")
     assert info["model_id"] == "org/tiny"
     assert info["id"]
@@ -40,7 +40,7 @@ def test_info(server: Server) -> None:
 
 
 def test_what_the_manager_gave(tiny: Path) -> None:
-    """Ids come back as given, and a full worker is busy."""
+    """/info repeats the ids that the manager gave, and says busy when no slot is free."""
     with serving(
         "--model", tiny, "-np", "1", "-c", "2048", "--worker-id", "w-7", "--model-ref", "hf:a/b",
         "--max-tokens-out", "100", "-t", "1", step_seconds=0.02,
@@ -60,13 +60,13 @@ def test_what_the_manager_gave(tiny: Path) -> None:
 
 
 def test_version_and_sleep(server: Server) -> None:
-    """vLLM's routers find a version and a worker that is awake."""
+    """/version and /is_sleeping answer as vLLM's routers expect."""
     assert get(server, "/version") == {"version": __version__}
     assert get(server, "/is_sleeping") == {"is_sleeping": False}
 
 
 def test_open_inference_protocol(server: Server) -> None:
-    """KServe's probes: live, ready, and the model by its id."""
+    """KServe's probes get 200: live, ready, and the model by its id."""
     assert get(server, "/v2/health/live")["status"] == "ok"
     assert get(server, "/v2/models/org/tiny/ready") == {"name": "org/tiny", "ready": True}
     for path in ("/v2/models/other/ready", "/v2/models/org/tiny", "/v2/models/ready"):
@@ -130,7 +130,7 @@ def test_busy_slots(slow_server: Server) -> None:
     ],
 )
 def test_content_type(server: Server, path: str, kind: str) -> None:
-    """Each parameter once: Prometheus 3 refuses to scrape what names its charset twice."""
+    """A content type names its charset once: Prometheus 3 refuses to scrape it otherwise."""
     assert http.get(server.url + path).headers["content-type"] == kind
 
 

@@ -57,7 +57,7 @@ def test_echo_with_drafting(counted: Server) -> None:
 
 
 def test_every_alias_tells_the_same(counted: Server) -> None:
-    """A router finds its own names, with the values of ours."""
+    """Each metric has the same value under all its names."""
     values = scrape(counted.url)
     suffixes = ("", "_total", "_count")
     for name, aliases in ALIASES.items():

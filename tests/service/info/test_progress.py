@@ -47,7 +47,7 @@ def test_while_loading(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_when_ready(server: Server) -> None:
-    """Who asks late gets the final event alone."""
+    """A request after the load gets the final event alone."""
     answer = http.get(server.url + "/v1/loading/progress")
     assert parse(answer.text) == [{"stage": "ready"}]
 

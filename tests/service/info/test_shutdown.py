@@ -78,7 +78,7 @@ def test_pages_of_other_origins(server: Server, origin: str) -> None:
 
 
 def test_get_is_no_shutdown(server: Server) -> None:
-    """What a link can do must not stop a worker."""
+    """GET and HEAD do not stop a worker: a link could do that."""
     assert http.get(server.url + "/shutdown").status_code == 405
     assert http.head(server.url + "/shutdown").status_code == 405
 

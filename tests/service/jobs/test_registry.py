@@ -51,7 +51,7 @@ def test_unread_job_is_aborted_and_forgotten() -> None:
 
 
 def test_job_that_is_read_stays() -> None:
-    """The clock of unread jobs stops for one that is read."""
+    """A job that is read is not forgotten as unread."""
 
     async def scenario() -> None:
         engine, jobs = thread(), Jobs(timeout=60, unread=0.02)

@@ -24,7 +24,7 @@ from tests.support.processes import Server, until
 
 
 def test_execute(server: Server) -> None:
-    """started, tokens in order, one end; named events without [DONE]; the text is the engine's."""
+    """A job's named events are started, its tokens in order, one end, and no [DONE]."""
     events = execute(server, job_id="e-1")
     assert types(events) == ["started", "token", "end"]
     assert all(name == data["type"] for name, data in events)
@@ -64,7 +64,7 @@ def test_accepted_then_read(server: Server, path: str, tag: dict[str, Any]) -> N
 
 
 def test_either_address_reads(server: Server) -> None:
-    """Both families of paths know the same jobs."""
+    """A job accepted under /v1/inference can be read under /v1/jobs."""
     url = create(server, "/v1/inference")
     assert types(read(server, url.replace("inference", "jobs")))[-1] == "[DONE]"
 
@@ -117,7 +117,7 @@ def test_seed_of_64_bits(server: Server) -> None:
 
 
 def test_job_with_nothing_left(server: Server) -> None:
-    """What only the engine finds is an error event, the one terminal event."""
+    """An error that the engine finds is the one terminal event of a job."""
     events = execute(server, grammar='root ::= "x"')
     assert types(events)[-1] == "error"
     assert events[-1][1]["code"] == "INVALID_REQUEST"

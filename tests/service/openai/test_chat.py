@@ -44,7 +44,7 @@ def client(server: Server) -> Generator[openai.OpenAI]:
 
 
 def test_same_as_the_completion_of_its_prompt(server: Server) -> None:
-    """The template makes the prompt, the rest is a completion."""
+    """A chat answers as the completion of the prompt that its template makes."""
     answer = chat(server, temperature=0)
     plain = server.post(
         {"prompt": PROMPT, "max_tokens": 6, "ignore_eos": True, "temperature": 0}
@@ -77,7 +77,7 @@ def test_official_client(client: openai.OpenAI) -> None:
 
 
 def test_logprobs(client: openai.OpenAI) -> None:
-    """One entry a token, the likeliest first, greedy takes it; bytes add up to the text."""
+    """logprobs has one entry a token, the likeliest first; their bytes add up to the text."""
     answer = client.chat.completions.create(
         model="any", messages=[{"role": "user", "content": "hello"}], temperature=0, logprobs=True,
         top_logprobs=3, max_tokens=5, extra_body={"ignore_eos": True},
@@ -94,7 +94,7 @@ def test_logprobs(client: openai.OpenAI) -> None:
 
 
 def test_several_answers(server: Server) -> None:
-    """n answers to one prompt, streamed with their indices."""
+    """n answers to one prompt carry their indices, streamed too."""
     answer = chat(server, n=3, seed=4)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
     assert answer["usage"]["completion_tokens"] == 18
@@ -110,7 +110,7 @@ def test_several_answers(server: Server) -> None:
 
 
 def test_until_the_context_ends(server: Server) -> None:
-    """Without a bound an answer may fill the context."""
+    """An answer without max_tokens may fill the context."""
     answer = chat(server, max_tokens=None)
     assert answer["usage"]["total_tokens"] == 2048
     assert answer["choices"][0]["finish_reason"] == "length"
@@ -130,7 +130,7 @@ def test_until_the_context_ends(server: Server) -> None:
     ],
 )  # fmt: skip
 def test_apply_template(server: Server, fields: dict[str, Any], prompt: str) -> None:
-    """The prompt's text, as llama-server's callers read it."""
+    """/apply-template answers with the text of the prompt."""
     answer = post(server, "/apply-template", **fields)
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"prompt": prompt}
@@ -185,7 +185,7 @@ def untrusted(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
 
 
 def test_a_template_that_loops(untrusted: Server) -> None:
-    """It ends with an error while others are served."""
+    """A template that does not end is a 400, and others are served meanwhile."""
     looping = [{"role": "loop", "content": "x"}]
     error = refusal(post(untrusted, messages=looping))
     assert "does not come to an end" in error["message"]
@@ -199,7 +199,7 @@ def test_bos_is_there_once(untrusted: Server) -> None:
 
 
 def test_without_a_template(tmp_path: Path) -> None:
-    """A model that continues text says so."""
+    """A model without a template refuses chat and names /v1/completions."""
     path = ggufs.write_llama(tmp_path / "plain.gguf", chat_template=None)
     with serving("--model", path) as server:
         for route in ("/v1/chat/completions", "/apply-template"):
@@ -209,7 +209,7 @@ def test_without_a_template(tmp_path: Path) -> None:
 
 
 def test_a_broken_template(tmp_path: Path) -> None:
-    """The model serves all the same; chat says what is wrong."""
+    """A model with a broken template serves completions; chat says what is wrong."""
     path = ggufs.write_llama(tmp_path / "broken.gguf", chat_template="{% for %}")
     with serving("--model", path) as server:
         assert "cannot be read" in refusal(post(server))["message"]

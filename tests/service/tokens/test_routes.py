@@ -70,12 +70,12 @@ def test_the_same_tokens_as_a_completion(server: Server) -> None:
     "text", ["Hello you", "zwölf Löwen", "\U0001f600\u4e2d", "a\tb\n\nc", "\0"]
 )
 def test_round_trip(server: Server, text: str) -> None:
-    """Tokens say the text again, behind the space that this tokenizer puts in front."""
+    """To detokenize what was tokenized gives the text, behind this tokenizer's leading space."""
     assert detokenize(server, tokenize(server, content=text)["tokens"]) == " " + text
 
 
 def test_pieces(server: Server) -> None:
-    """with_pieces gives the text of each token, or its bytes where that is no whole character."""
+    """with_pieces gives the text of each token, or its bytes where they are no whole character."""
     pieces = tokenize(server, content="you \U0001f600", with_pieces=True)["tokens"]
     raw = b"".join(
         bytes(item["piece"]) if isinstance(item["piece"], list) else item["piece"].encode()
@@ -95,7 +95,7 @@ def test_special_tokens_in_a_text(server: Server) -> None:
 
 
 def test_empty(server: Server) -> None:
-    """Nothing is nothing."""
+    """An empty text has no tokens but BOS, and no tokens are an empty text."""
     assert tokenize(server, content="")["tokens"] == []
     assert tokenize(server, prompt="")["tokens"] == [BOS]
     assert detokenize(server, []) == ""
@@ -118,7 +118,7 @@ BAD_TEXTS: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("body", "param"), BAD_TEXTS, ids=lambda v: str(v)[:40])
 def test_bad_text(server: Server, body: dict[str, Any], param: str | None) -> None:
-    """What is no text of a sensible length is a 400 that names the field."""
+    """A wrong or too long text is a 400 that names the field."""
     answer = server.post(body, "/tokenize")
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
@@ -155,7 +155,7 @@ def test_bad_tokens(server: Server, name: str) -> None:
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
 @pytest.mark.parametrize("body", [b"", b"[", b"\xff", b"[1]", b'{"tokens": [1}', b"{" * 100_000])
 def test_bad_body(server: Server, path: str, body: bytes) -> None:
-    """What is no JSON object is a 400."""
+    """A body that is no JSON object is a 400."""
     assert http.post(server.url + path, content=body).status_code == 400
 
 
@@ -178,7 +178,7 @@ def test_words_without_end(splitting: Server, unit: str) -> None:
 
 
 def test_tokenizer_info(server: Server) -> None:
-    """Evaluation harnesses find the special tokens and the template."""
+    """/tokenizer_info tells the special tokens and the template."""
     info = http.get(server.url + "/tokenizer_info").json()
     assert (info["bos_token"], info["bos_token_id"]) == ("<s>", 1)
     assert (info["eos_token"], info["eos_token_id"]) == ("</s>", 2)
