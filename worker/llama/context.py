@@ -17,11 +17,12 @@ from worker.llama import library
 from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
+from worker.memory.buffers import CHUNK_OUTPUTS
+from worker.memory.plan import CELL_STEP
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
-CELL_STEP = 256
 _OUT_OF_CELLS = 1
 
 Observer = Callable[[str, np.ndarray], None]
@@ -40,7 +41,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_cells: int
     num_slots: int
     cached_slots: int = 16
-    chunk_outputs: int = 64
+    chunk_outputs: int = CHUNK_OUTPUTS
     batch_size: int = 512
     ubatch_size: int = 512
     threads: int = 1
