@@ -37,8 +37,8 @@ DEFAULT_CELLS = 32_768
 DEFAULT_SHARE = 0.8
 MAX_CELLS = 2**31 - CELL_STEP
 # The process: interpreter, libraries, graphs, threads. A token: its entries in llama.cpp's
-# vocabulary and in our table of pieces. Measured: 59 MiB, 10 MiB more for the service's imports, and
-# 240 B a token (x86-64 Linux, Python 3.11, SentencePiece). They are rounded up, because BPE
+# vocabulary and in our table of pieces. Measured: 59 MiB, 10 MiB more for the service's imports,
+# and 240 B a token (x86-64 Linux, Python 3.11, SentencePiece). They are rounded up, because BPE
 # vocabularies also hold merges.
 _PROCESS_BYTES = 80 << 20
 _TOKEN_BYTES = 320
