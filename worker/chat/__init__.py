@@ -1,1 +1,1 @@
-"""Messages to a prompt, by the model file's own template."""
+"""From messages to a prompt, by the model file's own template."""

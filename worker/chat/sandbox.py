@@ -1,4 +1,5 @@
-"""Jinja for templates that nobody has vetted: no way to Python, bounded in time and in memory."""
+"""Jinja for templates that nobody has checked: they cannot reach Python, and time and memory are
+limited."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ MAX_CHARS = 2**24  # characters and elements that a rendering may make, in all
 _MAX_RANGE = 10_000
 _MAX_BITS = 4096  # of a product
 
-# What chat templates use. Left out are those whose result can be far larger than what goes in.
+# Filters that chat templates use. Filters whose result can be far larger than their input are left
+# out.
 _FILTERS = (
     "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float",
     "groupby", "int", "items", "last", "length", "list", "lower", "map", "max", "min", "reject",
@@ -42,11 +44,14 @@ _TEMPLATE_FILE = "<template>"
 
 
 class BudgetError(BaseException):
-    """A template ran for too long or made too much. Nothing on its way out may catch it."""
+    """A template ran for too long or made too much.
+
+    It is a BaseException, so that no `except Exception` inside of Jinja catches it.
+    """
 
 
 class _Generator(CodeGenerator):
-    """Lets the environment join what `~` joins, and count what a literal holds."""
+    """Writes code in which the sandbox joins the texts of `~` and counts what a literal holds."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  (Jinja's names)
         self.write("environment.concat((")
@@ -75,11 +80,11 @@ class _Generator(CodeGenerator):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's own sandbox keeps a template away from Python; the rest bounds what it makes.
+    """Jinja's own sandbox, which keeps a template away from Python, with limits on what it makes.
 
-    Whatever can be longer than what goes into it is counted, most of it before it is made: sums,
-    joins, replacements, lists and their texts. Time is looked at in every line. One rendering
-    at a time.
+    Results that can be longer than their inputs are counted, most of them before they are made:
+    sums, joins, replacements, lists and their texts. The time is checked at every line. A sandbox
+    renders one template at a time.
     """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -96,8 +101,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @contextmanager
     def budget(self, given: object) -> Generator[None]:
-        """Inside, a rendering of `given` may take `MAX_SECONDS` and make `MAX_CHARS`, or more
-        where a lot is given. Raises BudgetError."""
+        """Limit a rendering of `given` inside the block to `MAX_SECONDS` and `MAX_CHARS`.
+
+        Where `given` is large, more characters are allowed. Raises BudgetError.
+        """
         with self._lock:
             self._left = MAX_CHARS + 64 * _size(given, MAX_CHARS)
             end = time.thread_time() + MAX_SECONDS
@@ -120,7 +127,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise BudgetError("it makes too much text")
 
     def counted(self, value: Any) -> Any:
-        """The value, once what it holds has been counted."""
+        """Count what the value holds, then return the value."""
         self._spend(_size(value, self._left))
         return value
 
@@ -142,14 +149,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _json(
         self, value: Any, indent: int | None = None, *, sort_keys: bool = False, **_: Any
     ) -> str:
-        """As `transformers` has it: not escaped for HTML."""
+        """The filter `tojson` as in `transformers`: it does not escape for HTML."""
         indent = None if indent is None else max(0, min(int(indent), 8))
         return json.dumps(
             self.counted(value), ensure_ascii=False, indent=indent, sort_keys=sort_keys
         )
 
     def _filter(self, made: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter of Jinja's that makes text of what goes in."""
+        """One of Jinja's filters, with its inputs counted first."""
 
         @functools.wraps(made)
         def checked(*arguments: Any, **options: Any) -> Any:
@@ -160,7 +167,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return checked
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """`+` of texts and lists is counted; what repeats or pads them is refused."""
+        """`+` of texts and lists is counted. Operators that repeat or pad a text are refused."""
         if operator == "+":
             if not isinstance(left, int | float):
                 self._spend(_size(left, self._left) + _size(right, self._left))
@@ -173,13 +180,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Of a text only methods whose result is no longer than it, and those that `call` has."""
+        """Of a text only those methods whose result is no longer than it, and those of `call`."""
         if isinstance(obj, str) and attr not in _TEXT_METHODS:
             return False
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Jinja's own, without widths: `"{:999999999}".format(1)` makes a gigabyte."""
+        """Jinja's own, but a width is refused: `"{:999999999}".format(1)` would make a gigabyte."""
         made = super().wrap_str_format(value)
         if made is None:
             return None
@@ -194,8 +201,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return checked
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The two methods of texts that can make more than there was are ours."""
-        self.counted((args, kwargs))  # a macro gets them as a list and a dictionary
+        """`join` and `replace` of a text are ours, because they can make more than there was."""
+        self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
         text = getattr(__obj, "__self__", None)
         if isinstance(text, str) and __obj.__name__ == "join":
             return self._join(*args, d=text)
@@ -216,7 +223,8 @@ def _bits(value: float) -> int:
 
 
 def _size(value: Any, limit: int) -> int:
-    """Characters of the value's text and elements of what it holds, at least; stops at `limit`."""
+    """At least the characters of the value's text and the elements that it holds; the count stops
+    at `limit`."""
     total, rest = 0, [value]
     while rest and total <= limit:
         found = rest.pop()

@@ -13,15 +13,18 @@ from jinja2.parser import Parser
 from worker.chat.sandbox import BudgetError, Sandbox
 from worker.errors import RequestError
 
-# Of a message from a template; a longer one is no sentence.
+# Characters of a template's error message that are shown.
 _MAX_REASON = 300
 
 
 class ChatTemplate:
-    """The Jinja template of a model file, with what such templates expect to be there."""
+    """The Jinja template of a model file, with the functions that such templates call."""
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
-        """bos, eos: texts of these tokens. Raises RequestError when it is no template."""
+        """Compile it. `bos` and `eos` are the texts of these tokens.
+
+        Raises RequestError where `source` is no template.
+        """
         self._sandbox = Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Marked]
         )
@@ -61,16 +64,16 @@ class ChatTemplate:
 
 
 class _RefusedError(Exception):
-    """What the template itself has against the messages."""
+    """The template itself refuses the messages, with `raise_exception`."""
 
 
 class _Marked(Extension):
-    """`{% generation %}`: marks what is trained on; here it is just shown."""
+    """The tag `{% generation %}`, which marks text for training. Here the text is just shown."""
 
     tags = {"generation"}  # noqa: RUF012  (Jinja reads it so)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The body alone."""
+        """The tag's body, without the tag."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

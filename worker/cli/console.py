@@ -17,12 +17,12 @@ from worker.machine import human_bytes
 
 __all__ = ["data_console", "human_bytes", "load_progress", "pairs", "titled", "write_json"]
 
-# Without a terminal rich assumes 80 columns and folds what a program or a file gets.
+# Without a terminal rich assumes 80 columns, and would fold lines that a program reads.
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
 class _Console(Console):
-    """Leaves a reader that has gone to `main`, where rich would end the process with 1."""
+    """Raises BrokenPipeError, which `main` handles, when the reader has gone; rich would exit."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -30,7 +30,7 @@ class _Console(Console):
 
 
 def data_console() -> Console:
-    """Standard output, for what was asked for."""
+    """Standard output, for the data that the user asked for."""
     return _Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
 
 
@@ -42,7 +42,7 @@ def write_json(value: Any) -> None:
 
 
 def titled(title: str, table: Table) -> Group:
-    """A table below its title; a title of the table's own is folded to the table's width."""
+    """A table below its title. rich's own titles are folded where the table is narrow."""
     heading = plain(title)
     heading.stylize("bold")
     return Group(heading, table)
@@ -59,7 +59,7 @@ def pairs(title: str, rows: dict[str, str]) -> Group:
 
 
 def plain(text: str) -> Text:
-    """Text of a model file: no markup, and no control characters that would steer a terminal."""
+    """Text from a model file, without markup and without characters that control a terminal."""
     shown = (
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
@@ -68,9 +68,9 @@ def plain(text: str) -> Text:
 
 @contextlib.contextmanager
 def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[float], bool]]:
-    """A bar on stderr while `name` loads or whatever it is `doing`, where stderr is a terminal.
+    """A bar on stderr, where that is a terminal: what is being done (`doing`) to `name`.
 
-    Yields what takes the share done, 0 to 1, and always says to go on.
+    Yields a function that takes the share done, 0 to 1, and returns True, which means to go on.
     """
     console = Console(stderr=True)
     with Progress(
@@ -86,7 +86,7 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
 
         def report(share: float) -> bool:
             progress.update(task, completed=share)
-            if share >= 1:  # what follows belongs to others
+            if share >= 1:  # stderr is free for log lines now
                 progress.stop()
             return True
 

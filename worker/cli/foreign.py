@@ -1,7 +1,7 @@
 """Flags of llama-server and of the original worker that this worker does not have.
 
-What changes nothing that a caller can see is accepted, with one warning for all of them. What
-would change answers, or what is served, is refused: accepting it would be a lie.
+A flag is accepted where a caller sees no difference without it; one warning names all of them. A
+flag that would change answers, or what is served, is refused: accepting it would be a lie.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from worker import log
 from worker.errors import UsageError
 
-# Accepted. First those that stand alone, then those with one value, then those that may have one.
+# Accepted flags: those without a value, those with one, those that may have one.
 ALONE = """
     --cont-batching -cb --no-cont-batching -nocb --no-context-shift
     --jinja --no-jinja --no-mmproj --no-mmproj-auto --no-mmproj-offload
@@ -94,7 +94,7 @@ REFUSED: dict[str, str] = {
 
 
 class _Accept(argparse.Action):
-    """Remembers the flag, forgets its value: it may be a secret."""
+    """Remembers the flag. It forgets the value, which may be a secret."""
 
     def __call__(
         self,
@@ -107,7 +107,7 @@ class _Accept(argparse.Action):
 
 
 class _Refuse(argparse.Action):
-    """Says why not; its `const` is the next step."""
+    """Raises UsageError; its `const` is the next step."""
 
     def __call__(
         self,
@@ -120,7 +120,7 @@ class _Refuse(argparse.Action):
 
 
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Let `parser` understand them all; its help does not mention them."""
+    """Let `parser` understand all these flags. Its help does not mention them."""
     hidden: dict[str, Any] = {
         "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS,
     }  # fmt: skip
@@ -132,7 +132,7 @@ def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def warn_of_foreign_flags(arguments: argparse.Namespace) -> None:
-    """One line that names what was accepted and does nothing."""
+    """Log one line with the flags that were accepted and do nothing."""
     flags = list(dict.fromkeys(getattr(arguments, "foreign", [])))
     if flags:
         log.get("cli").warning("options that mean nothing here", options=" ".join(flags))

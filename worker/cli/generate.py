@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _stream(engine: Any, prompt_tokens: int) -> None:
-    """Print text as it comes, then what it took."""
+    """Print text as it comes, then its speed and the memory."""
     tokens, started, first, last = 0, time.monotonic(), 0.0, 0.0
     while not engine.is_idle:
         for delta in engine.step():

@@ -1,4 +1,4 @@
-"""Entry point: finds the command, runs it, turns errors into exit codes. The only try."""
+"""Entry point: finds the command, runs it, turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str], backend: str | None = None) -> int:
-    """Run one command; its exit code. With `backend` it is `serve`, on that backend or not."""
+    """Run one command; returns the exit code. With `backend` it is `serve` on that backend."""
     words = list(argv)
     if backend is not None and words[:1] != ["--version"]:
         words = ["serve", "--backend", backend, *words]
-    # Callers of llama-server give options without a subcommand.
+    # Programs that start llama-server give options only: that means `serve`.
     elif words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         words.insert(0, "serve")
     log.configure("console")
@@ -60,7 +60,7 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left; what is still buffered must not raise again at exit.
+        # The reader of our output has gone. The text in the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    """The arguments. What is unknown is named without its value, which may be a secret."""
+    """The arguments. An unknown option is named without its value, which may be a secret."""
     arguments, unknown = parser().parse_known_args(words)
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -111,15 +111,16 @@ def run_vulkan() -> None:
 
 
 def run(backend: str | None = None) -> None:
-    """The `worker` command, or one of those that assert a backend."""
+    """The `worker` command; with `backend` a command that only runs on that backend."""
     _open_standard_streams()
     leave(main(sys.argv[1:], backend))
 
 
 def _open_standard_streams() -> None:
-    """Standard streams that were closed lead nowhere, instead of to the next file opened.
+    """Open standard streams that were closed, to nowhere: else the next file that is opened would
+    become one of them.
 
-    What the locale's encoding lacks is written as `?`: a table is better than a traceback.
+    A character that the locale's encoding does not have is written as `?` instead of raising.
     """
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:

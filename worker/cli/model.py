@@ -1,4 +1,4 @@
-"""Which file a command works on."""
+"""The model file that a command works on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from worker.settings import Settings
 
 
 def model_path(settings: Settings) -> Path:
-    """The model that was named (`hub/name.py` tells how), or the embedded demo model.
+    """The file of the model that was named, or of the embedded demo model.
 
-    Raises UsageError for an unknown name, ModelFileError for one that has not been pulled.
+    `hub/name.py` has the forms of a name. Raises UsageError for an unknown name, ModelFileError for
+    a model that has not been pulled.
     """
     if settings.model is None:
         return MODEL_PATH

@@ -1,4 +1,4 @@
-"""argparse arguments made from the table of options in `settings.py`."""
+"""argparse arguments, made from the table of options in `options.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.settings import Settings, make
 
 
 def add_options(parser: argparse.ArgumentParser, *fields: str) -> None:
-    """Add the options for the named fields (for all when none is named), by topic."""
+    """Add the options of the named fields, or all options where none is named, by topic."""
     for topic, options in TOPICS.items():
         wanted = [option for option in options if not fields or option.field in fields]
         if wanted:
@@ -35,7 +35,7 @@ def _add(group: Any, option: Option) -> None:
 
 
 def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """argparse hides the text of a ValueError; this keeps it."""
+    """Raise what argparse shows: it hides the text of a ValueError."""
 
     def convert(text: str) -> Any:
         try:
@@ -47,12 +47,12 @@ def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """argv over environment over defaults."""
+    """The settings: the command line counts first, then the environment, then defaults."""
     return make(vars(arguments))
 
 
 def environment_help() -> str:
-    """One paragraph on the variables that stand for options."""
+    """One paragraph of help on the environment variables."""
     extra = [name for option in OPTIONS for name in option.variables[1:]]
     return (
         "Each option can also be set as LLAMA_ARG_<NAME> in the environment, for example "

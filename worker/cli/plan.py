@@ -1,4 +1,4 @@
-"""worker plan: what a model needs of this machine's memory."""
+"""worker plan: how much memory a model needs, and what fits this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan; DoesNotFitError afterwards where it does not fit."""
+    """Print the plan, then raise DoesNotFitError where it does not fit."""
     from worker.cli.console import data_console, write_json
     from worker.lifecycle.loading import find_devices, memory_with
 

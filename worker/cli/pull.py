@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bring the models one after the other; the first failure ends it."""
+    """Bring the models one after the other. The first failure ends the command."""
     from worker.hub.catalog import load_catalog
 
     catalog = load_catalog(settings_from(arguments).catalog)
@@ -66,7 +66,7 @@ def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
     from worker.hub.pull import find, pull
 
     memory = machine.memory()
-    # All names are judged before the first of them costs minutes.
+    # All names are checked before the first model takes minutes.
     wanted = [find(parse(text), catalog, memory) for text in arguments.models]
     done: list[Pulled] = []
     for model in wanted:
@@ -152,7 +152,7 @@ def _name(text: str, catalog: Catalog) -> str:
 
 @contextlib.contextmanager
 def _progress() -> Generator[PullProgress]:
-    """A bar for each file on stderr; without a terminal one line as each begins."""
+    """A bar on stderr for each file. Without a terminal one line when each file begins."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

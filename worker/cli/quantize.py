@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file, or say what it would be."""
+    """Write the file, or with --dry-run say what it would be."""
     from worker.cli.console import data_console, write_json
     from worker.llama.quantize.plan import QuantizeOptions, plan
     from worker.llama.quantize.target import quantize
@@ -99,7 +99,7 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
 
 @contextlib.contextmanager
 def _progress(name: str) -> Generator[Callable[[float], object]]:
-    """A bar on stderr; without a terminal a line at each quarter."""
+    """A bar on stderr. Without a terminal one line at each quarter."""
     from worker.cli.console import load_progress
 
     quarters = iter((0.25, 0.5, 0.75))

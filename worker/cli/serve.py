@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; failures are raised."""
-    # Until the service takes over: being told to stop while still starting is no failure.
+    # Until the service handles signals itself: a stop while we are starting is no failure.
     leave_when_told()
     settings = settings_from(arguments)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             asyncio.run(serve(settings, path, report))
         finally:
-            # The loop took its handlers along, and being told again must not change the exit code.
+            # The event loop has ended, and its handlers with it. A second signal must not change
+            # the exit code.
             for number in told_to_stop():
                 signal.signal(number, signal.SIG_IGN)
     return 0

@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the config; ModelFileError where the file is no usable model."""
+    """Print the config. Raises ModelFileError where the file is no usable model."""
     from worker.cli.console import data_console, pairs, write_json
 
     arguments.model = arguments.file
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
-    """Titles and their rows, in the order of a reader's questions."""
+    """Titles and their rows: what the model is, how it is built, its files."""
     yield config.name or config.architecture, _model(config)
     yield "Model card", {name: str(value) for name, value in config.card.items()}
     if config.layers:
@@ -175,7 +175,7 @@ def _head(text: str) -> str:
 
 
 def _given(struct: Any, silent: int | None = None) -> dict[str, str]:
-    """The fields of a struct but those whose value is `silent`."""
+    """The fields of a struct, without those whose value is `silent`."""
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}
     return {
         name.replace("_", " "): f"{value:g}" if isinstance(value, float) else str(value)
@@ -185,7 +185,7 @@ def _given(struct: Any, silent: int | None = None) -> dict[str, str]:
 
 
 def _layers(values: tuple[int, ...]) -> str:
-    """One number where all layers agree, else runs: `0 x 3, 8 x 1`."""
+    """One number where all layers have the same, else runs: `0 x 3, 8 x 1`."""
     if len(set(values)) <= 1:
         return f"{values[0]:,}" if values else "0"
     runs: list[tuple[int, int]] = []

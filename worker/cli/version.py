@@ -1,4 +1,4 @@
-"""worker version: what is installed, and which backends it really has."""
+"""worker version: what is installed, and which backends and devices it has."""
 
 from __future__ import annotations
 

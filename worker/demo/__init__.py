@@ -1,4 +1,4 @@
-"""The model that ships with the package, and text that it has not seen."""
+"""The model that comes with the package, and text that it was not trained on."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ MODEL_PATH: Final[Path] = Path(__file__).parent / "demo-5m-f16.gguf"
 """A small Llama model in F16; see CARD.md."""
 
 HELDOUT_PATH: Final[Path] = Path(__file__).parent / "heldout.txt"
-"""Held-out documents in UTF-8, parted by one empty line."""
+"""Documents that the model was not trained on, in UTF-8, with an empty line between them."""

@@ -1,1 +1,1 @@
-"""The GGUF file format: what a file says, checked while it is read; no weights, no native code."""
+"""The GGUF file format, checked while it is read. No weights are read, no native code runs."""

@@ -1,4 +1,4 @@
-"""Typed access to the keys of a header; a value of the wrong type is an error, never a guess."""
+"""Typed access to the keys of a header. A value of the wrong type is an error, never a guess."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.gguf.strings import StringArray
 
 
 class Fields:
-    """The keys of `header`; names that begin with a dot are the architecture's own."""
+    """The keys of `header`. Names that begin with a dot get the architecture's name in front."""
 
     def __init__(self, header: Header, architecture: str) -> None:
         self.header = header
@@ -76,12 +76,12 @@ class Fields:
         return value
 
     def word(self, key: str) -> str:
-        """A string; empty where there is none, or something else."""
+        """A string; empty where the key is absent or is no string."""
         value = self.get(key)
         return value if isinstance(value, str) else ""
 
     def numbers(self, key: str) -> tuple[int, ...]:
-        """Whole numbers of an array, or one for itself; empty where the key is absent."""
+        """The whole numbers of an array; one number is an array of one; empty where absent."""
         value = self.get(key)
         if value is None:
             return ()

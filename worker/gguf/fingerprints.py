@@ -1,7 +1,8 @@
 """64-bit fingerprints of many short strings at once.
 
-Equal strings have equal fingerprints; the reverse is checked by whoever relies on it. One pass
-over a vocabulary takes a few milliseconds, where a set of its strings takes ten times as many.
+Equal strings have equal fingerprints. Different strings may have equal ones too, so callers compare
+the strings themselves in the end. One pass over a vocabulary takes a few milliseconds; building a
+set of its strings takes ten times as long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 _WORD = 8
 PADDING = _WORD
-_BLOCK = 1 << 15  # strings whose arrays stay in the cache together
+_BLOCK = 1 << 15  # strings at a time, so that their arrays fit the processor's cache
 # Keeps the first 0 to 8 bytes of a little-endian word.
 _KEEP = np.append((np.uint64(1) << (np.arange(8, dtype=np.uint64) * np.uint64(8))) - np.uint64(1),
                   np.uint64(2**64 - 1))  # fmt: skip
@@ -24,7 +25,7 @@ def fingerprints(
 ) -> NDArray[np.uint64]:
     """The fingerprints of `data[starts[i] : starts[i] + lengths[i]]`, shape (n,).
 
-    `data` must go on for PADDING bytes behind the last string.
+    `data` must have PADDING more bytes behind the last string.
     """
     words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
     out = np.empty(len(starts), np.uint64)
@@ -55,7 +56,7 @@ def _block(
 
 
 def repeated(prints: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """The indices of elements that are there more than once, ascending."""
+    """The indices of elements that occur more than once, ascending."""
     ranked = np.sort(prints)
     twice = ranked[1:][ranked[1:] == ranked[:-1]]
     return np.flatnonzero(np.isin(prints, twice)) if len(twice) else np.empty(0, np.intp)

@@ -78,7 +78,7 @@ def _identify(head: bytes, size: int) -> tuple[str, str, str]:
 
 
 def unopenable(path: str, error: OSError | ValueError) -> ModelFileError:
-    """Why `path` cannot be opened."""
+    """The error for a path that cannot be opened."""
     if not isinstance(error, OSError):
         return ModelFileError(
             "NOT_FOUND", f"{path!r} is no file name.", got=path, hint="Check the path."
@@ -102,7 +102,7 @@ def unopenable(path: str, error: OSError | ValueError) -> ModelFileError:
 
 
 def special(path: str, mode: int) -> ModelFileError:
-    """`path` is a FIFO, socket or device."""
+    """The error for a FIFO, socket or device."""
     kinds = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a disk"))
     what = next((name for test, name in kinds if mode and test(mode)), "a socket or device")
     return ModelFileError(
@@ -111,7 +111,7 @@ def special(path: str, mode: int) -> ModelFileError:
 
 
 def directory(path: Path) -> ModelFileError:
-    """`path` is a directory: say which file in it to pass, or what it holds instead."""
+    """The error for a directory: it says which file in it to pass, or what it holds instead."""
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""What stands in front of the weights of a GGUF file, as Python values."""
+"""The header of a GGUF file as Python values: everything in front of the weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECONVERT = "Convert the model again with a current llama.cpp."
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What tells one state of a file from another."""
+    """Tells one state of a file from another: it changes when the file is replaced or written."""
 
     device: int
     inode: int
@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
-    """One row of the tensor table; `shape` in ggml's order, the row length first."""
+    """One row of the tensor table. `shape` is in ggml's order: the length of a row comes first."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,9 +66,10 @@ class ModelFile(msgspec.Struct, frozen=True):
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """Everything in front of the weights.
 
-    `types` and `offsets` are keyed like `keys`: the GGUF value type (ARRAY for an array, whose
-    element type its value shows) and where the value begins in the first file. In a split model
-    `keys` are those of the first file and `tensors` those of all.
+    keys     name -> value; of a split model those of its first file
+    types    name -> GGUF value type; ARRAY for an array, whatever its elements are
+    offsets  name -> where the value begins in the first file, in bytes
+    tensors  of all files
     """
 
     version: int
@@ -92,5 +93,5 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 def refuse(code: str, message: str, *, at: int | None = None, field: str | None = None,
            got: Any = None, limit: Any = None, hint: str = DAMAGED) -> ModelFileError:  # fmt: skip
-    """The error for a file that is refused; `at` is a byte offset."""
+    """The error for a file that is refused. `at` is a byte offset."""
     return ModelFileError(code, message, offset=at, field=field, got=got, limit=limit, hint=hint)

@@ -34,9 +34,9 @@ _MAX_TEXT = 4096
 class Importance(msgspec.Struct, frozen=True, kw_only=True):
     """A matrix as it was read.
 
-    entries  tensor name -> one float for each input column; for experts one row after another
-    dataset  the first calibration text's name, or empty
-    chunks   pieces of text that it was computed on; 0 where it is not told
+    entries  tensor name -> one float for each input column; the rows of experts follow each other
+    dataset  name of the first calibration text, or empty
+    chunks   pieces of text that it was computed on; 0 where the file does not say
     """
 
     entries: dict[str, Values]
@@ -45,7 +45,7 @@ class Importance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_imatrix(path: str | os.PathLike[str]) -> Importance:
-    """The averaged importance of each tensor. Raises ModelFileError where it is no such file."""
+    """The averaged importance of each tensor. Raises ModelFileError for any other file."""
     name = os.fspath(path)
     try:
         with Path(name).open("rb") as file:
@@ -76,7 +76,7 @@ def _from_gguf(header: Header) -> Importance:
         if sums.size % numbers.size:
             raise _bad(header.path, f"has {sums.size} sums for {numbers.size} counts of {stem}",
                        stem)  # fmt: skip
-        # An expert that saw no token has no opinion: all columns alike.
+        # For an expert that saw no token all columns are equally important.
         rows, times = sums.reshape(numbers.size, -1), np.rint(numbers)[:, None]
         mean = np.divide(rows, times, out=np.ones_like(rows), where=times > 0)
         entries[stem] = np.ascontiguousarray(mean.reshape(-1))
@@ -98,7 +98,7 @@ def _floats(header: Header, tensor: TensorInfo) -> Values:
 
 
 def _from_legacy(path: Path) -> Importance:
-    """`count`, then for each entry name, calls and values; at the end chunks and the text."""
+    """The old format: a count; name, calls and values of each entry; chunks and the text's name."""
     data, at = path.read_bytes(), 0
 
     def number(what: str, low: int, high: int) -> int:

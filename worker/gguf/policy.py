@@ -1,6 +1,6 @@
-"""What is refused by choice rather than because it cannot work, and how much is read at most.
+"""Choices: which odd files are refused although llama.cpp may take them, and limits of reading.
 
-Every switch refuses by default; switching one off means the file goes on to llama.cpp.
+By default all of them are refused. A file that a switch allows goes on to llama.cpp.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Literal
 import msgspec
 
 Purpose = Literal["generate", "inspect"]
-"""What a model is opened for: `inspect` also takes vocabularies and encoders."""
+"""What a model is opened for. `inspect` also takes vocabularies and encoders."""
 
 _MiB = 1024 * 1024
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Choices and limits for one reading of a model file; sizes are bytes."""
+    """Choices and limits for reading one model file. Sizes are bytes."""
 
     allow_version_2: bool = False
     """GGUF version 2 has the layout of version 3; only files from 2023 carry it."""
@@ -25,7 +25,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     allow_small_alignment: bool = False
     """`general.alignment` of 1, 2 or 4, which makes llama.cpp read unaligned weights."""
     allow_trailing_bytes: bool = False
-    """More than one alignment of bytes behind the last tensor (a second file glued on)."""
+    """More bytes behind the last tensor than one alignment, for example a second file."""
     allow_missing_quantization_version: bool = False
     """Quantised tensors without `general.quantization_version`."""
     allow_odd_merges: bool = False
@@ -33,16 +33,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     allow_unknown_merge_parts: bool = False
     """BPE merges of parts that are no tokens; such a merge never applies."""
     allow_nul_in_tokens: bool = False
-    """Token texts with a NUL byte, which llama.cpp cuts there."""
+    """Token texts with a NUL byte. llama.cpp cuts them there."""
     allow_missing_byte_tokens: bool = False
-    """A vocabulary without all of `<0x00>` to `<0xFF>` where llama.cpp falls back to them: a text
-    with such a byte makes it abort."""
+    """A vocabulary without some of `<0x00>` to `<0xFF>`, of a tokenizer that needs them: a text
+    with such a byte makes llama.cpp abort."""
     allow_excess_scores: bool = False
     """More scores or token types than tokens."""
     allow_vocab_size_mismatch: bool = False
-    """A `vocab_size` key other than the number of tokens, which decides."""
+    """A `vocab_size` key that differs from the number of tokens. The number of tokens counts."""
     allow_unknown_architecture: bool = False
-    """Names that the pinned llama.cpp does not list."""
+    """Architectures that the pinned llama.cpp does not list."""
     allow_layer_gaps: bool = False
     """Tensors of a block at or above block_count, or blocks without tensors."""
 

@@ -1,7 +1,7 @@
-"""Encodings of tensors: sizes, names, and what a mix of them is called.
+"""Encodings of tensors: their sizes, their names, and the name of a mix of them.
 
-Sizes follow ggml's type table and are checked against `gguf.constants` in the tests; importing
-`gguf` for them would cost more time than reading a file.
+The sizes are those of ggml's type table. The tests compare them with `gguf.constants`; importing
+`gguf` here would take longer than reading a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Encoding(msgspec.Struct, frozen=True):
 
     @property
     def quantized(self) -> bool:
-        """Whether elements share a block."""
+        """Whether several elements share a block."""
         return self.block > 1
 
 
@@ -69,7 +69,7 @@ ENCODINGS: dict[int, Encoding] = {
 }
 REMOVED = {4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8",
            36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8"}  # fmt: skip
-# Types that quantise activations or count things; no loader takes a weight in them.
+# Types for activations or for counting. No loader takes a weight in them.
 NEVER_WEIGHTS = frozenset({"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"})
 
 # general.file_type -> its label and the tensor type that gives it its name.
@@ -139,17 +139,17 @@ def label_in_name(name: str) -> str | None:
 
 
 def label_of(file_type: int | None, mix: Mapping[str, Share], name: str) -> str:
-    """One label: what the metadata says where the mix bears it out, else the mix, else the name.
+    """One label for a file, from its metadata, else from its mix, else from its name.
 
-    The mix bears a file type out when the encoding it is named after is in it. Without usable
-    metadata the encoding of the most elements names the file, made finer by a file name that
-    agrees with it: `Q4_K` and `model-UD-Q4_K_XL.gguf` make `UD-Q4_K_XL`.
+    The metadata counts where the mix agrees: for `Q4_K_M` there must be tensors in Q4_K. Else the
+    encoding of the most elements gives the label. A file name that agrees with it makes it more
+    precise: `Q4_K` and `model-UD-Q4_K_XL.gguf` make `UD-Q4_K_XL`.
     """
     claimed = label_in_name(name)
     if file_type is not None and (entry := FILE_TYPES.get(file_type & ~GUESSED)):
         label, base = entry
         if not mix or base in mix:
-            # Mixes of the same base are told apart by nothing but their name.
+            # Only the file's name tells `Q4_K_M` from `UD-Q4_K_XL`: the metadata is the same.
             finer = claimed is not None and claimed.removeprefix("UD-").startswith(base)
             return claimed if finer and claimed and claimed.startswith("UD-") else label
     if not mix:

@@ -1,7 +1,8 @@
 """Bytes -> header, keys and tensor table of one GGUF file.
 
-One pass, no recursion. Every length is held against the bytes that remain and against the
-policy before anything of that size is made, and sizes are Python ints.
+The file is read in one pass, without recursion. Every length is compared with the bytes that remain
+and with the policy before anything of that size is allocated. Sizes are Python ints, which do not
+overflow.
 
 Only the structure is checked here; `model/checks` judges what the values mean.
 """
@@ -49,11 +50,11 @@ _SCALARS = {TYPES[name]: struct.Struct(layout) for name, layout in _FORMATS.item
 _DTYPES = {TYPES[name]: np.dtype(layout) for name, layout in _FORMATS.items()}
 _PLAIN_KEY = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _ASCII_KEY = re.compile(r"[\x21-\x7e]+")
-_TEMPLATE_KEY = re.compile(r"tokenizer\.chat_template\.\w+")  # the format's own, named freely
+_TEMPLATE_KEY = re.compile(r"tokenizer\.chat_template\.\w+")  # templates may have any name
 
 
 def read_header(path: str | os.PathLike[str], policy: Policy | None = None) -> Header:
-    """Read one file's header; ModelFileError for whatever is no sound GGUF structure."""
+    """Read one file's header. Raises ModelFileError where it is no sound GGUF structure."""
     policy = policy or Policy()
     name = os.fspath(path)
     with opened(name) as fd:
@@ -122,7 +123,7 @@ class _Parser:
         return count
 
     def _number(self, kind: int, field: str) -> int:
-        """A scalar; a float is typed as int here and told apart by its key's type alone."""
+        """A scalar. It may be a float, although the hint says int; `types` tells which it is."""
         layout = _SCALARS[kind]
         self.source.need(self.at + layout.size, field, at=self.at)
         (value,) = layout.unpack_from(self.source.data, self.at)
@@ -215,7 +216,7 @@ class _Parser:
             left -= len(found)
             if not left:
                 break
-            # The next string goes on behind what was read so far, or behind the end.
+            # The next string ends behind the bytes read so far, or behind the end of the file.
             at = self.at
             size = self._length(key, self.policy.max_string_bytes, 1, "STRING_TOO_LONG")
             source.need(self.at + size, key, at=at)

@@ -1,7 +1,7 @@
-"""The bytes at the begin of a file, read as they are asked for.
+"""The first bytes of a file, read as they are asked for.
 
-Read with `pread` and not mapped: when another process cuts the file short, or the disk fails,
-that is an error here and not a SIGBUS.
+They are read with `pread` and not mapped. So when another process cuts the file short, or the disk
+fails, that is an error here and not a SIGBUS.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worker.gguf import foreign
 from worker.gguf.header import Identity, refuse
 
 _FIRST_READ = 4 * 1024 * 1024
-_AT_ONCE = 16 * 1024 * 1024  # a file up to this is read in one go, vocabularies above all
+_AT_ONCE = 16 * 1024 * 1024  # a file up to this size, a vocabulary for example, is read at once
 
 
 class Source:
@@ -49,7 +49,7 @@ class Source:
         self.grow(end)
 
     def grow(self, end: int = 0) -> None:
-        """Read on: to `end`, or some more where that was reached."""
+        """Read more: up to `end`, or a good piece where `end` has been read already."""
         have = len(self.data)
         first = _AT_ONCE if self.size <= _AT_ONCE else _FIRST_READ
         goal = min(self.limit, max(end, have * 4, first))
@@ -76,7 +76,7 @@ class Source:
 
 @contextmanager
 def opened(path: str) -> Generator[int]:
-    """A descriptor of a regular file, closed at the end; never blocks on a FIFO or device."""
+    """A descriptor of a regular file, closed with the block. A FIFO or device does not block it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError) as error:

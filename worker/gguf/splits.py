@@ -19,7 +19,7 @@ _AGAIN = "Download all files of the model again into one folder."
 
 
 def open_header(path: str | os.PathLike[str], policy: Policy | None = None) -> Header:
-    """The header of a model; of a split one, with the tensors of all its files."""
+    """The header of a model. Of a split model it has the tensors of all files."""
     policy = policy or Policy()
     first = read_header(path, policy)
     fields = Fields(first, "")
@@ -59,7 +59,7 @@ def open_header(path: str | os.PathLike[str], policy: Policy | None = None) -> H
 
 
 def _part(path: Path, first: Header, number: int, count: int, policy: Policy) -> Header:
-    """A file of the model other than the first, checked against it."""
+    """The header of a later file, checked against the first one's."""
     part = read_header(path, policy)
     fields = Fields(part, "")
     if _uint16(fields, _NUMBER) != number:
@@ -101,7 +101,7 @@ def _merged(first: Header, parts: list[Header]) -> Header:
 
 
 def _uint16(fields: Fields, key: str) -> int | None:
-    """A count as llama.cpp reads it: it asserts on any other type."""
+    """A count. It must be UINT16: llama.cpp asserts on any other type."""
     if key not in fields:
         return None
     if fields.header.types[key] != TYPES["UINT16"]:

@@ -1,10 +1,10 @@
 """Arrays of length-prefixed strings, found in bulk and decoded on demand.
 
-A vocabulary is several hundred thousand strings, each a little-endian uint64 length and its
-bytes. Walking them one by one in Python takes longer than everything else in a header, so
-`scan` finds the prefixes of short strings all at once: their upper seven bytes are zero, and
-text hardly ever holds seven zero bytes in a row. What it finds counts only where each prefix
-leads exactly to the next; everything else is walked.
+A vocabulary is several hundred thousand strings, each a little-endian uint64 length and its bytes.
+Walking them one by one in Python takes longer than everything else in a header. So `scan` finds the
+lengths of short strings all at once: their upper seven bytes are zero, and text hardly ever holds
+seven zero bytes in a row. A place that it finds counts only where the string before it ends exactly
+there; all other strings are walked.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _LENGTH = struct.Struct("<Q")
 _PREFIX = _LENGTH.size
 _WINDOW = 1 << 18
 _FIRST_WALK = 64
-_WORTHWHILE = 4096  # strings in a window for which it pays to look at all of it at once
+_WORTHWHILE = 4096  # strings of one window; where it holds fewer, walking them is as fast
 
 
 class StringArray:
     """An immutable array of byte strings, read as `str`.
 
-    `data` holds the strings with their prefixes back to back, and PADDING bytes behind them;
-    `starts[i]` and `lengths[i]` are the place of text i in it, both int64 of shape (n,).
+    data     the strings with their length prefixes, one behind the other, then PADDING bytes
+    starts   where text i begins in `data`, int64 of shape (n,)
+    lengths  bytes of text i, int64 of shape (n,)
     """
 
     __slots__ = ("_prints", "data", "lengths", "starts")
@@ -93,7 +94,7 @@ class StringArray:
         return self._prints
 
     def find(self, texts: Sequence[bytes]) -> dict[bytes, int]:
-        """Those of `texts` that are in the array, with the index of their first place."""
+        """Text -> index of its first place, for those of `texts` that are in the array."""
         wanted = StringArray.of(texts).fingerprints
         found: dict[bytes, int] = {}
         for place in np.flatnonzero(np.isin(self.fingerprints, wanted)):
@@ -103,7 +104,7 @@ class StringArray:
         return found
 
     def duplicate(self) -> int | None:
-        """The index of a text that was there before, empty ones aside, or None."""
+        """The index of a text that an earlier index has too, or None. Empty texts do not count."""
         seen: set[bytes] = set()
         for place in repeated(self.fingerprints):
             text = self.raw(int(place))
@@ -123,10 +124,11 @@ class StringArray:
 
 
 def scan(data: bytes, offset: int, count: int) -> tuple[NDArray[np.int64], int]:
-    """The prefixes of up to `count` strings from `offset`, and where the next one would begin.
+    """Where up to `count` strings begin, the first at `offset`, and where the last of them ends.
 
-    Fewer than `count` come back where `data` ends within a string; the end returned is then
-    the offset of that string. The caller checks the lengths against the file.
+    A string begins with its length prefix. Where `data` ends within a string, fewer than `count`
+    are returned, and the end is the offset of that string. The caller checks the lengths against
+    the file.
     """
     view = np.frombuffer(data, np.uint8)
     pieces: list[NDArray[np.int64]] = []
@@ -135,7 +137,7 @@ def scan(data: bytes, offset: int, count: int) -> tuple[NDArray[np.int64], int]:
         found, end = _leap(view, offset, count)
         poor = len(found) < min(count, _WORTHWHILE)
         if poor:
-            # Something odd is ahead; the more often that happens, the longer it is walked.
+            # Long strings or NUL bytes are ahead. Each time that happens, more strings are walked.
             more, end = _walk(data, end, min(count - len(found), walk))
             found = np.concatenate((found, more))
             walk *= 2
@@ -148,7 +150,7 @@ def scan(data: bytes, offset: int, count: int) -> tuple[NDArray[np.int64], int]:
 
 
 def _leap(view: NDArray[np.uint8], offset: int, count: int) -> tuple[NDArray[np.int64], int]:
-    """The strings shorter than 256 bytes that follow each other from `offset` in one window."""
+    """The strings from `offset` on that are shorter than 256 bytes, within one window."""
     window = view[offset : offset + _WINDOW]
     zeros: NDArray[np.bool_] = window == 0
     for width in (1, 2, 3):  # runs of 2, of 4, of 7 zero bytes
@@ -159,7 +161,8 @@ def _leap(view: NDArray[np.uint8], offset: int, count: int) -> tuple[NDArray[np.
     ends = places + window[places] + _PREFIX
     chained = ends[:-1] == places[1:]
     take = len(chained) if chained.all() else int(chained.argmin())
-    # The last prefix of a chain is proven by its predecessor, its own text may be cut off.
+    # The last prefix of a chain is right, because the string before it ends there. But its own text
+    # may be cut off by the window.
     take = min(take + 1, count)
     if int(ends[take - 1]) > len(window):
         take -= 1
@@ -169,7 +172,7 @@ def _leap(view: NDArray[np.uint8], offset: int, count: int) -> tuple[NDArray[np.
 
 
 def _walk(data: bytes, offset: int, count: int) -> tuple[NDArray[np.int64], int]:
-    """Up to `count` strings from `offset` one by one, as far as `data` holds them."""
+    """The same, one string after the other."""
     found: list[int] = []
     size = len(data)
     unpack = _LENGTH.unpack_from

@@ -10,7 +10,7 @@ from worker.gguf.quant import ENCODINGS, REMOVED
 
 
 class Row(NamedTuple):
-    """A row as it is stored; `at` is its own place in the file."""
+    """A row of the tensor table as it is stored. `at` is the row's own place in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,8 +29,8 @@ def place(
 ) -> tuple[TensorInfo, ...]:
     """The tensors of a file whose data section begins at `begin`.
 
-    Each has to begin exactly where the one before it ends, padded: llama.cpp takes nothing else,
-    and it leaves no room for holes, overlaps or offsets that wrap around.
+    Each must begin where the one before it ends, rounded up to the alignment. llama.cpp takes
+    nothing else, and so there are no holes, no overlaps and no offsets that overflow.
     """
     tensors: dict[str, TensorInfo] = {}
     expected = 0
@@ -58,7 +58,7 @@ def place(
 
 
 def check_tail(tensors: tuple[TensorInfo, ...], begin: int, alignment: int, file_size: int) -> None:
-    """Raise where more than one alignment of bytes follows the last tensor."""
+    """Raise where more bytes follow the last tensor than one alignment."""
     end = align(max((t.offset + t.nbytes for t in tensors), default=begin), alignment)
     extra = file_size - end
     if extra > alignment:

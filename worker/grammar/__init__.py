@@ -1,1 +1,1 @@
-"""Schemas and grammars of clients, judged before native code follows them."""
+"""Schemas and grammars that clients send, judged before native code follows them."""

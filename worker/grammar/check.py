@@ -1,4 +1,4 @@
-"""Grammars of clients, judged before llama.cpp sees them: it follows them without a budget."""
+"""Grammars that clients send, judged first: llama.cpp follows a grammar however long it takes."""
 
 from __future__ import annotations
 

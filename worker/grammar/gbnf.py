@@ -1,7 +1,7 @@
-"""GBNF text to a graph.
+"""GBNF, the text of a grammar, read into a graph.
 
-A grammar becomes a graph of nodes: a character class, a choice of sequences (every rule, group
-and literal), or a repetition of one node. Nothing here recurses on the input.
+A node of the graph is a character class, a choice of sequences of nodes, or a repetition of one
+node. Each rule, group and literal is a choice. Nothing here recurses on the input.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _REPEAT = re.compile(r"([*+?])|\{\s*([0-9]{1,9})\s*(?:(,)\s*([0-9]{1,9})?\s*)?\}")
 _SIMPLE = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
 _PLAIN = {"t": "\t", "r": "\r", "n": "\n"}
-_TOKENS = 0x2_0000_0000  # token references are compared like characters beyond all others
+_TOKENS = 0x2_0000_0000  # a reference to token n counts as the character with this code plus n
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 class Grammar:
-    """Nodes by number. A node is in exactly one of the three tables.
+    """A grammar's nodes, by number. A node is in exactly one of the three tables.
 
     chars    node -> (is negated, ranges)
     choices  node -> sequences of nodes
@@ -98,7 +98,7 @@ class Grammar:
         self.refuse(f"does not parse at line {line}: {self._text[at : at + 20]!r}")
 
     def _alternatives(self, rule: int, at: int) -> int:
-        """Read what `rule` stands for; returns where its line ends."""
+        """Read the body of `rule`, which begins at `at`; returns where its line ends."""
         text, choices = self._text, self.choices
         open_nodes, choices[rule] = [rule], [[]]
         while at < len(text):

@@ -6,7 +6,7 @@ Keywords = frozenset[str]
 
 UNION: Keywords = frozenset({"oneOf", "anyOf"})
 
-# Change what is valid whatever the type is, and no grammar follows them.
+# They change what is valid, whatever the type is, and no grammar follows them.
 GENERAL: Keywords = frozenset({
     "not", "if", "then", "else", "nullable", "$dynamicRef", "$recursiveRef", "extends", "disallow",
     "divisibleBy",
@@ -40,8 +40,8 @@ BY_TYPE: dict[str, tuple[Keywords, Keywords]] = {
     "integer": _NUMBER,
 }  # fmt: skip
 
-# All that change what is valid. `format` does not: an unknown one is any text. Every other keyword
-# ("title", "examples") is passed over.
+# All keywords that change what is valid. `format` does not: an unknown format is any text. Other
+# keywords, "title" for example, are ignored.
 RELEVANT: Keywords = frozenset(
     {"$ref", "allOf", "const", "enum", "type"}
     | UNION

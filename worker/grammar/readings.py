@@ -1,4 +1,4 @@
-"""In how many ways a grammar reads one text: what is ambiguous never ends in llama.cpp."""
+"""In how many ways a grammar reads the same text. With too many llama.cpp never ends."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterable
 
 from worker.grammar.gbnf import Grammar
 
-PROBE_CHARS = 32  # about as many as the longest tokens have
+PROBE_CHARS = 32  # about the length of the longest tokens
 MAX_READINGS = 10_000
 MAX_PROBE_STACKS = 1_000
 MAX_WORK = 300_000
 
 
 def check_readings(grammar: Grammar) -> None:
-    """Follow what repeats or recurs for some characters and count in how many ways it is read.
+    """Refuse a grammar that reads a text of some characters in too many ways.
 
-    Time cannot be bounded from outside here: llama.cpp tries every reading of every token in one
-    call, so a count that doubles with each character of a long run of spaces never returns.
+    Each repetition and each recursive rule is followed for PROBE_CHARS characters. llama.cpp tries
+    every reading of every token in one call, which cannot be interrupted: where the number of
+    readings doubles with each space, the call for a token of many spaces never returns.
     """
     probe = Probe(grammar)
     starts = [node for node, (inner, _, _) in grammar.repeats.items() if inner in grammar.choices]
@@ -28,11 +29,11 @@ def check_readings(grammar: Grammar) -> None:
 
 
 def _cyclic(grammar: Grammar) -> set[int]:
-    """The nodes that hold themselves, or lie between two such nodes."""
+    """The nodes that contain themselves, and those between two such nodes."""
     edges = {node: {item for seq in seqs for item in seq} for node, seqs in grammar.choices.items()}
     edges.update((node, {inner}) for node, (inner, _, _) in grammar.repeats.items())
     left = set(range(grammar.count))
-    for _ in range(2):  # what leads nowhere, then what nothing leads to
+    for _ in range(2):  # takes away nodes that lead nowhere, then nodes that nothing leads to
         behind: dict[int, list[int]] = {}
         for node, items in edges.items():
             for item in items:
@@ -52,10 +53,11 @@ def _cyclic(grammar: Grammar) -> set[int]:
 
 
 class Probe:
-    """Stacks as llama.cpp has them, each with the number of ways that lead to it.
+    """Follows a grammar as llama.cpp does, and counts in how many ways each stack is reached.
 
-    A stack is a number: (frame, what is below) in `cells`; 0 is empty. A frame is (node, sequence,
-    place) for a sequence, (node, -1, times) for a repetition and (node, -2, 0) for a node.
+    A stack is a number, the index in `_cells` of (frame on top, stack below); 0 is the empty stack.
+    A frame is (node, sequence, place) inside of a sequence, (node, -1, times) inside of a
+    repetition, and (node, -2, 0) for a node that has not begun.
     """
 
     def __init__(self, grammar: Grammar) -> None:
@@ -78,7 +80,7 @@ class Probe:
             self._masks[node] = ((1 << len(ordered)) - 1) & ~mask if negated else mask
 
     def follow(self, start: int) -> None:
-        """From one node on, always by the character that most ways allow."""
+        """Start at one node; each step takes the character that the most ways allow."""
         stacks = self._expand({self._cell((start, -2, 0), 0): 1})
         for _ in range(PROBE_CHARS):
             tops: dict[int, int] = {}
@@ -99,7 +101,7 @@ class Probe:
                 self.grammar.refuse("is ambiguous: it can read the same text in too many ways")
 
     def _best(self, tops: dict[int, int]) -> int:
-        """The character, as a bit of the masks, that most ways allow; all but one are left out."""
+        """The character that the most ways allow, as one bit of the masks."""
         best = 0
         for node, _ in sorted(tops.items(), key=lambda item: -item[1]):
             mask = self._masks[node]
@@ -120,7 +122,7 @@ class Probe:
         return self._known[key]
 
     def _expand(self, todo: dict[int, int]) -> dict[int, int]:
-        """Advance until a character is on top; the empty stack, the end, is left out."""
+        """Advance all stacks until a character is on top; those that reach the end are left out."""
         grammar, found = self.grammar, dict[int, int]()
         while todo:
             self.work += 1

@@ -1,4 +1,4 @@
-"""JSON schemas as a client sends them, read down to what a grammar can follow."""
+"""JSON schemas that clients send, reduced to what a grammar can follow."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ MAX_SUBSCHEMAS = 5_000
 
 Schema = dict[str, Any]
 
-ANY = {"type": "value"}  # the converter's rule for any JSON value; its {} is any object
+ANY = {"type": "value"}  # any JSON value, to the converter; {} means any object to it
 _FORMATS = re.compile(r"uuid[1-5]?|date|time|date-time")
 _COUNTS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d+)?\s*)?\}")
 _PYTHON = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
 class SchemaReader:
-    """Rewrites a schema to what the converter honours: `root` and the `definitions` it needs."""
+    """Rewrites a schema with the keywords that the converter follows.
+
+    root         the schema
+    definitions  the schemas that `root` and they themselves refer to
+    """
 
     def __init__(self, schema: Schema, param: str) -> None:
         self.param = param
@@ -60,7 +64,7 @@ class SchemaReader:
                 stack += [(item, depth + 1) for item in items]  # pyright: ignore
 
     def _target(self, pointer: Any) -> Any:
-        """What a reference refers to."""
+        """The part of the document that a reference means."""
         if not isinstance(pointer, str) or not re.match(r"#(/|$)", pointer):
             self._refuse("refers to another document or to no place in this one")
         value: Any = self._document
@@ -73,7 +77,7 @@ class SchemaReader:
         return value  # pyright: ignore[reportUnknownVariableType]
 
     def _follow(self, schema: Any) -> Any:
-        """The first schema that is not a mere reference."""
+        """The schema itself, or the one that its chain of references ends at."""
         steps = 0
         while isinstance(schema, dict) and "$ref" in schema:
             steps += 1
@@ -149,7 +153,7 @@ class SchemaReader:
         return values
 
     def _merge(self, schema: Schema) -> Schema:
-        """One schema for all of allOf; refused where it is not simply their sum."""
+        """One schema for all parts of allOf; refused where they cannot simply be joined."""
         merged = {key: value for key, value in schema.items() if key != "allOf"}
         for part in self._list(schema, "allOf"):
             part = self._follow(part)
@@ -191,7 +195,7 @@ class SchemaReader:
             return {"type": "object"}
         out: Schema = {"type": "object", "required": required}
         out["properties"] = {name: self._read(s, depth + 1) for name, s in names.items()}
-        # The converter puts no comma between optional properties and further ones.
+        # Behind optional properties the converter forgets the comma before additional ones.
         if more is not None and more is not False and len(names) == len(set(required)):  # pyright: ignore
             out["additionalProperties"] = self._read(more, depth + 1)
         else:

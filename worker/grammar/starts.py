@@ -1,4 +1,4 @@
-"""How the rules of a grammar begin: nodes that may be empty, left recursion, ways to start."""
+"""How rules of a grammar begin: which may be empty, left recursion, in how many ways they start."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from worker.grammar.gbnf import Grammar
 
 # Measured: a grammar at this limit costs llama.cpp some milliseconds a token.
 MAX_STACKS = 1_000
-MAX_VISITS = 1_000_000  # by llama.cpp's search for left recursion, which remembers nothing
-MAX_CHAIN = 1_000  # the depth of that search
+# llama.cpp's search for left recursion visits nodes again and again, and recurses.
+MAX_VISITS = 1_000_000
+MAX_CHAIN = 1_000
 
 
 def nullable_nodes(grammar: Grammar) -> set[int]:
@@ -38,7 +39,7 @@ def nullable_nodes(grammar: Grammar) -> set[int]:
 
 
 def _firsts(grammar: Grammar, node: int, nullable: set[int]) -> list[int]:
-    """The nodes that may come first in a node, as often as they are written there."""
+    """The nodes that may come first in a node. One that is written twice is there twice."""
     if node in grammar.repeats:
         return [grammar.repeats[node][0]]
     found: list[int] = []
@@ -74,10 +75,12 @@ def _outwards(grammar: Grammar, nullable: set[int]) -> list[int]:
 
 
 def check_starts(grammar: Grammar, nullable: set[int]) -> None:
-    """Bound what llama.cpp does without reading a character.
+    """Refuse a grammar that costs llama.cpp too much before it has read a character.
 
-    stacks  in how many ways a node can begin; empty  in how many ways it can match nothing
-    visits, chain  what the search for left recursion costs from there, and how deep it goes
+    stacks  in how many ways a node can begin
+    empty   in how many ways it can match nothing
+    visits  nodes that the search for left recursion visits from this node on
+    chain   how deep that search goes
     """
     stacks, empty = dict.fromkeys(grammar.chars, 1), dict.fromkeys(grammar.chars, 0)
     visits, chain = dict.fromkeys(grammar.chars, 1), dict.fromkeys(grammar.chars, 1)
@@ -107,7 +110,7 @@ def check_starts(grammar: Grammar, nullable: set[int]) -> None:
 
 
 def _sum(sequence: list[int], stacks: dict[int, int], empty: dict[int, int]) -> tuple[int, int]:
-    """(ways to begin, ways to be empty) of a sequence."""
+    """In how many ways a sequence can begin, and in how many it can be empty."""
     total, ways = 0, 1
     for item in sequence:
         total += ways * stacks[item]
@@ -120,7 +123,7 @@ def _sum(sequence: list[int], stacks: dict[int, int], empty: dict[int, int]) -> 
 def _most(
     grammar: Grammar, sequence: list[int], stacks: dict[int, int], empty: dict[int, int]
 ) -> None:
-    """Refuse a sequence that has too many ways to go on at any place in it."""
+    """Refuse a sequence that can go on in too many ways at some place in it."""
     ways = 0
     for item in reversed(sequence):
         ways = stacks[item] + empty[item] * ways

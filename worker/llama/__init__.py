@@ -1,1 +1,1 @@
-"""llama.cpp behind one wall: the only package that imports its bindings."""
+"""llama.cpp. No other package imports its bindings."""

@@ -21,13 +21,14 @@ from worker.llama.threads import fastest_threads
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
-# ggml's attention on a CPU works in tiles from 64 rows on, which reckon with everybody's cells
-# (GGML_FA_TILE_Q): 62 streams of the Llama-1B shape write 113 tokens a second, 64 write 50.
+# From 64 rows on ggml's attention on a CPU works in tiles (GGML_FA_TILE_Q), and each row then
+# computes with the cells of all sequences: 62 streams of the Llama-1B shape write 113 tokens a
+# second, 64 streams write 50.
 _CPU_ROWS = 63
 
 
 class LlamaBackend:
-    """Implements `engine.backend.Backend`; a context manager that frees everything in order."""
+    """Implements `engine.backend.Backend`. A context manager; it frees everything in order."""
 
     def __init__(
         self,
@@ -48,8 +49,9 @@ class LlamaBackend:
             self.num_cells = self.context.num_cells
             self.num_slots = self.context.num_slots
             self.cuts_tails = not self.weights.is_recurrent
-            # Hybrids split a batch of unequal runs, and a split batch loses cells inside a window
-            # (see Context); with one row for all but one sequence what is lost is not looked at.
+            # llama.cpp splits a hybrid model's batch where sequences have different numbers of
+            # rows, and a split batch loses cells inside a window (see Context). Where all sequences
+            # but one have a single row, nothing looks at the lost cells.
             self.one_prompt_a_step = not self.cuts_tails and self.weights.sliding_window > 0
             trained = self.weights.n_ctx_train or self.num_cells
             self.max_length = min(self.num_cells, trained)
@@ -62,7 +64,7 @@ class LlamaBackend:
             self.vocab_size = self.vocab.size
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
-            # Characters that the longest sequence can hold at most.
+            # At most so many characters are in the longest sequence.
             self.max_text = self.max_length * max(len(piece) for piece in self.pieces)
             self._stack = stack.pop_all()
 
@@ -101,21 +103,21 @@ class LlamaBackend:
         return grammar_of(schema, param)
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
-        """Whether the slot still has what sharing its positions begin to stop must give."""
+        """Whether the slot still has all that a token at `stop` looks at from `begin` on."""
         return self.context.holds(slot, begin, stop)
 
     def share(self, source: int, target: int, begin: int, stop: int) -> None:
-        """Give `target` the source's cells at positions begin to stop."""
+        """Give `target` the source's cells at positions `begin` to `stop` - 1."""
         self.context.share(source, target, begin, stop)
 
     def warm_up(self, *, choose_threads: bool = False) -> None:
-        """Decode a little, so that the first request does not pay for first touches.
+        """Decode a little, so that the first request does not wait for memory to be touched.
 
-        choose_threads: take the number of compute threads, at most what the context was made
-        with, that computes one row fastest, and the one that computes several rows fastest
+        choose_threads: measure how many compute threads are fastest for one row, and how many for
+        several rows, and use them; at most as many as the context was made with
 
-        In a thread of its own: libgomp keeps a team for every thread that ever decoded, counts it
-        among those that want a CPU, and from then on spins less for all of them.
+        It runs in the thread `warm-up`, which ends. libgomp keeps a team of threads for each thread
+        that decoded; a team that stays counts as wanting CPUs, and all threads then spin less.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
             pool.submit(self._compute_rows, 1).result()
@@ -141,7 +143,7 @@ class LlamaBackend:
         return measure
 
     def _compute_rows(self, rows: int) -> None:
-        """One row each of `rows` sequences, forgotten at once."""
+        """Compute one row of each of `rows` sequences, then forget them."""
         self.batch.clear()
         token = self.vocab.bos if self.vocab.bos is not None else 0
         for slot in range(rows):

@@ -1,4 +1,4 @@
-"""One llama.cpp context: the KV cache, the batch computed in it, the logits that come out."""
+"""One llama.cpp context: the KV cache, the batch that is computed, the logits of its rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from worker.llama import library
 from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
+from worker.memory.buffers import CHUNK_OUTPUTS
+from worker.memory.plan import CELL_STEP
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
-CELL_STEP = 256
 _OUT_OF_CELLS = 1
 
 Observer = Callable[[str, np.ndarray], None]
@@ -30,17 +31,17 @@ Observer = Callable[[str, np.ndarray], None]
 class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How large the context is.
 
-    num_cells     rounded up to 256 by llama.cpp
+    num_cells     llama.cpp rounds it up to CELL_STEP
     num_slots     sequences that run at once, 1 to 256
-    cached_slots  sequences that are kept besides for their prefixes; none where a slot costs a
-                  state of its own (recurrent and hybrid models)
+    cached_slots  more sequences, kept for their prefixes; none in recurrent and hybrid models,
+                  where each slot costs a state of its own
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
     """
 
     num_cells: int
     num_slots: int
     cached_slots: int = 16
-    chunk_outputs: int = 64
+    chunk_outputs: int = CHUNK_OUTPUTS
     batch_size: int = 512
     ubatch_size: int = 512
     threads: int = 1
@@ -51,7 +52,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context:
-    """A context over `weights`; a context manager that frees it before the weights."""
+    """A context over `weights`. A context manager; it must be closed before the weights."""
 
     def __init__(
         self,
@@ -63,8 +64,8 @@ class Context:
     ) -> None:
         """Allocate the cache and the compute buffers.
 
-        observer: called with the name and a float32 copy [rows, width] of each tensor of the
-        compute graph whose name is in `observed`; for tests, it slows every step.
+        observer: is called for each tensor of the compute graph whose name is in `observed`, with
+        the name and a float32 copy [rows, width]. It is for tests, because it slows every step.
 
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
@@ -79,8 +80,9 @@ class Context:
         params.n_batch = max(options.batch_size, params.n_seq_max)
         params.n_ubatch = min(options.ubatch_size, params.n_batch)
         if weights.sliding_window:
-            # Placing the second part of a split batch makes llama.cpp lose cells inside the window
-            # that the first part looks at (`prepare` does not restore what `apply_ubatch` purges).
+            # llama.cpp may split a larger batch. When it places the second part, it loses cells
+            # inside the window that the first part looks at: `prepare` does not restore what
+            # `apply_ubatch` purges. So a batch is as large as what is computed at once.
             params.n_batch = params.n_ubatch = max(params.n_ubatch, params.n_seq_max)
         # Logits of every row of a batch would cost batch_size x vocabulary x 4 bytes.
         params.n_outputs_max = min(self.max_outputs, params.n_batch)
@@ -138,14 +140,14 @@ class Context:
         raise BatchError(f"llama.cpp failed to compute a batch (code {code}).")
 
     def logits(self, row: int) -> np.ndarray:
-        """A copy of batch row `row`'s logits, float32 [vocab_size]; the row must be an output."""
+        """A copy of the logits of batch row `row`, float32 [vocab_size]. It must be an output."""
         pointer = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
         if not pointer:
             raise BatchError(f"Row {row} has no logits.")
         return np.ctypeslib.as_array(pointer, (self._vocab_size,)).copy()
 
     def drop(self, slot: int, start: int = 0) -> bool:
-        """Free `slot`'s cells from position `start`; False where a tail cannot be dropped."""
+        """Free `slot`'s cells from position `start` on; False where the model cannot do so."""
         if self._memory is None:
             return True
         return bool(native.llama_memory_seq_rm(self._memory, slot, start, -1))
@@ -153,14 +155,14 @@ class Context:
     def holds(self, slot: int, begin: int, stop: int) -> bool:
         """Whether `slot` has the positions from `begin` on that a token at `stop` looks at.
 
-        llama.cpp gives cells that lie behind a sequence's sliding window to others, also with
-        `swa_full`; the positions that remain are contiguous.
+        llama.cpp gives away cells that a sequence's sliding window has passed, with `swa_full` too.
+        The positions that remain are contiguous.
         """
         first, _ = self.span(slot)
         return 0 <= first <= max(begin, stop - self._window + 1)
 
     def share(self, source: int, target: int, begin: int, stop: int) -> None:
-        """Give `target` the cells of `source` at positions begin to stop, without copying."""
+        """Give `target` the cells of `source` at positions `begin` to `stop` - 1, not copied."""
         if self._memory is not None:
             native.llama_memory_seq_cp(self._memory, source, target, begin, stop)
 
@@ -170,7 +172,7 @@ class Context:
             native.llama_memory_clear(self._memory, False)
 
     def span(self, slot: int) -> tuple[int, int]:
-        """First and last position that the cache holds of `slot`; (-1, -1) when empty."""
+        """First and last position of `slot` in the cache; (-1, -1) where there is none."""
         if self._memory is None:
             return -1, -1
         return (
@@ -192,9 +194,9 @@ class Context:
 
 
 def _wire(batch: Batch) -> native.llama_batch:
-    """A native batch whose pointers are the numpy arrays' own memory."""
+    """A native batch whose pointers lead into the numpy arrays of `batch`."""
     count = batch.capacity
-    # Each row belongs to one sequence: pointer i leads to element i of `slots`.
+    # Each row belongs to one sequence, so pointer i leads to element i of `slots`.
     step = batch.slots.itemsize
     base = batch.slots.ctypes.data
     pointers = np.arange(base, base + count * step, step, dtype=np.uintp)
@@ -219,7 +221,7 @@ def _observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
     def evaluate(tensor: int, ask: bool, _user: object) -> bool:
         name = lib.ggml_get_name(tensor).decode(errors="replace")
         if name not in names:
-            return not ask  # not asked for; and never stop the computation
+            return not ask  # do not ask for it; afterwards True goes on computing
         if ask:
             return True
         rows, count = lib.ggml_nrows(tensor), lib.ggml_nelements(tensor)

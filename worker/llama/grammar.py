@@ -1,9 +1,9 @@
-"""JSON schemas to grammars: llama-cpp-python's own converter, behind limits.
+"""JSON schemas to grammars, by llama-cpp-python's own converter, with limits in front of it.
 
-The converter ignores what it does not know, so it gets a schema that holds only what it honours;
-a keyword that would change what is valid, and that it does not honour, is refused. What it writes
-may be stricter than the schema (closed objects) and is looser in three places: oneOf is anyOf,
-formats that it does not know are free text, and `.` in a pattern may be a quote or a backslash.
+The converter ignores keywords that it does not know. So it only gets the keywords that it follows,
+and a keyword that would change what is valid is refused. The grammar may be stricter than the
+schema: objects are closed. It is looser in three places: oneOf means anyOf, an unknown format is
+any text, and `.` in a pattern may be a quote or a backslash.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from worker.grammar.schema import Schema, SchemaReader
 def grammar_of(schema: Schema | None, param: str) -> str:
     """GBNF for a JSON schema, or for any JSON object.
 
-    Raises RequestError for a schema that is deep, remote or explosive, or that says what a
-    grammar cannot.
+    Raises RequestError for a schema that is too deep, refers to other documents, makes a grammar
+    that llama.cpp cannot follow in time, or says what no grammar can.
     """
     if schema is None:
         return str(JSON_GBNF)
@@ -40,7 +40,8 @@ def grammar_of(schema: Schema | None, param: str) -> str:
 
 
 class _Converter(SchemaConverter):
-    """The pinned converter with its references resolved, and texts and counts written rightly."""
+    """The pinned converter. It is given the references, and two mistakes of it are mended: how it
+    writes texts, and how it writes counts."""
 
     def __init__(self, definitions: Schema) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
@@ -56,12 +57,12 @@ class _Converter(SchemaConverter):
         return self.format_grammar()
 
     def _format_literal(self, literal: str) -> str:
-        """GBNF for a JSON text; the original leaves backslashes as they are."""
+        """GBNF for a JSON text. The original does not escape backslashes."""
         text = json.dumps(json.loads(literal), ensure_ascii=False)
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     def visit(self, schema: Schema, name: str) -> str:
-        """As the original, but counts become {m,n} where that nests a group for each."""
+        """As the original, but counts become {m,n}; the original nests a group for each of them."""
         rule, kind = name or "root", schema.get("type")
         if kind == "array" and isinstance(schema.get("items"), dict):
             item = self.visit(schema["items"], f"{name}{'-' if name else ''}item")

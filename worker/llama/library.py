@@ -1,4 +1,4 @@
-"""The shared library: its environment, its log, what it was built with, the devices it sees."""
+"""The shared library: its environment, its log, its build, the devices that it sees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker import log
 from worker.errors import BackendError
 from worker.llama import spin
 
-# libgomp reads its variables when it is loaded, so they are set before the bindings are imported.
+# libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
 
 import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when it is loaded)
@@ -31,7 +31,7 @@ _HARMLESS = "possible training context overflow"
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One compute device as ggml names it. Memory in bytes; 0 where the backend cannot tell."""
+    """One compute device as ggml names it. Memory in bytes, 0 where the backend does not tell."""
 
     name: str
     description: str
@@ -42,12 +42,12 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def offloads(self) -> bool:
-        """Whether layers can be put there instead of into the host's memory."""
+        """Whether it has or manages memory for layers, so that they need not be on the host."""
         return self.kind in _OFFLOADING
 
 
 class Build(msgspec.Struct, frozen=True):
-    """What the installed library is."""
+    """How the installed library was built."""
 
     bindings: str
     backends: tuple[str, ...]
@@ -90,7 +90,7 @@ class NativeLog:
 
     @contextlib.contextmanager
     def capture(self) -> Generator[list[tuple[str, str]]]:
-        """Every (level, line) that llama.cpp writes meanwhile."""
+        """Every (level, line) that llama.cpp writes while the block runs."""
         lines: list[tuple[str, str]] = []
         with self._lock:
             self._captures.append(lines)
@@ -107,11 +107,11 @@ capture_log = _log.capture
 
 
 def reason(lines: list[tuple[str, str]]) -> str:
-    """The cause inside captured lines: the error that names one, without its function prefix."""
+    """The cause of a failure: the first error among captured lines, without the function's name."""
     errors = [line for level, line in lines if level == "error"]
     if not errors:
         return "llama.cpp gave no reason"
-    # The first error is the cause; what follows tells which callers gave up.
+    # The errors behind the first one say which callers gave up.
     return errors[0].split(": ", 1)[-1].strip().rstrip(".")
 
 
@@ -119,8 +119,8 @@ def reason(lines: list[tuple[str, str]]) -> str:
 def _ggml() -> ctypes.CDLL:
     """ggml's registry of backends, which the bindings do not wrap.
 
-    Its functions are looked up through libllama, in the libraries that this has loaded: a wheel
-    holds a copy of each under every name it has, and another copy has a registry of its own.
+    Its functions are looked up through libllama, so in the libraries that libllama has loaded. A
+    wheel holds several copies of ggml's libraries, and every copy has a registry of its own.
     """
     folder = Path(native.__file__).parent / "lib"
     names = ("libllama.so", "libllama.dylib")
@@ -199,8 +199,8 @@ def device_handles() -> dict[str, int]:
 def device_of(buffer: str) -> str:
     """The device that a buffer lies on, from its type's name: RPC0[127.0.0.1:50052] -> RPC0.
 
-    A GPU has one usual type of buffer, and more that are named after it (MTL0_Mapped). What is
-    none of these is memory of the host (CPU_Mapped, CPU_REPACK, CUDA_Host).
+    A GPU has one usual type of buffer, and others whose names begin with the GPU's (MTL0_Mapped).
+    Any other type is memory of the host (CPU_Mapped, CPU_REPACK, CUDA_Host).
     """
     lib = ggml()
     for name, handle in device_handles().items():
@@ -212,8 +212,11 @@ def device_of(buffer: str) -> str:
 
 
 def devices() -> tuple[Device, ...]:
-    """The devices that this library sees, in the order in which it gives them layers: its own, but
-    RPC servers first (`llama_prepare_model_devices` in `llama.cpp`)."""
+    """The devices that this library sees, in the order in which it gives them layers.
+
+    RPC servers come first (`llama_prepare_model_devices` in `llama.cpp`), then the others in the
+    library's own order.
+    """
     lib = ggml()
     start()
     found: list[Device] = []

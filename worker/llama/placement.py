@@ -1,4 +1,4 @@
-"""Where a model's memory is, as llama.cpp reported it: the plan's counterpart."""
+"""Where a model's memory is, as llama.cpp reported it, to compare it with the plan."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from worker.memory.offload import Part, Placement
 
 
 def allocated(backend: LlamaBackend) -> tuple[Placement, ...]:
-    """Bytes of weights, cells (states of recurrent layers among them) and compute buffers, by
-    device. As printed, rounded to 10 KiB."""
+    """Bytes of weights, cells and compute buffers on each device.
+
+    States of recurrent layers count as cells. The bytes are rounded to 10 KiB, as llama.cpp prints
+    them.
+    """
     parts: dict[Part, tuple[tuple[str, int], ...]] = {
         "weights": backend.weights.residency.buffers,
         "kv": backend.context.residency.kv_buffers,

@@ -46,7 +46,7 @@ class CacheResidency(msgspec.Struct, frozen=True):
 
 
 def weights_residency(lines: Sequence[str]) -> WeightsResidency:
-    """What the lines that llama.cpp logs while it loads say."""
+    """Read it from the lines that llama.cpp logs while it loads a model."""
     layers = _devices(_LAYER, lines)
     return WeightsResidency(
         layers=tuple(layers[number] for number in sorted(layers)), buffers=_sizes(_BUFFER, lines)
@@ -54,7 +54,7 @@ def weights_residency(lines: Sequence[str]) -> WeightsResidency:
 
 
 def cache_residency(lines: Sequence[str]) -> CacheResidency:
-    """What the lines that llama.cpp logs while it makes a context say."""
+    """Read it from the lines that llama.cpp logs while it makes a context."""
     return CacheResidency(
         layers=tuple(sorted(_devices(_KV_LAYER, lines).items())),
         kv_buffers=_sizes(_KV_BUFFER, lines),

@@ -1,8 +1,8 @@
-"""RPC servers as devices: processes on this machine or near it that compute for this one.
+"""RPC servers as devices: processes, here or on a machine near by, that compute for this process.
 
-llama.cpp's client ends the process when a server is not there or answers something else, and it
-waits for ever for one that says nothing. So each server is first asked here, in Python. A server
-that dies later ends this process too, but with exit code 1 and a last line on stderr that says so.
+llama.cpp's client ends the process when a server is not there or answers nonsense, and it waits for
+ever for a server that says nothing. So each server is first asked here, in Python. A server that
+dies later still ends this process, but with exit code 1 and a last line on stderr that says why.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _connected: set[tuple[str, int]] = set()
 
 
 def connect(servers: Sequence[str]) -> None:
-    """Add the devices of `servers` (HOST:PORT) to those of this process, for as long as it lives.
+    """Add the devices of `servers` (HOST:PORT) to those of this process, until it ends.
 
     They are named RPC0, RPC1, ... in the order of the servers. One connection to each is kept
-    open, so that nobody else gets the server: it serves one process at a time.
+    open: a server serves one process at a time, so nobody else gets it.
 
-    Raises UsageError on a build without RPC and for an address outside of closed nets,
-    BackendError (RPC_SERVER) where no such server answers.
+    Raises UsageError on a build without RPC and for an address of the open Internet, BackendError
+    (RPC_SERVER) where no usable server answers.
     """
     if servers and not native.llama_supports_rpc():
         raise UsageError(
@@ -66,7 +66,7 @@ def connect(servers: Sequence[str]) -> None:
 
 
 def _address(server: str) -> tuple[str, int]:
-    """The IPv4 address behind HOST:PORT: llama.cpp knows no other."""
+    """The IPv4 address of HOST:PORT. llama.cpp cannot use any other kind."""
     host, _, port = server.rpartition(":")
     try:
         found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
@@ -84,7 +84,7 @@ def _address(server: str) -> tuple[str, int]:
 
 
 def _ask(server: str, address: tuple[str, int]) -> int:
-    """How many devices the server has, by llama.cpp's protocol; at least one."""
+    """Ask the server, by llama.cpp's protocol, how many devices it has; at least one."""
     deadline = time.monotonic() + TIMEOUT_S
     try:
         line = socket.create_connection(address, timeout=TIMEOUT_S)
@@ -121,8 +121,11 @@ def _ask(server: str, address: tuple[str, int]) -> int:
 def _call(
     line: socket.socket, command: int, body: bytes, answer: struct.Struct, deadline: float
 ) -> tuple[int, ...]:
-    """One request of the protocol: a byte and a length before the body, a length before the
-    answer. ValueError for none or one of another length, TimeoutError at the deadline."""
+    """One request of the protocol; returns the numbers of the answer.
+
+    A request is the command's byte, the body's length and the body; an answer is its length and its
+    body. Raises ValueError for no answer or one of another length, TimeoutError at the deadline.
+    """
     try:
         line.sendall(struct.pack("<BQ", command, len(body)) + body)
         (length,) = struct.unpack("<Q", _read(line, 8, deadline))
@@ -145,8 +148,11 @@ def _read(line: socket.socket, count: int, deadline: float) -> bytes:
 
 
 def _register(server: str, address: tuple[str, int], count: int) -> None:
-    """Have llama.cpp connect to the server; in a thread, because another process may have got the
-    server since it was asked, and llama.cpp would wait for that one to leave."""
+    """Have llama.cpp connect to the server.
+
+    It runs in a thread that can be left behind: another process may have got the server since it
+    was asked, and llama.cpp waits until that process leaves.
+    """
     lib = library.ggml()
     for name, result, arguments in _SIGNATURES:
         function = getattr(lib, name)
@@ -172,7 +178,7 @@ def _register(server: str, address: tuple[str, int], count: int) -> None:
 
 @_abort_callback
 def _last_words(message: bytes) -> None:
-    """llama.cpp is about to abort: leave as a worker that failed does."""
+    """Leave as a worker that failed does. llama.cpp calls this when it is about to abort."""
     text = " ".join(message.decode(errors="replace").split())
     found = _ABORT.match(text)
     place, why = found.groups() if found else ("", text)

@@ -1,4 +1,4 @@
-"""Sampler chains: llama.cpp's own samplers, one chain a sequence."""
+"""Sampler chains: llama.cpp's own samplers, one chain for each sequence."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from worker.grammar.check import check_gbnf
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 
-# Below this a logit divided by the temperature leaves float32; the limit is greedy anyway.
+# At a lower temperature a logit divided by it no longer fits a float32; sampling is greedy then.
 COLDEST = 1e-6
 # Layout of struct llama_token_data.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 # Layout of struct llama_logit_bias.
 _LOGIT_BIAS = np.dtype([("token", np.int32), ("bias", np.float32)])
 
-# For one token under a grammar; ordinary ones take milliseconds.
+# Seconds for one token under a grammar. Ordinary grammars take milliseconds.
 _STRICT_BUDGET_S = 1.0
 
 
 class Sampler:
-    """One native chain; the ban on end tokens is lifted after `min_tokens`."""
+    """One native chain. End tokens are banned until `min_tokens` tokens have been sampled."""
 
     def __init__(self, request: Request, vocab: Vocab) -> None:
         params = request.sampling
@@ -42,7 +42,8 @@ class Sampler:
         self._size = vocab.size
         self._strict = params.grammar is not None
         self._param = params.grammar_param
-        # Tokens that may not be chosen, where nothing else keeps the largest logit from winning.
+        # Where sampling is greedy and nothing but bans changes logits: the banned tokens. Then
+        # `_peak` can choose. None: the chain must.
         self._banned: frozenset[int] | None = None
         try:
             self._build(params, vocab, request.prompt[-vocab.max_history :])
@@ -54,7 +55,7 @@ class Sampler:
         ends = sorted(vocab.end_tokens)
         banned = [(token, -math.inf) for token in ends]
         if params.min_tokens and not params.ignore_eos and ends:
-            # Kept at index 0, so that it can be taken out when enough tokens are there.
+            # At index 0, where `sample` takes it out once there are enough tokens.
             self._add(_bias(vocab.size, banned), "min_tokens")
             self._min_tokens = params.min_tokens
         bias = list(params.logit_bias) + [(token, -math.inf) for token in vocab.suppressed]
@@ -85,7 +86,7 @@ class Sampler:
             self._add(native.llama_sampler_init_greedy(), "temperature")
             return
         seed = secrets.randbelow(SEED_RANGE - 1) if params.seed is None else params.seed
-        # 2**32 - 1 means "random" to llama.cpp; the seed that was asked for must repeat.
+        # To llama.cpp 2**32 - 1 means a random seed. Who asks for a seed wants the text to repeat.
         seed = seed if seed != SEED_RANGE - 1 else SEED_RANGE - 2
         if params.mirostat:
             self._add(native.llama_sampler_init_temp(params.temperature), "temperature")
@@ -96,11 +97,11 @@ class Sampler:
                 chain = native.llama_sampler_init_mirostat_v2(seed, tau, eta)
             self._add(chain, "mirostat")
             return
-        # top_k first: on 32k flat logits top_p alone costs 1,981 µs, after top_k 40 it costs 25.
+        # top_k comes first: on 32k flat logits top_p takes 1,981 µs, behind top_k 40 it takes 25.
         if params.top_k > 0:
             self._add(native.llama_sampler_init_top_k(params.top_k), "top_k")
         if params.typical_p < 1:
-            # Its entropy sums p ln p, which is NaN for a banned candidate: they are taken out.
+            # It sums p ln p, which is NaN for a banned token. So banned tokens are taken out first.
             self._add(native.llama_sampler_init_min_p(1e-35, 1), "typical_p")
             self._add(native.llama_sampler_init_typical(params.typical_p, 1), "typical_p")
         if params.top_p < 1:
@@ -119,11 +120,11 @@ class Sampler:
         self._add(native.llama_sampler_init_dist(seed), "seed")
 
     def _add(self, sampler: Any, field: str, history: tuple[int, ...] = ()) -> None:
-        """Append a sampler that has seen `history`; as in llama-server the prompt counts too.
+        """Append a sampler that has seen `history`: as in llama-server, the prompt counts too.
 
-        The chain as a whole must not see it: a grammar would abort on text that it forbids.
+        Only this sampler sees it. A grammar would abort on a prompt that it forbids.
         """
-        # Sampler handles are POINTER types: NULL is falsy, not None, and adding it is a segfault.
+        # A handle is a POINTER: NULL is falsy and not None. Adding NULL would be a segfault.
         if not sampler:
             raise RequestError(f"{field} was refused by llama.cpp.", param=field)
         for token in history:
@@ -145,18 +146,18 @@ class Sampler:
         return native.llama_sampler_sample(self._chain, context, row)
 
     def _peak(self, context: Any, row: int) -> int:
-        """The token with the largest logit, the first of equals as llama.cpp's greedy sampler.
+        """The token with the largest logit, the first of equal ones, as llama.cpp's greedy sampler.
 
-        That one copies all logits into candidates first, which takes 130 µs for a vocabulary of
-        32k where this takes 20.
+        With a vocabulary of 32k that sampler takes 130 µs, because it copies all logits first; this
+        takes 20 µs.
         """
         logits = native.llama_get_logits_ith(context, row)
         return int(np.ctypeslib.as_array(logits, (self._size,)).argmax())
 
     def _sample_strictly(self, context: Any, row: int) -> int:
-        """As `sample`, but never accepts a token that the grammar forbids: that would abort.
+        """As `sample`, but raises where bans and grammar together leave no token to choose.
 
-        It can come to that when bans and grammar together leave nothing to choose.
+        Then the best token is one that the grammar forbids, and accepting it would abort.
         """
         logits = native.llama_get_logits_ith(context, row)
         data = _candidates(np.ctypeslib.as_array(logits, (self._size,)))
@@ -166,20 +167,21 @@ class Sampler:
         if not math.isfinite(chosen.logit):
             raise RequestError("The grammar leaves no token to choose.", param=self._param)
         native.llama_sampler_accept(self._chain, chosen.id)
-        # What is ambiguous grows by a factor a token: ended here, it cannot hold up the others.
+        # The time of an ambiguous grammar grows by a factor with each token. It ends here, before
+        # other sequences have to wait.
         if time.perf_counter() - began > _STRICT_BUDGET_S:
             raise RequestError("The grammar is too ambiguous to follow in time.", param=self._param)
         return chosen.id
 
     def _apply(self, data: np.ndarray) -> Any:
-        """Let the chain judge `data`, a _TOKEN_DATA array; it works in that memory."""
+        """Let the chain judge `data`, a _TOKEN_DATA array. The chain changes the array."""
         pointer = data.ctypes.data_as(ctypes.POINTER(native.llama_token_data))
         array = native.llama_token_data_array(pointer, len(data), -1, False)
         native.llama_sampler_apply(self._chain, ctypes.pointer(array))  # pyright: ignore[reportArgumentType]
         return array
 
     def survivors(self, logits: Sequence[float]) -> dict[int, float]:
-        """Token id -> probability after the chain has judged `logits`; for checking the filters."""
+        """Token id -> probability after the chain has judged `logits`. Tests check filters so."""
         data = _candidates(logits)
         array = self._apply(data)
         kept = [array.data[i] for i in range(array.size)]

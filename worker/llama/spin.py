@@ -1,16 +1,17 @@
-"""How long libgomp's waiting threads spin: long on CPUs that are ours, short beside others.
+"""How long libgomp's waiting threads spin: long on idle CPUs, short beside other busy processes.
 
-A thread that waits for its team spins before it sleeps. On CPUs that nobody else wants, spinning
-saves a wake-up at each of a step's hundreds of barriers. Beside a busy process it keeps the very
-thread that it waits for from running. Neither is right for long on a machine that is shared:
+A thread that waits for its team spins for a while, then sleeps. On idle CPUs spinning saves a
+wake-up at each of the hundreds of barriers of a step. Beside a busy process the spinning thread
+takes the CPU from the very thread that it waits for. A shared machine changes from one to the
+other:
 
     Llama-1B shape, Q4_K_M, 2 threads on 2 CPUs, tok/s       idle    one process busy
     10,000 turns                                             39      8
     100 turns                                                29      24
 
-libgomp reads its count once, when it is loaded. But as long as there are more of its threads than
-CPUs it spins 100 turns at most (`gomp_throttled_spin_count_var`), and a team that a parked thread
-has formed counts. So parking a thread shortens the wait, and letting it go makes it long again.
+libgomp reads the number of turns once, when it is loaded. But while it has more threads than there
+are CPUs, it spins 100 turns at most (`gomp_throttled_spin_count_var`). So we park a thread that has
+formed a team of its own: that shortens the spinning, and letting the thread go makes it long again.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ _TASKS = Path("/proc/self/task")
 _MAPS = Path("/proc/self/maps")
 _CHOSEN_BY_USER = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
 _LONG, _FIXED = "10000", "300"
-# Seconds of decoding between two looks at who had to wait.
+# Seconds of decoding between two looks at how long our threads waited for a CPU.
 _INTERVAL_S = 0.1
-# Threads of ours that waited for a CPU, on average: above the first others are there, below the
-# second they have left. Measured: 0.01 to 0.05 alone, 0.8 to 0.9 beside one busy process.
+# How many of our threads waited for a CPU, on average. Above the first number other processes are
+# busy, below the second they are not. Measured: 0.01 to 0.05 alone, 0.8 to 0.9 beside one busy
+# process.
 _SHARED, _ALONE = 0.3, 0.1
 
 
 def waiting_ns() -> int | None:
-    """Nanoseconds that this process's threads could run and got no CPU; None if nobody counts."""
+    """Nanoseconds for which threads of this process waited for a CPU; None where the kernel does
+    not count them."""
     total = 0
     try:
         for task in _TASKS.iterdir():
@@ -47,13 +50,13 @@ def waiting_ns() -> int | None:
 
 
 def prepare() -> None:
-    """Set what libgomp reads when it is loaded, unless the environment holds a choice already."""
+    """Set the variable that libgomp reads when it is loaded, unless the user has set one."""
     if not _CHOSEN_BY_USER:
         os.environ["GOMP_SPINCOUNT"] = _FIXED if waiting_ns() is None else _LONG
 
 
 class Spin:
-    """Watches how often our threads wait for a CPU and keeps libgomp's spinning fitting.
+    """Watches how long our threads wait for a CPU, and makes libgomp spin short or long.
 
     threads     compute threads of the thread that decodes
     is_short    whether waiting threads go to sleep at once now
@@ -69,7 +72,7 @@ class Spin:
         self._release = threading.Event()
 
     def decoded(self, seconds: float) -> None:
-        """Take notice of one decode; every now and then look and decide."""
+        """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
         if self._gomp is None:
             return
         self._decoded += seconds
@@ -81,15 +84,16 @@ class Spin:
             self._shorten()
         elif share < _ALONE and self.is_short:
             self._calm += 1
-            if self._calm >= 5:  # a neighbour that comes and goes does not make us do so
+            if self._calm >= 5:  # a process that is busy now and then does not change it each time
                 self.close()
 
     def displaced(self) -> float:
-        """Threads of ours that waited for a CPU on average, while decoding, since the last call."""
+        """How many of our threads waited for a CPU, on average over the decoding since the last
+        call."""
         waited, before = waiting_ns(), self._waited
         share = 0.0
         if waited is not None and before is not None and self._decoded:
-            # A thread that ended takes its count along: never less than nothing.
+            # The count of a thread that has ended is lost, so the difference can be negative.
             share = max(0, waited - before) / 1e9 / self._decoded
         self._waited, self._decoded = waited, 0.0
         return share
@@ -114,9 +118,9 @@ class Spin:
 def _park(
     gomp: ctypes.CDLL, threads: int, release: threading.Event, parked: threading.Event
 ) -> None:
-    """Form a team that is one larger than what `threads` leave of the CPUs, until released."""
+    """Form a team, and keep it until released, so that libgomp has more threads than CPUs."""
     size = max(2, gomp.omp_get_num_procs() - threads + 2)  # this thread itself does not count
-    # A team needs something to run; this asks libgomp a question and ignores the argument.
+    # A team needs a function to run. This one only answers a question and ignores its argument.
     gomp.GOMP_parallel(ctypes.cast(gomp.omp_get_num_threads, ctypes.c_void_p), None, size, 0)
     parked.set()
     release.wait()

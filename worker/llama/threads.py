@@ -1,8 +1,9 @@
 """How many compute threads are fastest: measured, because more is not always faster.
 
-A small model spends more time at its barriers than between them: the demo model computes a row in
-0.25 ms with one thread and in 0.65 ms with two. A large one is bound by memory, which fewer threads
-than CPUs often fill. So halves of the CPUs are tried for as long as fewer are faster.
+With a small model threads mostly wait for each other: the demo model computes a row in 0.25 ms with
+one thread and in 0.65 ms with two. With a large model the memory is the limit, and often a few
+threads already use all of its bandwidth. So half as many threads are tried, then half of those, as
+long as fewer are faster.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import time
 from collections.abc import Callable
 
 _MAX_RUNS = 9
-# Seconds spent on one number of threads, and on all of them; a run that has begun ends.
+# Seconds to measure one number of threads, and all of them. A run that has begun is finished.
 _EACH_S, _ALL_S = 0.1, 0.4
-# Fewer threads must be this much faster: what is idle now may help when prompts arrive.
+# Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
 
 

@@ -43,7 +43,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weights:
-    """A loaded model; a context manager that frees it."""
+    """A loaded model. A context manager; it frees the model."""
 
     def __init__(
         self,
@@ -82,9 +82,10 @@ class Weights:
         self.sliding_window = native.llama_model_n_swa(self.handle)  # 0 where there is none
 
     def _load(self, path: Path, paths: Sequence[str], params: Any) -> list[str]:
-        """Have llama.cpp load `paths`, which lead to the files of `path`; the lines that it logs.
+        """Have llama.cpp load the model; returns the lines that it logs.
 
-        Without `paths` it finds the files of a split model by their names.
+        `paths` lead to the model's files, in order. Where there are none, llama.cpp loads `path`
+        and finds the other files of a split model by their names.
         """
         with library.capture_log() as lines:
             if paths:
@@ -124,7 +125,7 @@ class Weights:
         )
 
     def close(self) -> None:
-        """Free the model; safe to call again. Contexts must be closed before."""
+        """Free the model; safe to call again. Its contexts must be closed before."""
         if self.handle:
             native.llama_model_free(self.handle)
             self.handle = None
@@ -152,7 +153,7 @@ def _layers_to_offload(options: LoadOptions, offloading: Sequence[str]) -> int:
 def _params(
     options: LoadOptions, n_gpu_layers: int, on_progress: Callable[[float], bool] | None
 ) -> tuple[Any, list[object]]:
-    """llama.cpp's parameters, and what they point to: to be kept until the load has ended."""
+    """llama.cpp's parameters, and the objects they point to, which must live while it loads."""
     params = native.llama_model_default_params()
     params.n_gpu_layers = n_gpu_layers
     params.split_mode = _SPLIT_MODES[options.split_mode]

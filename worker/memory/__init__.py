@@ -1,1 +1,1 @@
-"""What a model will hold of this machine's memory, and what fits."""
+"""How much memory a model will take, and what fits this machine."""

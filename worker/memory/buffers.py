@@ -1,10 +1,10 @@
 """Sizes of the buffers that llama.cpp allocates for a model, from its config alone.
 
-Weights read into memory and KV cells are exact, as 0.3.36's `llama-model-loader.cpp` and
-`llama-kv-cache.cpp` allocate them; the compute buffer is the largest set of tensors that live at
-the same time in a step (`llama-graph.cpp`, `ggml-alloc.c`). Against 119 contexts of seven
-Transformer shapes the latter is off by 0.7 % on average and by 7.6 % at most: the holes between
-tensors depend on their order.
+The sizes of weights that are read into memory and of KV cells are exact: they are computed as in
+`llama-model-loader.cpp` and `llama-kv-cache.cpp` of 0.3.36. The compute buffer is an estimate: the
+largest set of tensors that live at the same time in a step (`llama-graph.cpp`, `ggml-alloc.c`).
+Measured over 119 contexts of seven Transformer shapes it is off by 0.7 % on average and by 7.6 % at
+most, because the holes between tensors depend on their order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 # Rows of a batch that a prompt may ask logits for at once, beside one of each sequence.
-_CHUNK_OUTPUTS = 64
+CHUNK_OUTPUTS = 64
 
-# Encodings that the CPU build copies into an interleaved order, as ggml's `repack.cpp` has it
-# for AVX2 (and AVX-512) or NEON with dot products.
+# Encodings that the CPU build stores in an interleaved order (ggml's `repack.cpp`), with AVX2 and
+# AVX-512 or with NEON and dot products.
 _REPACKED = {
     "x86_64": frozenset({"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"}),
     "arm64": frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}),
@@ -33,12 +33,12 @@ _CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.va
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of the tensors that live at the same time at moments of a step.
+    """Bytes of tensors in a step: of single ones, and of those that live at the same time.
 
     mask    the attention masks
     rows    a row of the residual stream for each token
-    block   the largest moment of a block, with the mask
-    last    the same of the last block, which goes on with the rows of outputs after its attention
+    block   the most that lives at the same time in a block, with the mask
+    last    the same in the last block; behind its attention only rows with outputs go on
     output  logits and normed rows of the outputs
     """
 
@@ -90,10 +90,12 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
 def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:
     """Bytes of the weights' buffers on the CPU build.
 
-    Read into memory, each tensor is stored once, in the order that suits its encoding. An
-    embedding that is also the output is stored twice where that order differs, because rows
-    are looked up in the plain one. Mapped, the file stays resident beside the reordered copies;
-    what lies behind the last tensor that is not reordered, at most a layer, is counted too.
+    Where the file is read, each tensor is stored once, in the order that suits its encoding. An
+    embedding that is also the output is stored twice where that order differs from the plain one,
+    because rows are looked up in the plain one.
+
+    Where the file is mapped, it stays in memory beside the reordered copies. The part of the file
+    behind the last tensor that is not reordered counts too; it is a layer at most.
     """
     machine = platform.machine().lower()
     repacked = _REPACKED.get(_MACHINES.get(machine, machine), frozenset[str]())
@@ -109,8 +111,8 @@ def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:
 def token_embedding(config: ModelConfig) -> tuple[str, int, bool]:
     """Encoding and bytes of the token embedding, and whether it is the output matrix too.
 
-    The config gives both matrices as one sum. Two encodings of the mix whose bits make that sum
-    are the two; the output is never stored in fewer bits.
+    The config has the sum of both matrices only. So two encodings of the mix are looked for whose
+    bits make that sum. The output is never stored in fewer bits than the embedding.
     """
     elements = config.vocab_size * config.embedding
     if not elements or not config.n_embedding_params:
@@ -130,9 +132,9 @@ def token_embedding(config: ModelConfig) -> tuple[str, int, bool]:
 def kv_bytes_per_token(config: ModelConfig, settings: Settings) -> int:
     """Bytes of one cell over all layers that have a KV cache.
 
-    Sliding-window layers count in full (our contexts set `swa_full`: a cut-down window cannot
-    be rewound or shared). Latent attention (MLA) stores no values. Without the fused kernel
-    values are stored across, padded to the widest layer.
+    Layers with a sliding window count in full: our contexts set `swa_full`, because a window that
+    is cut down cannot be rewound or shared. Latent attention (MLA) stores no values. Without the
+    fused kernel values are stored transposed, and every layer gets the width of the widest.
     """
     layers = kv_layers(config)
     widest = max((value for _, value in layers), default=0)
@@ -147,21 +149,21 @@ def kv_bytes_per_token(config: ModelConfig, settings: Settings) -> int:
 
 
 def output_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
-    """Bytes of the logits that wait to be sampled, once a prompt has asked for its own too."""
+    """Bytes of the logits that wait to be sampled, those that a prompt asks for among them."""
     rows = min(num_cells, max(settings.batch_size, settings.slots))
-    return 4 * config.vocab_size * min(rows, settings.slots + _CHUNK_OUTPUTS)
+    return 4 * config.vocab_size * min(rows, settings.slots + CHUNK_OUTPUTS)
 
 
 def compute_bytes(step: Step) -> int:
-    """Bytes of the compute buffer where one device does all."""
+    """Bytes of the compute buffer where one device computes everything."""
     return max(step.block, step.output + step.rows)
 
 
 def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
-    """Four moments of a step of `ubatch_size` rows.
+    """The sizes of a step of `ubatch_size` rows; four moments of it are candidates for the largest.
 
-    feed-forward  mask + up, gate and their product + four rows of the residual stream (one is
-                  live, the others are holes too small to be used again)
+    feed-forward  mask + up, gate and their product + four rows of the residual stream (one of them
+                  lives, the others are holes too small to be used again)
     attention     mask + residual stream, queries, keys, values, result; without the fused
                   kernel also the scores, heads x cells for each row
     recurrence    residual stream, six times the inner width (Mamba), a copy of the state
@@ -170,7 +172,7 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
     slots = settings.slots
     batch = max(settings.batch_size, slots)
     rows = min(num_cells, batch, settings.ubatch_size)
-    outputs = min(rows, slots + _CHUNK_OUTPUTS)
+    outputs = min(rows, slots + CHUNK_OUTPUTS)
     rows = -(-rows // slots) * slots
     fused = _is_fused(config, settings)
     width, heads = config.embedding, config.max_heads
@@ -202,7 +204,7 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
 
 
 def _is_fused(config: ModelConfig, settings: Settings) -> bool:
-    """Whether attention runs in the fused kernel; `auto` always does on the CPU."""
+    """Whether attention runs in the fused kernel. On the CPU `auto` means on."""
     return settings.flash_attn != "off" and config.architecture != "grok"
 
 

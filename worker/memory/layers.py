@@ -1,7 +1,8 @@
 """Which layers keep keys and values, which keep recurrent state, and how much of it.
 
 llama.cpp decides this for each architecture (`llama_model::create_memory`, `llama-hparams.cpp`
-and `src/models/`); architectures that are not named here follow the general rule.
+and `src/models/`). An architecture that is not named here follows the general rule: each layer has
+attention.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _HYBRID = frozenset({
 # Every fourth layer is attention, the others are recurrent.
 _INTERVAL = frozenset({"qwen3next", "qwen35", "qwen35moe", "qwen4exp", "minimax-01"})
 _ATTENTION_INTERVAL = 4
-# A second mask for the layers with a sliding window; other architectures ignore the key.
+# Their layers with a sliding window need a second mask. Other architectures ignore the key.
 _SLIDING = frozenset({
     "afmoe", "cohere2", "cohere2moe", "exaone-moe", "exaone4", "gemma2", "gemma3", "gemma3n",
     "gemma4", "gpt-oss", "granite_swa", "laguna", "lfm2", "llama4", "maple", "mellum", "mimo2",
@@ -27,7 +28,7 @@ _GEMMA3N_KV_LAYERS = 20
 
 
 def kv_layers(config: ModelConfig) -> list[tuple[int, int]]:
-    """Elements of one cell's key and value in each layer that has a KV cache."""
+    """(elements of a key, elements of a value) of one cell, for each layer that has a KV cache."""
     if config.architecture in _RECURRENT:
         return []
     count = config.layers - config.nextn_layers if config.nextn_layers else config.layers
@@ -83,7 +84,7 @@ def recurrent_state(config: ModelConfig) -> int:
         return config.key_length**2 * config.max_heads
     if sizes is None:
         return 0
-    if sizes.wkv_head_size:  # RWKV; two shifted tokens where the file is silent
+    if sizes.wkv_head_size:  # RWKV; without the key two tokens are shifted
         return config.embedding * (sizes.wkv_head_size + (sizes.token_shift or 2))
     if sizes.short_conv:  # LFM2
         return config.embedding * (sizes.short_conv - 1) + sizes.state_size * sizes.inner_size

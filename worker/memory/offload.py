@@ -1,8 +1,8 @@
-"""Where a model's bytes go when some of its layers go to GPUs, as llama.cpp spreads them.
+"""What each device holds when some of a model's layers go to GPUs.
 
-`load_tensors` (`llama-model.cpp`) offloads the output layer first, then blocks from the last one
-on, with their cells and states; the token embeddings stay on the host. What each device holds is
-compared with llama.cpp's own report in `tests/llama/test_offload.py`.
+It follows `load_tensors` in `llama-model.cpp`: the output layer is offloaded first, then the blocks
+from the last one backwards, with their cells and states. The token embeddings stay on the host.
+`tests/llama/test_offload.py` compares the figures with llama.cpp's own report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 HOST = "CPU"
-# Of a step's inputs, where whole batches follow each other over several devices
+# Copies of a step's inputs where several devices work on different batches at the same time
 # (GGML_SCHED_MAX_COPIES in `ggml-backend.cpp`).
 _COPIES = 4
 
@@ -53,10 +53,11 @@ def place(
     step: Step,
     gpu_layers: int,
 ) -> tuple[Placement, ...]:
-    """What each device holds of `parts`, the bytes of a model that lies on the host alone.
+    """What each device holds. `parts` has the bytes of a model that is on the host alone.
 
-    Blocks are taken to be equally large. An output that is the same matrix as the embeddings is
-    stored twice, and each device has a compute buffer of its own, so that the sum is larger.
+    All blocks count as equally large. The sum is larger than that of `parts`, because an output
+    that is the same matrix as the embeddings is stored twice, and each device has a compute buffer
+    of its own.
     """
     if not gpu_layers:
         return tuple(Placement(HOST, part, size) for part, size in parts.items() if size)
@@ -69,7 +70,7 @@ def place(
     stay = (config.layers + 1 - gpu_layers) / max(config.layers, 1)
     host = dict(parts)
     host["weights"] = config.size_bytes - (0 if tied else output)
-    if settings.mmap:  # beside the mapped blocks there are those in another order
+    if settings.mmap:  # reordered copies of the mapped blocks
         host["weights"] += int((parts["weights"] - config.size_bytes) * stay)
     if gpu_layers > config.layers:
         host["compute"] = copies * (step.mask + step.rows) + step.rows
@@ -95,7 +96,7 @@ def place(
 def _layers(
     config: ModelConfig, settings: Settings, devices: tuple[DeviceMemory, ...], gpu_layers: int
 ) -> list[list[int]]:
-    """The layers of each device; the output layer has the number behind the last block's."""
+    """The numbers of each device's layers. The output layer's number follows the last block's."""
     shares: list[float] = [device.available for device in devices]
     if settings.split_mode == "none":
         shares = [float(index == settings.main_gpu) for index in range(len(devices))]
@@ -115,13 +116,14 @@ def _layers(
 def _overlaps(
     config: ModelConfig, settings: Settings, devices: tuple[DeviceMemory, ...], gpu_layers: int
 ) -> bool:
-    """Whether one device begins with a batch while another still has the one before
-    (`llama-context.cpp`, `pipeline_parallel`)."""
+    """Whether a device begins with a batch while another one still computes the batch before
+    (`pipeline_parallel` in `llama-context.cpp`)."""
     return len(devices) > 1 and settings.split_mode == "layer" and gpu_layers > config.layers
 
 
 def _compute(config: ModelConfig, step: Step, layers: list[int], copies: int) -> int:
-    """Bytes of the compute buffer of a device with these layers; their rows come from another."""
+    """Bytes of the compute buffer of a device with these layers. Their input rows come from another
+    device."""
     if not layers:
         return 0
     output = step.output if config.layers in layers else 0

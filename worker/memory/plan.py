@@ -1,8 +1,8 @@
 """ModelConfig + Settings -> MemoryPlan: what a worker will hold, and the context that fits.
 
-The parts are what llama.cpp allocates (`buffers.py`, `layers.py`) and what the process needs
-besides; `benchmarks/memory_plan.py` compares them with what llama.cpp reports and with the
-resident memory.
+The plan counts what llama.cpp allocates (`buffers.py`, `layers.py`) and what the process itself
+needs. `benchmarks/memory_plan.py` compares it with what llama.cpp reports and with the resident
+memory.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from worker.settings import Settings
 # llama.cpp rounds a context up to this many cells.
 CELL_STEP = 256
 MIN_CELLS = 512
-# One default for all machines: what most models were trained on, and a prompt that already takes
-# a CPU minutes. More must be asked for, because its memory is taken from the neighbours.
+# One default for all machines: most models were trained on this much, and a CPU already takes
+# minutes to read such a prompt. Who needs more must ask, because neighbours lose the memory.
 DEFAULT_CELLS = 32_768
-# The rest is for neighbours and for what the system caches.
+# The rest is left to other processes and to the system's file cache.
 DEFAULT_SHARE = 0.8
 MAX_CELLS = 2**31 - CELL_STEP
-# Interpreter, libraries, graphs and threads; then llama.cpp's vocabulary and our piece table for
-# each token. 59 MiB and 240 B were measured (x86-64 Linux, Python 3.11, SentencePiece), and
-# 10 MiB for the service's imports; rounded up, because BPE vocabularies keep merges as well.
+# The process: interpreter, libraries, graphs, threads. A token: its entries in llama.cpp's
+# vocabulary and in our table of pieces. Measured: 59 MiB, 10 MiB more for the service's imports,
+# and 240 B a token (x86-64 Linux, Python 3.11, SentencePiece). They are rounded up, because BPE
+# vocabularies also hold merges.
 _PROCESS_BYTES = 80 << 20
 _TOKEN_BYTES = 320
 
-# With a GPU: layers stay on the host rather than that the context gets shorter than this.
+# Layers are offloaded as long as the context can be this long; else fewer layers are.
 OFFLOADING_CELLS = 4096
 
 
@@ -50,15 +51,15 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that a worker will hold when it is busy, and what the machine has for it.
 
     num_cells           cells of the KV cache, shared by all sequences
-    weights_bytes       tensors as llama.cpp stores them; with mmap the mapped file too
+    weights_bytes       tensors as llama.cpp stores them; with mmap also the mapped file
     kv_bytes            attention cells
     recurrent_bytes     state of recurrent layers, one for each slot
     compute_bytes       tensors inside a step
     output_bytes        logits that wait to be sampled
     process_bytes       interpreter, libraries, vocabulary
     gpu_layers          layers that go to `memory.devices`, the output layer first
-    max_cells           longest context that fits with these slots and layers; 0: none does
-    max_slots           most sequences with which this context fits; 0: none do
+    max_cells           the longest context that fits with these slots and layers; 0: none fits
+    max_slots           the most sequences that fit with this context; 0: none fit
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     """
@@ -91,11 +92,14 @@ def plan_memory(config: ModelConfig, settings: Settings, memory: Memory) -> Memo
 def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
     """The plan, whether it fits or not.
 
-    What the settings leave open is fitted, in this order: as many sequences as are usual, as many
-    layers on the GPU as leave room for OFFLOADING_CELLS, and the context. That is `config.context`
-    for each sequence, at most DEFAULT_CELLS, at most what takes DEFAULT_SHARE of the memory left
-    by the weights, and at least MIN_CELLS. Raises UsageError for cache types that this model
-    cannot have.
+    What the settings leave open is chosen in this order:
+
+    sequences  the default, fewer where not even MIN_CELLS fit
+    layers     as many on GPUs as leave room for OFFLOADING_CELLS
+    context    `config.context` for each sequence, at most DEFAULT_CELLS, at most DEFAULT_SHARE of
+               the memory that the weights leave, at least MIN_CELLS
+
+    Raises UsageError for cache types that this model cannot have.
     """
     check_cache_types(config, settings)
     slots, layers = _fit_slots_and_layers(config, settings, memory)
@@ -142,7 +146,8 @@ def _wanted(config: ModelConfig, settings: Settings) -> int:
 def _fit_slots_and_layers(
     config: ModelConfig, settings: Settings, memory: Memory
 ) -> tuple[int, int]:
-    """The most sequences, and with them the most layers on GPUs, that leave a useful context."""
+    """The most sequences that leave room for a useful context, and the most layers on GPUs with
+    so many sequences."""
     slots = layers = 0
     for slots in [settings.parallel] if settings.parallel else range(settings.slots, 0, -1):
         given = msgspec.structs.replace(settings, parallel=slots)
@@ -155,7 +160,7 @@ def _fit_slots_and_layers(
 
 
 def _most_slots(config: ModelConfig, settings: Settings, memory: Memory, plan: MemoryPlan) -> int:
-    """How many sequences fit beside the plan's cells, fewer than the plan has."""
+    """The most sequences, fewer than the plan has, that fit with its context; 0: none fit."""
     for slots in range(plan.num_slots - 1, 0, -1):
         fewer = msgspec.structs.replace(settings, parallel=slots)
         if _sum(config, fewer, memory, plan.num_cells, plan.gpu_layers).fits:
@@ -201,7 +206,7 @@ def _sum(
 
 
 def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:
-    """Bytes of the host's memory, and of each GPU's own."""
+    """Bytes that are needed of the host's memory, and of each GPU's own memory."""
     names = [device.name for device in memory.devices if not device.unified]
     sums = dict.fromkeys([HOST, *names], 0)
     for placed in devices:
@@ -210,15 +215,15 @@ def _needs(devices: Iterable[Placement], memory: Memory) -> list[int]:
 
 
 def _rooms(memory: Memory) -> list[int]:
-    """Bytes that there are of each."""
+    """Bytes that are available of each."""
     return [memory.available, *(d.available for d in memory.devices if not d.unified)]
 
 
 def _longest(
     config: ModelConfig, settings: Settings, memory: Memory, gpu_layers: int, share: float
 ) -> int:
-    """The most cells, a multiple of CELL_STEP, that take at most `share` of what a model without
-    cells leaves; 0: none."""
+    """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
+    the model leaves; 0: none fits."""
 
     def needs(cells: int) -> list[int]:
         return _needs(_sum(config, settings, memory, cells, gpu_layers).devices, memory)

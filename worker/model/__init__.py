@@ -1,1 +1,1 @@
-"""What a GGUF file says about its model; no weights, no native code."""
+"""What a GGUF file says about its model. No weights are read, no native code runs."""

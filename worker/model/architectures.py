@@ -1,7 +1,7 @@
 """Architectures that the pinned llama.cpp knows, and what is true for some of them.
 
-A rule that holds for every architecture needs no name here. Where a family is not listed its
-files go on to llama.cpp, which has the last word.
+A rule that holds for every architecture needs no list. Files of an architecture that a list does
+not name are left to llama.cpp, which checks them itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# All that it has a loader for; `gptj` has a name there and no loader.
+# All architectures that it has a loader for. `gptj` has a name there, but no loader.
 KNOWN = _names("""
     afmoe apertus arcee arctic arwkv7 baichuan bailingmoe bailingmoe2 bailingmoe3 bert bitnet
     bloom chameleon chatglm clip codeshell cogvlm cohere2 cohere2moe command-r dbrx deci deepseek
@@ -43,23 +43,23 @@ LAYER_NORM = _names("""
 """)
 UNIFORM = RMS_NORM | LAYER_NORM
 
-# The rotated part must be the whole head.
+# A head must be rotated as a whole.
 FULL_ROPE = frozenset({"deci", "falcon", "llama", "llama-embed"})
 
-# Compute vectors or sound from a text and never continue it.
+# They compute vectors or sound from a text and never continue it.
 ENCODERS = _names("""
     bert eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert
     nomic-bert nomic-bert-moe t5encoder wavtokenizer-dec
 """)
 ENCODER_DECODERS = frozenset({"t5"})
-# Propose tokens to another model.
+# They propose tokens to another model.
 DRAFTERS = frozenset({"dflash", "eagle3", "gemma4-assistant"})
 
-# Every model of these has experts; without them native code aborts.
+# All models of these have experts. Native code aborts on a file without experts.
 EXPERTS_ONLY = _names("""
     arctic bailingmoe bailingmoe2 dbrx dots1 ernie4_5-moe exaone-moe glm4moe gpt-oss grovemoe
     hunyuan-moe lfm2moe llada-moe minimax-m2 nemotron_h_moe olmoe phimoe qwen2moe qwen35moe
     qwen3moe qwen3vlmoe smallthinker
 """)
-# Rotate by sections, which have to be given.
+# They rotate by sections, and the file must give the sections.
 SECTION_ROPE = frozenset({"paddleocr", "qwen2vl", "qwen3vl", "qwen3vlmoe"})

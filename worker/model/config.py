@@ -36,10 +36,12 @@ _EMBEDDINGS = ("token_embd.weight", "output.weight", "per_layer_token_embd.weigh
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a model is, read from its file or files.
 
-    Tuples of `layers` elements: `heads`, `kv_heads`, `feed_forward`; a 0 in them is a layer
-    without (hybrid and recurrent models). `key_length` and `value_length` are elements of one
-    head's key and value. `n_params` counts the elements of all tensors, `size_bytes` their
-    bytes. For a vocabulary without a model all sizes but `vocab_size` may be 0.
+    heads, kv_heads, feed_forward  one number for each layer; 0: this layer has none of them, as in
+                                   hybrid and recurrent models
+    key_length, value_length       elements of one head's key and value
+    n_params, size_bytes           elements and bytes of all tensors
+
+    Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
 
     architecture: str
@@ -109,8 +111,8 @@ def load_config(
 ) -> ModelConfig:
     """The typed config of the model at `path`, with all its split files.
 
-    `generate` refuses what cannot continue a text (vocabularies, encoders); `inspect` reads
-    them. Raises ModelFileError.
+    For the purpose `generate` a model that cannot continue a text is refused, a vocabulary or an
+    encoder for example; `inspect` reads them too. Raises ModelFileError.
     """
     policy = policy or Policy()
     header = open_header(path, policy)
@@ -128,7 +130,7 @@ def config_of(header: Header) -> ModelConfig:
     layers = count(".block_count") or 0
     embedding = count(".embedding_length") or 0
     context = count(".context_length") or 0
-    # As llama.cpp: no heads in recurrent models, as many KV heads as heads where not given.
+    # As in llama.cpp: without the key there are no heads, and as many KV heads as heads.
     heads = fields.per_layer(".attention.head_count", layers) or (0,) * layers
     kv_heads = fields.per_layer(".attention.head_count_kv", layers) or heads
     head_dim = embedding // heads[0] if heads and heads[0] else 0
@@ -209,7 +211,7 @@ def _kind(fields: Fields) -> Kind:
 
 
 def _card(header: Header) -> dict[str, str | float | int]:
-    """Everything under `worker.card.`, without that prefix."""
+    """The keys that begin with `worker.card.`, without that prefix."""
     return {
         key.removeprefix(_CARD): value
         for key, value in header.keys.items()

@@ -1,4 +1,4 @@
-"""Tokenizer models that the pinned llama.cpp knows, and what it assumes where a file is silent."""
+"""Tokenizer models that the pinned llama.cpp knows, and its defaults for keys that are absent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def _names(text: str) -> frozenset[str]:
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of `tokenizer.ggml.model`; `ids` are the special tokens of a silent file."""
+    """A value of `tokenizer.ggml.model`. `ids` are the special tokens where keys are absent."""
 
     bpe: bool = False
     has_bytes: bool = False
-    """Texts without tokens fall back to tokens `<0x00>` to `<0xFF>`, and fail without."""
+    """A text that has no token is spelt with tokens `<0x00>` to `<0xFF>`; without them it fails."""
     add_bos: bool = False
     add_eos: bool = False
     add_sep: bool = False
@@ -39,7 +39,7 @@ FAMILIES: dict[str, Family] = {
 }
 NO_VOCABULARY = frozenset({"none", "no_vocab"})
 
-# Values of tokenizer.ggml.pre; they matter to BPE only.
+# Values of tokenizer.ggml.pre, which only BPE reads.
 PRE_TOKENIZERS = _names("""
     a.x-4.0 afmoe bailingmoe bailingmoe2 bloom chameleon chatglm-bpe codeshell cohere2moe
     command-r dbrx deepseek-coder deepseek-llm deepseek-r1-qwen deepseek-v3 default exaone
@@ -52,8 +52,8 @@ PRE_TOKENIZERS = _names("""
     solar-open spark2_5 stablelm2 starcoder superbpe talkie tekken tiny_aya trillion ufakzeka
     viking whitespace youtu
 """)
-# Splits a text only together with the tokenizer model of the same name; with another one the
-# spaces that stay make native code abort.
+# Needs the tokenizer model of the same name. With another one spaces are left over, and native code
+# aborts on them.
 WHITESPACE = "whitespace"
 NO_MERGES = frozenset({"kimi-k2"})
 PRE_ADD_BOS = _names("""
@@ -64,14 +64,14 @@ PRE_ALWAYS_BOS = frozenset({"gemma4", "granite-embed-multi-311m"})
 PRE_ADD_SEP = frozenset({"jina-v1-en", "jina-v2-code", "roberta-bpe"})
 PRE_WITHOUT_BOS = frozenset({"chatglm-bpe", "glm4", "glm5"})
 
-# Texts that end a generation wherever they are a token.
+# A token with one of these texts ends a generation.
 END_TEXTS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
     "<｜end▁of▁sentence｜>", "[e~[",
 )  # fmt: skip
-# Texts that stand for an id that no key gives.
+# Role -> texts of tokens that get the role where no key gives an id.
 NAMED_TEXTS: dict[str, tuple[str, ...]] = {
     "eot": ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
             "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>",
@@ -87,7 +87,7 @@ NAMED_TEXTS: dict[str, tuple[str, ...]] = {
     "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     "fim_sep": ("<|file_sep|>",),
 }  # fmt: skip
-# Role -> the keys that give its id; of several that are present the last one counts.
+# Role -> the keys that give its id. Where several are present, the last one counts.
 ID_KEYS: dict[str, tuple[str, ...]] = {
     "bos": ("bos_token_id",), "eos": ("eos_token_id",), "eot": ("eot_token_id",),
     "eom": ("eom_token_id",), "unk": ("unknown_token_id",), "sep": ("seperator_token_id",),

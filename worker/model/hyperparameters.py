@@ -8,10 +8,10 @@ from worker.gguf.fields import Fields
 
 
 class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Rotary positions. `dimensions` of each head are rotated; 0 means no head is.
+    """Rotary positions. `dimensions` of each head are rotated; 0 means that none are.
 
-    Defaults where the file is silent: all dimensions of a head, base 10000, no scaling,
-    factor 1, original context = context.
+    Defaults for absent keys: all dimensions of a head, base 10000, no scaling, factor 1, and the
+    context as the original context.
     """
 
     dimensions: int
@@ -25,7 +25,7 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Mixture of experts. `used` is per layer; lengths are 0 where the file is silent."""
+    """Mixture of experts. `used` has a number for each layer. Lengths without a key are 0."""
 
     count: int
     used: tuple[int, ...]
@@ -38,12 +38,12 @@ class ExpertConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_used(self) -> int:
-        """Experts that a token passes in its busiest layer."""
+        """Experts that compute a token in the layer that uses the most."""
         return max(self.used, default=0)
 
 
 class RecurrentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of recurrent state (Mamba, RWKV, short convolutions); 0 where not given."""
+    """Sizes of recurrent state (Mamba, RWKV, short convolutions). Those without a key are 0."""
 
     conv_kernel: int
     inner_size: int
@@ -57,7 +57,7 @@ class RecurrentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model's makers recommend; None where they are silent."""
+    """The sampling that the model's makers recommend; None where they recommend nothing."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -117,7 +117,7 @@ def expert_config(fields: Fields, layers: int) -> ExpertConfig | None:
 
 
 def recurrent_config(fields: Fields) -> RecurrentConfig | None:
-    """The recurrent state, or None where the file says nothing about one."""
+    """The recurrent state, or None where the file has none of its keys."""
     names = {
         "conv_kernel": ".ssm.conv_kernel",
         "inner_size": ".ssm.inner_size",
@@ -135,7 +135,7 @@ def recurrent_config(fields: Fields) -> RecurrentConfig | None:
 
 
 def sampling_defaults(fields: Fields) -> SamplingDefaults:
-    """What is under `general.sampling.`."""
+    """The keys that begin with `general.sampling.`."""
 
     def whole(key: str) -> int | None:
         value = fields.get(f"general.sampling.{key}")

@@ -1,4 +1,4 @@
-"""Header -> TokenizerConfig: token ids and defaults as llama.cpp settles them."""
+"""Header -> TokenizerConfig: token ids and defaults as llama.cpp chooses them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _END_ROLES = ("fim_pad", "fim_rep", "fim_sep", "eos", "eot", "eom")
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model turns text into tokens, as its file says and llama.cpp fills in.
+    """How a model turns text into tokens: what its file says, and llama.cpp's defaults.
 
     An id is None where the model has no such token. `eog_ids` are all ids that end a
     generation, ascending. `chat_template` is the default one, `chat_templates` the named ones.
@@ -61,7 +61,7 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tokenizer_config(fields: Fields) -> TokenizerConfig:
-    """The tokenizer of a header; ModelFileError where it names none that is known."""
+    """The tokenizer of a header. Raises ModelFileError where llama.cpp does not know it."""
     model = fields.text("tokenizer.ggml.model") or fields.missing("tokenizer.ggml.model")
     pre = fields.text("tokenizer.ggml.pre")
     family = FAMILIES.get(model)
@@ -111,9 +111,9 @@ def settle_pre(family: Family, model: str, pre: str | None) -> str:
 def token_ids(
     fields: Fields, family: Family, pre: str, size: int, texts: Mapping[str, int]
 ) -> dict[str, int]:
-    """Role -> id: the family's default, then the keys, then tokens with a telling text.
+    """Role -> id: from the family's defaults, from the keys, else from the texts of tokens.
 
-    An id out of range is passed over, as llama.cpp does.
+    An id out of range is ignored, as in llama.cpp.
     """
     ids = {role: index for role, index in family.ids.items() if index < size}
     if pre in PRE_WITHOUT_BOS:
@@ -124,8 +124,8 @@ def token_ids(
             if index is not None and index < size:
                 ids[role] = index
     for role, candidates in NAMED_TEXTS.items():
-        # Of several llama.cpp takes the one its hash table lists first; here it is the order
-        # of the table. The others still end a generation, by their text.
+        # Where several texts are tokens, llama.cpp takes the first of its hash table, and we take
+        # the first of NAMED_TEXTS. The others still end a generation, because of END_TEXTS.
         index = next((texts[text] for text in candidates if text in texts), None)
         if index is not None:
             ids.setdefault(role, index)
@@ -155,7 +155,7 @@ def _end_ids(ids: Mapping[str, int], texts: Mapping[str, int]) -> tuple[int, ...
     def ending(*any_of: str) -> bool:
         return any(texts.get(text) in ends for text in any_of)
 
-    # Harmony-like formats have <|end|> inside a turn.
+    # In formats like Harmony <|end|> comes inside of a turn.
     calls = ending("<|call|>", "<|calls|>")
     if calls and ending("<|return|>", "<|flush|>") and "<|end|>" in texts:
         ends.discard(texts["<|end|>"])

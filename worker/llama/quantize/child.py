@@ -2,8 +2,8 @@
 SOURCE TARGET [IMATRIX]`.
 
 A failed assertion in native code ends this process and no other. It writes llama.cpp's log to
-standard output, one `LEVEL<tab>TEXT` a line, and leaves when its standard input ends, because
-then whoever started it is gone; what it had written by then is removed.
+standard output, each line as `LEVEL<tab>TEXT`. When its standard input ends, the process that
+started it is gone; then it removes the file that it was writing and leaves.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from worker.gguf.imatrix import Importance, read_imatrix
 from worker.llama.library import native
 from worker.llama.quantize.process import Job
 
-# Rows of one tensor that are held at once, source and result; llama.cpp's default is 8 GiB.
+# Bytes of rows, source and result, that are in memory at once. llama.cpp's default is 8 GiB.
 _BUFFER_BYTES = 512 << 20
-# What llama-quantize writes into the file about the matrix that was used.
+# Keys about the matrix that llama-quantize writes into the file.
 _IMATRIX_KEYS = ("quantize.imatrix.file", "quantize.imatrix.dataset",
                  "quantize.imatrix.entries_count", "quantize.imatrix.chunks_count")  # fmt: skip
-_TEXT_BYTES = 127  # of a string override, without its end
+_TEXT_BYTES = 127  # of a key's text, without the NUL at its end
 
 
 class _Line:
@@ -54,7 +54,7 @@ def _leave_with_parent(target: Path | None) -> None:
 
 
 def _matrix(importance: Importance) -> ctypes.Array[Any]:
-    """The native array, ended by an empty entry; it points into `importance`."""
+    """The native array. An empty entry ends it. It points into `importance`."""
     array = (native.llama_model_imatrix_data * (len(importance.entries) + 1))()
     for slot, (name, values) in zip(array, importance.entries.items(), strict=False):
         slot.name = name.encode()
@@ -64,7 +64,7 @@ def _matrix(importance: Importance) -> ctypes.Array[Any]:
 
 
 def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
-    """Keys that tell which matrix was used, as llama-quantize writes them."""
+    """The keys about the matrix, as llama-quantize writes them."""
     values = (name, importance.dataset, len(importance.entries), importance.chunks)
     told = [(key, value) for key, value in zip(_IMATRIX_KEYS, values, strict=True) if value]
     array = (native.llama_model_kv_override * (len(told) + 1))()
@@ -80,7 +80,7 @@ def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
 
 
 def run(job: Job, source: str, target: str, imatrix: str | None) -> int:
-    """Call the quantiser; 0 when it succeeded."""
+    """Call the quantiser; returns 0 when it succeeded."""
     log = _Line()
     native.llama_log_set(log.callback, ctypes.c_void_p(0))
     native.llama_backend_init()
@@ -109,7 +109,7 @@ def run(job: Job, source: str, target: str, imatrix: str | None) -> int:
 
 
 def main() -> None:
-    """Run the job that the command line tells."""
+    """Run the job that is given on the command line."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
     source, target, *imatrix = sys.argv[2:]
     written = None if job.dry_run else Path(target)

@@ -1,4 +1,4 @@
-"""What quantising would make of a model: llama.cpp's dry run, read tensor by tensor."""
+"""What quantising would make of a model, from the log of llama.cpp's dry run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.gguf.splits import open_header
 from worker.llama.quantize.process import Job, run, tensor_in
 from worker.model.config import load_config
 
-# `llama_ftype_get_default_type` has no encoding for NVFP4: such files come from a converter.
+# llama.cpp cannot quantise to NVFP4 (`llama_ftype_get_default_type`); a converter makes such files.
 TYPES: dict[str, int] = {
     label: number for number, (label, _) in FILE_TYPES.items() if label != "NVFP4"
 }
@@ -25,7 +25,7 @@ ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 # `tensor_requires_imatrix` in llama-quant.cpp.
 _NEED_IMATRIX = frozenset({"IQ3_XXS", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_M", "IQ1_S"})
 _EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight")
-_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT, which the quantiser pads to
+_ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT: the quantiser pads tensors to it
 _NUMBERS = {encoding.name: number for number, encoding in ENCODINGS.items()}
 
 
@@ -33,7 +33,7 @@ class QuantizeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to quantise.
 
     imatrix              importance matrix of llama-imatrix
-    allow_requantize     also take a source that is quantised already, which loses quality twice
+    allow_requantize     also take a source that is quantised already; quality is lost twice
     leave_output_tensor  keep `output.weight` as it is
     pure                 one encoding for all matrices instead of llama.cpp's mix
     """
@@ -47,11 +47,11 @@ class QuantizeOptions(msgspec.Struct, frozen=True, kw_only=True):
 class QuantizePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What quantising makes of a model.
 
-    file_bytes     the file's size: tensors exactly, its header as large as the source's
-    weights_bytes  all tensors, exactly
+    file_bytes     the file's size; exact, except that its header counts as large as the source's
+    weights_bytes  bytes of all tensors, exact
     mix            encoding -> its part of the model, largest first
-    needs_imatrix  tensors that need an importance and have none
-    requantized    tensors whose source is quantised and would be again
+    needs_imatrix  tensors that need an importance matrix and are in none
+    requantized    tensors that are quantised already and would be quantised again
     """
 
     type_name: str
@@ -65,7 +65,7 @@ class QuantizePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def type_named(name: str) -> str:
-    """llama.cpp's spelling of a type. UsageError where it has no such type."""
+    """llama.cpp's spelling of a type. Raises UsageError where it has no such type."""
     label = ALIASES.get(name.upper(), name.upper())
     if label not in TYPES:
         raise UsageError(
@@ -79,8 +79,8 @@ def plan(
 ) -> QuantizePlan:
     """What `quantize` would make, without writing anything.
 
-    Raises UsageError for an unknown type, ModelFileError for a source or a matrix that is none,
-    BackendError where llama.cpp cannot make this of that model.
+    Raises UsageError for an unknown type, ModelFileError where the source is no model or the matrix
+    no matrix, BackendError where llama.cpp cannot make this type of this model.
     """
     label, options = type_named(type_name), options or QuantizeOptions()
     header, importance = checked(source, options)
@@ -88,7 +88,7 @@ def plan(
 
 
 def checked(source: Path, options: QuantizeOptions) -> tuple[Header, Importance | None]:
-    """The source's header and the matrix, once both are known to be sound."""
+    """The source's header and the matrix, both checked."""
     config = load_config(source, purpose="inspect")
     if not config.mix:
         raise UsageError(
@@ -105,8 +105,9 @@ def plan_of(
     threads: int,
     options: QuantizeOptions,
 ) -> QuantizePlan:
-    """What llama.cpp's dry run says of a checked source; `label` is one of TYPES."""
-    # What is refused for its encoding is refused by us, with the plan to show for it.
+    """The plan for a checked source. `label` is one of TYPES."""
+    # llama.cpp would refuse a source that is quantised. Here it goes on, so that there is a plan;
+    # `quantize` refuses the source later.
     job = msgspec.structs.replace(
         job_of(label, threads, options), dry_run=True, allow_requantize=True
     )
@@ -165,7 +166,7 @@ def _check_columns(importance: Importance | None, name: str, columns: int) -> No
 
 
 def job_of(label: str, threads: int, options: QuantizeOptions) -> Job:
-    """The quantiser's task, not a dry run."""
+    """The job for the quantiser's process. It is no dry run."""
     return Job(
         file_type=TYPES[label],
         threads=threads,

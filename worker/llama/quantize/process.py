@@ -1,7 +1,7 @@
-"""The process that runs llama.cpp's quantiser, as the one that started it sees it.
+"""Starts the process that runs llama.cpp's quantiser (`child.py`), and reads what it says.
 
-In a process of its own a failed assertion of native code is an error here and no end of ours, and
-a call that takes minutes can be given up at any moment.
+Because it is another process, a failed assertion in native code is an error here and does not end
+our process, and a call that takes minutes can be given up at any moment.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _ERROR_LEVEL = 4
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, as JSON; `file_type` is llama.cpp's number (`general.file_type`).
+    """One call of the quantiser; it is passed as JSON.
 
-    The paths are words of their own, because a file's name need not be text.
+    `file_type` is llama.cpp's number for a type, as in `general.file_type`. The paths are not part
+    of it, because a file's name need not be text.
     """
 
     file_type: int
@@ -39,10 +40,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(source: Path, target: Path, job: Job, imatrix: Path | None) -> Generator[str]:
-    """Run the quantiser's process; each line that llama.cpp logs. Raises BackendError."""
+    """Run the quantiser's process; yields each line that llama.cpp logs. Raises BackendError."""
     words = [str(source), str(target), *([str(imatrix)] if imatrix else [])]
-    # A session of its own: Ctrl-C in a terminal reaches us, and we end it. -P: a folder named
-    # `worker` where we happen to stand is not ours.
+    # It gets a session of its own: Ctrl-C in a terminal only reaches us, and we end it. With -P a
+    # folder named `worker` in the current folder is not taken for this package.
     process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
         [sys.executable, "-P", "-m", "worker.llama.quantize.child",
          msgspec.json.encode(job).decode(), *words],
@@ -56,7 +57,7 @@ def run(source: Path, target: Path, job: Job, imatrix: Path | None) -> Generator
             line = raw.decode("utf-8", "replace").rstrip("\n")
             level, tab, text = line.partition("\t")
             if not tab:
-                cause = line or cause  # written past the log: an assertion, a traceback
+                cause = line or cause  # not from llama.cpp's log: an assertion, a traceback
             elif level == str(_ERROR_LEVEL):
                 cause = text.partition(_FAILED)[2] or cause
             else:
@@ -75,7 +76,7 @@ def run(source: Path, target: Path, job: Job, imatrix: Path | None) -> Generator
 
 
 def tensor_in(line: str) -> tuple[str, str] | None:
-    """A tensor's name and the encoding that it gets in a dry run, from a line about a tensor."""
+    """The tensor's name and the encoding that it gets; None for a line about something else."""
     match = _TENSOR.match(line)
     if match is None:
         return None

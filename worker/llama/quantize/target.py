@@ -1,8 +1,8 @@
-"""A model in another encoding: llama.cpp's quantiser, run in a process of its own.
+"""A model in another encoding, made by llama.cpp's quantiser in a process of its own.
 
-A dry run tells which encoding each tensor gets, and so the size and what is missing; only then is
-anything written. The result grows beside its target and takes the target's name when it is whole,
-so that being interrupted at any moment leaves no half file under that name.
+A dry run first tells which encoding each tensor gets. So the size is known, and whether a matrix is
+missing, before anything is written. The result is written beside the target and gets the target's
+name when it is whole: an interruption leaves no half file under that name.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ def quantize(
     options: QuantizeOptions | None = None,
     replace: bool = False,
 ) -> QuantizePlan:
-    """Write `source` to `target` in another encoding; what was made.
+    """Write `source` to `target` in another encoding; returns what was made.
 
-    `threads` compute threads; `on_progress` gets the share of the weights that is done, 0 to 1;
-    `imatrix` stands for the one in `options`; `replace` also takes a target that exists.
-    Raises what `plan` raises, UsageError for a target that cannot be meant and for a source that
-    needs a matrix or is quantised already, DiskSpaceError where the result has no room.
+    threads      number of compute threads
+    imatrix      is used instead of the one in `options`
+    on_progress  is called with the share of the weights that is done, 0 to 1
+    replace      also take a target that exists
+
+    Raises what `plan` raises; UsageError for a target that cannot be written and for a source that
+    needs a matrix or is quantised already; DiskSpaceError where the result has no room.
     """
     label, options = type_named(type_name), options or QuantizeOptions()
     if imatrix is not None:
@@ -59,7 +62,7 @@ def quantize(
         done, total = 0, sum(tensor.elements for tensor in header.tensors)
         elements = {tensor.name: tensor.elements for tensor in header.tensors}
         lines = run(source, partial, job_of(label, threads, options), options.imatrix)
-        with contextlib.closing(lines):  # ends the process before what it writes is removed
+        with contextlib.closing(lines):  # ends the process before its file is removed
             for tensor in filter(None, map(tensor_in, lines)):
                 done += elements.get(tensor[0], 0)
                 if on_progress is not None:

@@ -1,1 +1,1 @@
-"""What must be true of a model file before native code sees it."""
+"""Checks of a model file before native code sees it."""

@@ -22,7 +22,7 @@ MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
 MAX_CONTEXT = 2**31 - 1  # positions are int32
 
 _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
-# ggml's vector kernel of this operation has no loop for a remainder: it reads past the end.
+# ggml's vector kernel for them has no loop for the remainder, so it would read past the end.
 _WKV7, _WKV7_STEP = frozenset({"rwkv7", "arwkv7"}), 64
 _NO_EXPERTS_BELOW_2 = frozenset({"hunyuan_vl", "hunyuan-dense"})
 # Keys that llama.cpp reads for every architecture, with the one type that it accepts.
@@ -79,7 +79,7 @@ def check_hyperparameters(fields: Fields) -> None:
     _check_types(fields)
     _check_floats(fields)
     if not fields.header.tensors:
-        # A vocabulary says little about a model; but nothing is made from an absurd number.
+        # A vocabulary says little about a model. But nothing is allocated from an absurd number.
         if ".block_count" in fields:
             _whole(fields, ".block_count", 1, MAX_LAYERS)
         return
@@ -139,7 +139,7 @@ def _check_experts(fields: Fields, layers: int) -> None:
 
 
 def _check_heads(fields: Fields, layers: int, embedding: int) -> None:
-    """What holds wherever a layer has attention: KV heads divide heads, rotation fits a head."""
+    """In a layer with attention KV heads divide heads, and the rotated part fits a head."""
     heads = fields.per_layer(".attention.head_count", layers) or (0,) * layers
     kv_heads = fields.per_layer(".attention.head_count_kv", layers) or heads
     for head, kv_head in zip(heads, kv_heads, strict=True):

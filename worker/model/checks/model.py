@@ -1,6 +1,6 @@
-"""Header (+ Policy) -> nothing, or a ModelFileError that says what is wrong.
+"""Whether a header is that of a usable model; else a ModelFileError says what is wrong.
 
-Codes, by what they mean:
+All codes of ModelFileError, by what they mean:
 
     no file         NOT_FOUND NOT_A_FILE DIRECTORY UNREADABLE CHANGED NOT_DOWNLOADED
     another file    EMPTY_FILE NOT_GGUF GIT_LFS_POINTER HTML_PAGE OLD_GGML SAFETENSORS
@@ -18,9 +18,10 @@ Codes, by what they mean:
                     TOKEN_TOO_LONG BAD_SCORES BAD_TOKEN_TYPES BAD_MERGES BAD_CHARSMAP
                     BAD_BYTE_TOKEN NO_BOS
     split files     SPLIT_NAME SPLIT_MISSING SPLIT_MISMATCH NOT_FIRST_SPLIT
+    quantising      BAD_IMATRIX
 
-The pinned llama.cpp is the judge of what is valid. A rule is here for one of two reasons: the
-file would make native code abort, or a sentence of ours says more than its log.
+The pinned llama.cpp decides what is valid. A rule is here for one of two reasons: native code would
+abort on the file, or our sentence says more than llama.cpp's log.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ def check(header: Header, policy: Policy, purpose: Purpose = "generate") -> None
 
 
 def check_architecture(header: Header, policy: Policy) -> str:
-    """The architecture's name; raises where it is missing or no known one."""
+    """The architecture's name. Raises ModelFileError where it is missing or unknown."""
     fields = Fields(header, "")
     name = fields.text(_ARCHITECTURE)
     if name is None:
-        # An imatrix or a split file without its first part has none.
+        # An importance matrix has none, nor has a later file of a split model.
         check_kind(fields, "inspect")
         fields.missing(_ARCHITECTURE)
     well_formed = _NAME.fullmatch(name) is not None
@@ -74,7 +75,7 @@ def check_architecture(header: Header, policy: Policy) -> str:
 
 
 def check_kind(fields: Fields, purpose: Purpose) -> None:
-    """Raise where the file is a GGUF but not a model for `purpose`."""
+    """Raise where the file is a GGUF, but no model for `purpose`."""
     keys, arch = fields.header.keys, fields.architecture
     kind = fields.word("general.type")
     if kind == "adapter" or "adapter.type" in keys:

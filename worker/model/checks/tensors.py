@@ -14,7 +14,7 @@ from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.model.architectures import ENCODERS, UNIFORM
 
 _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
-# Matrices and norms that every architecture multiplies with, so a counting type is a mistake.
+# Matrices and norms that every architecture multiplies with. A type for counting is wrong there.
 _WEIGHT = re.compile(
     r"(token_embd|output|output_norm"
     r"|blk\.\d+\.(attn_(norm|q|k|v|qkv|output)|ffn_(norm|gate|up|down)(_exps)?))\.weight"
@@ -90,7 +90,7 @@ def _check_vocabulary(fields: Fields, tensors: Mapping[str, TensorInfo], policy:
 
 
 def _check_llama(fields: Fields, tensors: Mapping[str, TensorInfo], layers: int) -> None:
-    """Each tensor of a Llama that llama.cpp asks for, with its shape."""
+    """Raise unless all tensors are there that llama.cpp needs of a Llama, with their shapes."""
     for name, shape in _llama_shapes(fields, tensors, layers):
         tensor = tensors.get(name)
         if tensor is None:
@@ -139,7 +139,7 @@ def _llama_shapes(
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without trailing ones, which ggml adds and drops freely."""
+    """The shape without ones at its end, which mean nothing to ggml."""
     end = len(shape)
     while end > 1 and shape[end - 1] == 1:
         end -= 1

@@ -1,7 +1,7 @@
 """Vocabulary, scores, merges and special tokens.
 
-Native code asserts on a token text that is there twice and on BOS, EOS or SEP that is to be
-added and does not exist, and throws through its C interface at a byte without a token.
+Native code asserts where a token's text is there twice, and where BOS, EOS or SEP is to be added
+and does not exist. At a byte without a token it throws an exception through its C interface.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLAGS = ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix",
 
 
 def check_tokenizer(fields: Fields, policy: Policy) -> None:
-    """Raise ModelFileError where llama.cpp would refuse the tokenizer, or fail on some text."""
+    """Raise ModelFileError where llama.cpp would refuse the tokenizer or fail on some texts."""
     model = fields.text(_MODEL)
     if model is None:
         fields.missing(_MODEL)
@@ -136,7 +136,7 @@ def _check_merges(fields: Fields, tokens: StringArray, pre: str, policy: Policy)
         return
     if policy.allow_odd_merges or not len(merges):
         return
-    # The first space counts, except at the very begin, where it belongs to the first part.
+    # The first space parts a merge. But a space at the very begin belongs to the first part.
     blank = merges.without_prefixes()
     spaces = np.flatnonzero(blank == 0x20)
     ends = merges.starts + merges.lengths
@@ -193,7 +193,7 @@ def _check_special(
         if len(odd):
             fields.bad(_SUPPRESS, int(odd[0]), f"0 to {size - 1}", "BAD_TOKENS")
     ids = token_ids(fields, family, pre, size, {})
-    always = model == "bert"  # adds both whatever the flags say
+    always = model == "bert"  # adds BOS and SEP whatever the flags say
     add_bos, add_eos, _ = additions(fields, family, pre)
     for role, added in (("bos", add_bos or always), ("eos", add_eos), ("sep", always)):
         if added and role not in ids:
@@ -212,7 +212,7 @@ def _check_bytes(family: Family, model: str, tokens: StringArray, policy: Policy
         return
     found = tokens.find(_BYTE_TEXTS)
     absent = [byte for byte, text in enumerate(_BYTE_TEXTS) if text not in found]
-    # A byte that is a token itself will do for SentencePiece.
+    # SentencePiece can also spell a byte with a token whose text is that byte.
     if model == "llama" and absent:
         plain = tokens.find([bytes([byte]) for byte in absent])
         absent = [byte for byte in absent if bytes([byte]) not in plain]
