@@ -48,6 +48,7 @@ class Cache:
         self.prefixes.leave(sequence)
         sequence.slot = None
         self.prefixes.keep(slot)
+        self.prefixes.check_integrity(self.running)
 
 
 def test_what_is_being_computed_is_known() -> None:
@@ -141,10 +142,33 @@ def test_a_state_is_of_use_as_a_whole() -> None:
     """Where states cannot be cut only the longest whole one is taken over, and it is gone then."""
     cache = Cache(FakeBackend(num_cells=200, cuts_tails=False))
     first, second = cache.run(PREFIX, count=8), cache.run(PREFIX, count=5)
-    assert second.num_computed == 5  # a running state is nobody else's
+    assert second.num_computed == 5
+    end = cache.run([9, 8, 7], count=2)
+    next_one = Sequence(request("b", [9, 8, 7, 6]), 200, 0.0)
+    cache.compute(end, 1)
+    assert cache.prefixes.match(next_one, cache.running) is None  # it still runs
     cache.end(first)
     cache.end(second)
     third = cache.run(PREFIX)
     assert third.num_computed == third.cached_tokens == 8
     assert cache.run(PREFIX).num_computed == 5
     assert cache.run(PREFIX).num_computed == 0
+
+
+def test_the_source_is_not_evicted_for_its_sharer() -> None:
+    """Where a slot must be emptied for a sequence it is not the one whose cells it shares."""
+    cache = Cache(FakeBackend(num_cells=200, num_slots=2))
+    cache.end(cache.run([*PREFIX, 41], count=21))
+    cache.end(cache.run([9] * 10, count=10))
+    assert cache.run([*PREFIX, 42]).num_computed == len(PREFIX)
+    assert [slot.length for slot in cache.cells.cached] == [len(PREFIX) + 1]
+
+
+def test_a_follower_may_leave() -> None:
+    """A follower that runs no longer is forgotten; what it had stays as cache."""
+    cache = Cache(FakeBackend(num_cells=200))
+    leader = cache.run([*PREFIX, 43], count=4)
+    cache.end(cache.run([*PREFIX, 44]))
+    cache.compute(leader, 5)
+    cache.prefixes.follow_all()
+    cache.cells.check_integrity()
