@@ -129,3 +129,28 @@ def test_max_running_leaves_slots_for_the_cache() -> None:
     while not engine.is_idle:
         engine.step()
         assert engine.snapshot.num_running <= 2
+
+
+def test_what_is_shared_is_shared_at_once() -> None:
+    """A prefix counts for whoever is admitted, even if the next one needs the slot that held it."""
+    backend = FakeBackend(num_cells=200, num_slots=2)
+    engine = engine_over(backend)
+    engine.add(request("a", [*PREFIX, 41], max_tokens=1))
+    run(engine)
+    engine.add(request("b", [*PREFIX, 42], max_tokens=1))
+    engine.add(request("c", [30, 31], max_tokens=1))
+    deltas = run(engine)
+    assert deltas["b"][-1].cached_tokens == len(PREFIX)
+    assert tokens_of(deltas["b"]) == continuation([*PREFIX, 42], 1, backend.vocab_size)
+
+
+def test_windows_that_are_gone_are_computed_again() -> None:
+    """A prompt that ends behind a cached sequence's window gets the tokens that it gets alone."""
+    backend = FakeBackend(num_cells=200, window=4, vocab_size=10_000)
+    engine = engine_over(backend)
+    engine.add(request("a", PREFIX, max_tokens=8))
+    run(engine)
+    engine.add(request("b", [*PREFIX[:10], 7], max_tokens=8))
+    deltas = run(engine)["b"]
+    assert deltas[-1].cached_tokens == 0
+    assert tokens_of(deltas) == continuation([*PREFIX[:10], 7], 8, 10_000, memory=4)

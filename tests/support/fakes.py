@@ -93,6 +93,7 @@ class FakeBackend:
         self.batch_sizes: list[int] = []
         self.live_samplers = 0
         self._next_tokens: dict[int, int] = {}
+        self._broken: set[int] = set()  # slots of a batch that failed, until they are dropped
 
     def decode(self) -> None:
         """Compute the batch, or raise the next planned failure."""
@@ -106,7 +107,10 @@ class FakeBackend:
             assert sum(count > 1 for count in runs.values()) <= 1
         if planned is OutOfCells or self.num_used + len(rows) > self.num_cells:
             raise OutOfCells
+        slots = {int(slot) for _, _, slot in rows}
+        assert not slots & self._broken, "a slot of a failed batch goes on"
         if planned is BatchError or self.poison in batch.tokens[: batch.size]:
+            self._broken |= slots
             raise BatchError("planned")
         self._lose(len(rows))
         self._next_tokens = {}
@@ -157,16 +161,19 @@ class FakeBackend:
         if not self.cuts_tails and 0 < start < len(self.cells[slot]):
             return False
         del self.cells[slot][start:]
+        if not start:
+            self._broken.discard(slot)
         return True
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
-        """Whether each cell is there that a token at `stop` looks at and `target` lacks."""
+        """Whether all cells from `begin` on are there, or from 0 those that `stop` looks at."""
         reach = stop - self.window + 1 if self.window else 0
-        return None not in self.cells[slot][max(begin, reach) : stop]
+        return None not in self.cells[slot][begin or max(0, reach) : stop]
 
     def share(self, source: int, target: int, begin: int, stop: int) -> None:
         """Put the source's cells into the target too, or all of a state that cannot be cut."""
         given, taken = self.cells[source], self.cells[target]
+        assert not {source, target} & self._broken, "a slot of a failed batch is shared"
         if not self.cuts_tails:
             self.cells[target] = list(given)
             return

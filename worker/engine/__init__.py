@@ -1,1 +1,1 @@
-"""Deciding what runs next: pure Python, no clock, no thread, no asyncio (but `thread.py`)."""
+"""Deciding what runs next. Pure Python; only `thread.py` and `stream.py` know asyncio and time."""

@@ -76,8 +76,12 @@ class Backend(Protocol):
         ...
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
-        """Whether `share` of these positions gives `target`, which has those before `begin`, all
-        that a token at `stop` looks at; what lies behind a sliding window may be gone."""
+        """Whether `share` of these positions leaves no gap in a target with those before `begin`.
+
+        Cells behind a slot's sliding window vanish, the oldest first. For `begin` 0 that is no
+        gap where a token at `stop` does not look at them; otherwise all from `begin` on must be
+        there, because what a slot holds has to be contiguous.
+        """
         ...
 
     def share(self, source: int, target: int, begin: int, stop: int) -> None:

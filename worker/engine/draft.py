@@ -25,17 +25,22 @@ _FIRST_HIT_RATE = 0.4
 
 
 class Draft:
-    """One sequence's table of n-grams and how often its guesses were right."""
+    """What may follow in one sequence, and how often such guesses were right.
+
+    tokens        the guess for the coming step; may be empty
+    hit_rate      share of guessed tokens that are right, the newest count most
+    num_drafted   guessed tokens whose rows were computed; num_accepted of them were right
+    """
 
     __slots__ = ("_indexed", "_table", "hit_rate", "num_accepted", "num_drafted", "tokens")
 
     def __init__(self) -> None:
-        self._table: dict[tuple[int, ...], int] = {}
+        self._table: dict[tuple[int, ...], int] = {}  # NGRAM tokens -> where the next one stands
         self._indexed = NGRAM
         self.hit_rate = _FIRST_HIT_RATE
         self.num_drafted = 0
         self.num_accepted = 0
-        self.tokens: list[int] = []  # the guess for the coming step
+        self.tokens: list[int] = []
 
     def guess(self, tokens: np.ndarray, num_known: int, limit: int) -> None:
         """Set `tokens` to what may follow tokens[:num_known], at most MAX_DRAFT and `limit`."""

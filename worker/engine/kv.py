@@ -36,7 +36,8 @@ class Cells:
 
         num_cells = num_free + num_cached + num_live
 
-    Cell numbers are ours: llama.cpp places tokens where it likes, but the counts are the same.
+    Cell numbers are ours: llama.cpp places tokens where it likes, but the counts are the same,
+    except that these books still count cells that were lost behind a sliding window.
     """
 
     def __init__(self, backend: Backend) -> None:

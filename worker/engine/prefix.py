@@ -128,6 +128,12 @@ class Prefixes:
             for redundant in self._redundant(slot):
                 self._cells.clear(redundant)
 
+    def check_integrity(self, running: Iterable[Sequence]) -> None:
+        """Raise AssertionError when a sequence that does not run follows another."""
+        stray = [s.id for s in self._following.keys() - set(running)]
+        if stray:
+            raise AssertionError(f"sequences follow others and do not run: {stray}")
+
     def _knowers(self, running: Iterable[Sequence]) -> Iterator[tuple[Slot, int]]:
         """(slot, how many of its tokens are known), those that are computed already first."""
         for slot in reversed(self._cells.cached):

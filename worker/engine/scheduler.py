@@ -167,6 +167,7 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise AssertionError when the books do not add up."""
         self.cells.check_integrity()
+        self.prefixes.check_integrity(self.running)
         held = [_slot_of(sequence) for sequence in self.running]
         for sequence, slot in zip(self.running, held, strict=True):
             if slot.tokens is not sequence.tokens or slot.length >= sequence.num_known:

@@ -59,9 +59,10 @@ class Sequence:
 
     A waiting sequence holds no slot and has nothing computed. Who writes what:
 
-        Engine     tokens, num_known (through `append`), sampler, prompt_logprobs, first_token_at,
-                   and whether the draft's guesses were right
-        Scheduler  slot, draft and its guess, admitted_at, was_put_back, suspect_until, last_turn
+        Engine     tokens and num_known (both by `append`), sampler, prompt_logprobs,
+                   first_token_at; of the draft what became of its guesses
+        Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
+        Planner    last_turn; of the draft the guess for the coming step
         Prefixes   cached_tokens
         Cells      num_computed, which is the slot's length
 

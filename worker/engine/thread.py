@@ -23,9 +23,10 @@ _READY_S = 0.05
 
 
 class EngineThread:
-    """Owns the engine. `submit`, `abort` and the counters are for the event loop's thread.
+    """Owns the engine. All public methods are for the event loop's thread.
 
-    tick        time.monotonic() of the last sign of life of the engine's thread
+    max_streams  requests that can run and wait at most
+    tick         time.monotonic() of the last sign of life of the engine's thread
     """
 
     def __init__(

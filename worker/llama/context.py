@@ -153,13 +153,13 @@ class Context:
         return bool(native.llama_memory_seq_rm(self._memory, slot, start, -1))
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
-        """Whether `slot` has the positions from `begin` on that a token at `stop` looks at.
+        """Whether sharing these positions of `slot` leaves no gap; see `engine.backend.Backend`.
 
         llama.cpp gives away cells that a sequence's sliding window has passed, with `swa_full` too.
         The positions that remain are contiguous.
         """
         first, _ = self.span(slot)
-        return 0 <= first <= max(begin, stop - self._window + 1)
+        return 0 <= first <= (begin or max(0, stop - self._window + 1))
 
     def share(self, source: int, target: int, begin: int, stop: int) -> None:
         """Give `target` the cells of `source` at positions `begin` to `stop` - 1, not copied."""
