@@ -1,4 +1,4 @@
-"""Waiting threads spin long on CPUs of their own and short beside others."""
+"""Waiting threads spin long on idle CPUs and short beside busy processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def decoding(tiny: Path) -> Iterator[Spin]:
 
 
 def steps(chosen: Spin, waited: list[float], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """What is decided after each tenth of a second in which so many threads waited."""
+    """Whether spinning is short after each tenth of a second in which so many threads waited."""
     seen: list[bool] = []
     for share in waited:
         with monkeypatch.context() as patch:
@@ -57,7 +57,7 @@ def is_parked() -> bool:
 
 
 def test_neighbours_come_and_go(decoding: Spin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short at once when others are there, long again only when they have stayed away."""
+    """It becomes short at once when others are busy, and long only after they stayed away."""
     assert steps(decoding, [ALONE, SHARED], monkeypatch) == [False, True]
     assert is_parked()
     assert steps(decoding, [ALONE] * 4, monkeypatch) == [True] * 4
@@ -129,7 +129,7 @@ def test_a_thread_that_ends_meanwhile_does_not_count(
 
 
 def test_a_choice_in_the_environment_is_left_alone() -> None:
-    """Who sets libgomp's variables decides for themselves."""
+    """Where the user has set libgomp's variables, they stay as they are."""
     code = (
         "import os; from worker.llama import library, spin\n"
         "print(os.environ['GOMP_SPINCOUNT'], spin.Spin(2)._gomp)"
