@@ -1,4 +1,4 @@
-"""Chat templates: what they may use, and what must not hurt."""
+"""Chat templates: what they may use, and attacks that must fail."""
 
 from __future__ import annotations
 
@@ -146,14 +146,14 @@ def test_the_next_rendering_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_template_has_against_the_messages() -> None:
-    """Its own words reach the client."""
+    """The template's own reason reaches the client."""
     source = "{{ raise_exception('Roles must alternate.') }}"
     with pytest.raises(RequestError, match=r"refuses these messages: Roles must alternate\."):
         rendered(source)
 
 
 def test_long_conversations_pass() -> None:
-    """The bounds grow with what is given."""
+    """The limits grow with the size of the messages."""
     messages = [{"role": "user", "content": "word " * 20_000}] * 100
     source = "{% set ns = namespace(t='') %}" + LINES + "{{ messages | tojson | length }}"
     assert len(rendered(source, messages)) > 100 * 99_999

@@ -72,7 +72,7 @@ def accepted(*words: str) -> list[str]:
     ],
 )
 def test_words(words: str, expected: dict[str, Any]) -> None:
-    """What is on the command line ends up in the settings."""
+    """Each option on the command line sets its field of the settings."""
     settings = settings_of(*words.split())
     assert {name: getattr(settings, name) for name in expected} == expected
 
@@ -113,7 +113,7 @@ def test_environment(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     "name", ["LLAMA_API_KEY", "LLORCH_API_TOKEN", "LLORCH_LOG_FORMAT", "RBEE_WORKER_HOST"]
 )
 def test_other_systems_variables(name: str) -> None:
-    """Those that managers set are known."""
+    """The variables that managers set are known."""
     assert any(name in option.variables for option in OPTIONS)
 
 
@@ -130,7 +130,7 @@ def test_other_systems_variables(name: str) -> None:
     ],
 )  # fmt: skip
 def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 2, and one line that names the option."""
+    """A wrong value exits with 2 and one line that names the option."""
     option, *value = words.split(" ", 1)
     rest = value[0].split(" ") if option == "--local-mode" else value
     assert main(["serve", option, *rest]) == 2
@@ -147,7 +147,7 @@ def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None
      ("\udcff", None)],
 )  # fmt: skip
 def test_key_file(text: str, key: str | None, tmp_path: Path) -> None:
-    """One key, comments aside; anything else is refused without repeating what it holds."""
+    """A key file holds one key and comments. Another is refused, and its text is not shown."""
     path = tmp_path / "keys"
     path.write_bytes(text.encode(errors="surrogateescape"))
     if key is None:
@@ -186,14 +186,14 @@ CALLERS = {
 
 @pytest.mark.parametrize("caller", CALLERS)
 def test_callers(caller: str) -> None:
-    """The command lines of those who start such workers are understood."""
+    """The command lines of programs that start such workers are understood."""
     words = CALLERS[caller].split()
     assert settings_of(*words).model in ("x.gguf", "/x.gguf")
     assert not set(accepted(*words)) & {flag for option in OPTIONS for flag in option.flags}
 
 
 def test_foreign_flags_are_accepted() -> None:
-    """All of the table, with and without values, and with `=`."""
+    """All flags of the table are accepted, with and without values, and with `=`."""
     alone, valued = foreign.ALONE.split(), foreign.WITH_VALUE.split()
     words = [*alone, *(word for flag in valued for word in (flag, "7"))]
     assert accepted(*words, "--fit", "--log-colors", "off") == [
@@ -205,7 +205,7 @@ def test_foreign_flags_are_accepted() -> None:
 
 @pytest.mark.parametrize("hint", foreign.REFUSED)
 def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What would change answers is exit 2, one sentence and what to do instead."""
+    """A flag that would change answers exits with 2, one sentence and the next step."""
     for flag in foreign.REFUSED[hint].split():
         for words in ([flag], [flag, "7"]):
             assert main(["serve", *words]) == 2
@@ -213,7 +213,7 @@ def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt flag's value may be a secret."""
+    """The value of a misspelt flag is not shown, because it may be a secret."""
     for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--no-webui", "hush"]):
         assert main(["serve", *words]) == 2
         error = capsys.readouterr().err
@@ -222,14 +222,14 @@ def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFi
 
 
 def test_settings_hide_secrets() -> None:
-    """Neither the key nor addresses, which may hold tokens, are in what is printed."""
+    """The key, and addresses, which may hold tokens, are never printed."""
     settings = Settings(api_key="hush", callback_url="http://h/?hush", heartbeat_url="http://hush/")
     assert "hush" not in repr(settings)
     assert "port=8080" in repr(settings)
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """By topic, every flag with a line, an example, nothing of other systems' flags."""
+    """The help lists every flag by topic, has an example, and no flags of other systems."""
     with pytest.raises(SystemExit) as end:
         main(["serve", "--help"])
     assert end.value.code == 0
@@ -273,7 +273,7 @@ def test_backend_command(tiny: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["cuda", "metal", "vulkan"])
 def test_backend_command_on_another_build(backend: str, tiny: Path) -> None:
-    """Without the backend in the build it is exit 2, and says how to get one."""
+    """On a build without the backend it exits with 2 and says how to get one."""
     names = {name.lower() for name in library.build().backends}
     if names & {backend, {"metal": "mtl"}.get(backend, backend)}:
         pytest.skip(f"this build has {backend}")
@@ -288,7 +288,7 @@ def test_backend_command_on_another_build(backend: str, tiny: Path) -> None:
 
 
 def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]) -> None:
-    """The assertion cannot be talked out of."""
+    """No option can take the command's backend away."""
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
     assert main(["--lora", "x"], "cpu") == 2

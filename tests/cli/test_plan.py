@@ -68,7 +68,7 @@ def test_table_shows_the_parts_and_the_total(
 
 
 def test_what_does_not_fit_exits_with_4(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The plan is printed all the same, then one sentence with a context that would fit."""
+    """The plan is printed first, then one sentence with a context that would fit."""
     assert main(["plan", model, "-c", "50000000"]) == 4
     captured = capsys.readouterr()
     assert "does not fit" in captured.out

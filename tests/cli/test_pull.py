@@ -122,7 +122,7 @@ def test_split_models_come_whole(machine: Machine, content: dict[str, bytes]) ->
 
 
 def test_a_split_model_without_one_file_is_not_usable(machine: Machine) -> None:
-    """What came of an incomplete model does not get its name."""
+    """Files of a model that is not complete do not get their names."""
     del machine.hub.files[REPO]["tiny-F32-00002-of-00002.gguf"]
     assert "FILE_NOT_FOUND" in machine.refused("pull", "tiny:F32")
     assert machine.usable() == []
@@ -185,7 +185,7 @@ def test_the_script_brings_models_too(machine: Machine) -> None:
 
 
 def test_the_script_knows_the_users_own_catalogue(machine: Machine) -> None:
-    """By the size of its models, and an encoding in any case of letters."""
+    """It chooses by the size of the models, and reads an encoding in any case of letters."""
     script = Path(__file__).parents[2] / "scripts" / "download_models.py"
 
     def up_to(quant: str) -> subprocess.CompletedProcess[str]:

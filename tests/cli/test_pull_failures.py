@@ -16,7 +16,7 @@ from worker.demo import MODEL_PATH
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_pull_goes_on(large: Machine, number: signal.Signals) -> None:
-    """What had arrived is kept: the next pull asks for the rest only, and the file is right."""
+    """Bytes that had arrived are kept: the next pull asks for the rest only."""
     large.hub.troubles.stall_at = 5 << 20
     process = large.start("pull", "tiny:Q8_0")
     assert large.hub.stalled.wait(TIMEOUT_S)
@@ -74,7 +74,7 @@ def test_a_page_instead_of_the_file_is_not_gone_on_from(machine: Machine) -> Non
 
 
 def test_redirects_in_a_circle_are_one_sentence(machine: Machine) -> None:
-    """As a proxy with a login page makes them."""
+    """Redirects in a circle, as a proxy with a login page makes them, are one sentence."""
     circle = (302, {"Location": f"/{REPO}/resolve/main/tiny.Q4_0.gguf"})
     machine.hub.troubles.statuses = [circle] * 50
     done = machine.run("pull", "tiny:Q4_0")
@@ -84,7 +84,7 @@ def test_redirects_in_a_circle_are_one_sentence(machine: Machine) -> None:
 
 
 def test_names_that_lead_out_of_the_cache_are_not_taken(machine: Machine) -> None:
-    """Whatever a repository calls its files."""
+    """No name that a repository gives its files leads out of the cache."""
     model = machine.hub.files[REPO]["tiny.Q4_0.gguf"]
     outside = machine.home / "outside-Q8_0.gguf"
     machine.hub.files[REPO] = {"../../../../../outside-Q4_0.gguf": model, str(outside): model}
@@ -102,7 +102,7 @@ def test_a_server_without_ranges_starts_over(large: Machine) -> None:
 
 
 def test_wrong_bytes_are_removed(machine: Machine, content: dict[str, bytes]) -> None:
-    """What is not what the Hub announced never gets a name, and does not stand in the way."""
+    """Bytes other than the Hub announced never get a name, and are removed."""
     wrong = bytearray(content["tiny.Q4_0.gguf"])
     wrong[len(wrong) // 2] ^= 1
     machine.hub.troubles.replace = bytes(wrong)
@@ -123,7 +123,7 @@ def test_what_is_no_model_does_not_count(machine: Machine) -> None:
 
 
 def test_busy_and_failing_hubs_are_asked_again(machine: Machine) -> None:
-    """429 and 503 pass: the pull waits and succeeds."""
+    """After the answers 429 and 503 the pull waits, asks again and succeeds."""
     machine.hub.troubles.statuses = [(503, {}), (429, {"Retry-After": "0"})]
     machine.pulled("tiny:Q4_0")
     assert len(machine.hub.of("hub", "HEAD")) == 3
@@ -149,7 +149,7 @@ def test_room_is_checked_before(machine: Machine) -> None:
 
 
 def test_two_pulls_of_one_file_do_not_mix(large: Machine) -> None:
-    """The second says that the first is at it."""
+    """The second pull says that the first one is bringing the file already."""
     large.hub.troubles.stall_at = 1 << 20
     first = large.start("pull", "tiny:Q8_0")
     try:
@@ -190,7 +190,7 @@ def test_names_that_lead_nowhere(machine: Machine, name: str, start: str) -> Non
 
 
 def test_gated_models_say_what_to_do(machine: Machine) -> None:
-    """Terms that were not accepted are named as such."""
+    """A gated model says that its terms must be accepted."""
     machine.hub.gated.add(REPO)
     error = machine.refused("pull", "tiny:Q4_0")
     assert error.startswith("error: GATED: ")

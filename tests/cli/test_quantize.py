@@ -59,7 +59,7 @@ def test_json(source: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_dry_run_writes_nothing(
     source: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It tells the size, and what a real run would ask for."""
+    """A dry run tells the size, and what a real run would need."""
     words = ["quantize", str(source), str(out / "m.gguf")]
     assert main([*words, "IQ2_XS", "--dry-run"]) == 0
     output = capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_a_dry_run_writes_nothing(
 def test_an_existing_file_needs_force(
     source: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --force it stays as it is."""
+    """Without --force a target that exists stays as it is."""
     target = out / "m.gguf"
     target.write_bytes(b"mine")
     words = ["quantize", str(source), str(target), "Q8_0"]
@@ -116,7 +116,7 @@ def test_mistakes(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 def test_an_interruption_leaves_no_file(number: signal.Signals, out: Path) -> None:
-    """Neither a half file under the target's name nor, soon after, anything beside it."""
+    """No half file gets the target's name, and soon nothing is left beside it."""
     target = out / "m.gguf"
     process = subprocess.Popen(
         [sys.executable, "-m", "worker", "quantize", str(MODEL_PATH), str(target), "IQ3_S",

@@ -154,7 +154,7 @@ def show(*words: str, **more: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_reader_that_leaves_is_no_failure(words: tuple[str, ...]) -> None:
-    """As in `worker show | head -c1`."""
+    """A reader that leaves early, as in `worker show | head -c1`, makes no traceback."""
     with show(*words) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -164,7 +164,7 @@ def test_a_reader_that_leaves_is_no_failure(words: tuple[str, ...]) -> None:
 
 
 def test_a_locale_without_unicode_costs_no_output(tmp_path: Path) -> None:
-    """What it lacks is a question mark in prose, and UTF-8 in JSON all the same."""
+    """A character that the locale lacks is a question mark in prose; JSON is always UTF-8."""
     gguf = ggufs.llama_gguf()
     gguf.keys["general.name"] = text("Käse – 50 €")
     path = str(gguf.write(tmp_path / "model.gguf"))
@@ -180,7 +180,7 @@ def test_a_locale_without_unicode_costs_no_output(tmp_path: Path) -> None:
 def test_a_catalogue_can_be_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By every command that takes a model's name, as by those that serve and pull."""
+    """All commands that take a model's name know the user's own catalogue."""
     own = tmp_path / "own.toml"
     own.write_text('[mine]\nrepo = "org/mine"\nlicense = "mit"\nparameters = 1\ncontext = 1\n'
                    'quants = ["Q8_0"]\nfile = "mine.{QUANT}.gguf"\n')  # fmt: skip

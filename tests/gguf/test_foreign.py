@@ -1,4 +1,4 @@
-"""What is no GGUF file is named, and the next step with it."""
+"""A file of another kind is refused with what it is and the next step."""
 
 from __future__ import annotations
 

@@ -218,12 +218,12 @@ def test_a_header_that_lies(code: str, change: Change, tmp_path: Path) -> None:
     ],
 )
 def test_real_entries_above_a_cap(limit: Policy, code: str, tmp_path: Path) -> None:
-    """More tensors, keys, strings, tokens or bytes than the cap are refused though all are real."""
+    """More tensors, keys, strings, tokens or bytes than the cap are refused, even if all exist."""
     assert refused(small().write(tmp_path / "m.gguf"), limit).code == code
 
 
 def test_a_billion_empty_strings(tmp_path: Path) -> None:
-    """Two hundred million empty strings, all real, are refused before one is made."""
+    """Two hundred million empty strings that all exist are refused before one is allocated."""
     count = 200_000_000
     path = tmp_path / "m.gguf"
     head = Gguf({"a.b": Raw(struct.pack("<IIQ", ARR, STR, count))}).head()

@@ -59,7 +59,7 @@ def tiny(**options: Any) -> Gguf:
 
 
 def accepted(path: Path) -> bool:
-    """Whether we take the file; nothing but a ModelFileError, and that within a second."""
+    """Whether we accept the file. A refusal must be a ModelFileError and come within a second."""
     start = time.process_time()
     try:
         load_config(path)
@@ -77,7 +77,7 @@ def survives(path: Path, native: Judge) -> bool:
 
 @pytest.mark.parametrize("vocab", ["spm", "bpe"])
 def test_single_bits(vocab: Literal["spm", "bpe"], tmp_path: Path, native: Judge) -> None:
-    """Any one bit of the metadata flipped ends in a typed error or without a signal."""
+    """Whichever bit of the metadata is flipped: we refuse the file, or llama.cpp survives it."""
     model = tiny(vocab=vocab)
     data, size = bytearray(model.encode()), len(model.head())
     path = tmp_path / "m.gguf"
@@ -97,7 +97,7 @@ def test_single_bits(vocab: Literal["spm", "bpe"], tmp_path: Path, native: Judge
 
 
 def test_truncations(tmp_path: Path, native: Judge) -> None:
-    """A file cut at any byte of its metadata, and at many of its data, is refused or survives."""
+    """Wherever the file is cut: we refuse it, or llama.cpp survives it."""
     model = tiny()
     data = model.encode()
     path = tmp_path / "m.gguf"
@@ -253,5 +253,5 @@ def _change_tensor(draw: st.DrawFn, model: Gguf) -> str:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_structures(spoiled: Spoiled, tmp_path: Path, native: Judge) -> None:
-    """A file with other keys, tokens or tensors is refused or ends without a signal."""
+    """Whatever is changed in keys, tokens or tensors: we refuse it, or llama.cpp survives it."""
     assert survives(spoiled.model.write(tmp_path / "m.gguf"), native)

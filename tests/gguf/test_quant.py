@@ -81,7 +81,7 @@ def test_labels_in_names(name: str, label: str | None) -> None:
     ],
 )
 def test_one_label(file_type: int | None, mix: dict[str, int], name: str, label: str) -> None:
-    """Metadata that the mix bears out comes first, then the mix, then the file's name."""
+    """Metadata counts first, where the mix agrees with it; then the mix, then the file's name."""
     shares = mix_of(
         (ggufs.TYPE_BY_NAME[kind], elements, elements) for kind, elements in mix.items()
     )

@@ -149,7 +149,7 @@ TEXTS = st.lists(
 @given(texts=TEXTS, repeat=st.sampled_from((1, 50)), before=st.binary(max_size=9))
 @settings(max_examples=150, deadline=None)
 def test_finds_strings_whatever_they_hold(texts: list[bytes], repeat: int, before: bytes) -> None:
-    """Empty strings, NULs, long strings and any mix of them are found where they are."""
+    """Empty strings, NULs, long strings and any mix of them are found at their places."""
     texts = texts * repeat
     packed = StringArray.of(texts)
     starts, end = scan(before + packed.data, len(before), len(texts))
@@ -163,7 +163,7 @@ def test_finds_strings_whatever_they_hold(texts: list[bytes], repeat: int, befor
 @given(texts=TEXTS, cut=st.integers(1, 400))
 @settings(max_examples=100, deadline=None)
 def test_stops_at_the_string_that_is_cut_off(texts: list[bytes], cut: int) -> None:
-    """In bytes that end too early the whole strings are found and no other."""
+    """Where the bytes end too early, only the strings that are whole are found."""
     packed = StringArray.of(texts)
     data = packed.data[: max(0, len(packed.data) - PADDING - cut)]
     starts, end = scan(data, 0, len(texts))
@@ -215,7 +215,7 @@ def test_a_failing_disk_is_an_error(
 
 
 def test_reads_on_in_small_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header longer than what is read at once comes out the same."""
+    """A header longer than one read gives the same result."""
     path = many_keys().write(tmp_path / "m.gguf")
     whole = read_header(path)
     monkeypatch.setattr(source, "_FIRST_READ", 100)

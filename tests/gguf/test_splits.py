@@ -1,4 +1,4 @@
-"""Split files as one model, and files that change between validation and load."""
+"""Split files are one model; parts that do not belong together are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(path: Path) -> ModelFileError:
 
 
 def test_split_files_are_one_model(tmp_path: Path) -> None:
-    """A model in three files has the same config as in one, but for its files."""
+    """A model in three files has the config that it has in one, except for its list of files."""
     whole = load_config(ggufs.write_llama(tmp_path / "one.gguf"))
     first = ggufs.write_llama(tmp_path / "many.gguf", splits=3)
     split = load_config(first)
@@ -91,7 +91,7 @@ def test_missing_siblings(tmp_path: Path) -> None:
 
 
 def test_a_later_part_names_the_first(tmp_path: Path) -> None:
-    """Opened by another part than the first, the error names the file to pass."""
+    """A part other than the first is refused, and the error names the file to pass."""
     first = write_parts(tmp_path, ggufs.split(ggufs.llama_gguf(), 3))
     error = refused(first.with_name("m-00002-of-00003.gguf"))
     assert error.code == "NOT_FIRST_SPLIT"
@@ -190,7 +190,7 @@ def test_a_truncated_sibling(tmp_path: Path) -> None:
 
 
 def test_every_bit_of_the_split_keys(tmp_path: Path) -> None:
-    """Any bit of a split key flipped, in any part, is refused or ends without a signal."""
+    """Whichever bit of a split's keys is flipped: we refuse it, or llama.cpp survives it."""
     parts = ggufs.split(ggufs.llama_gguf(layers=1, vocab_size=300), 2)
     first = write_parts(tmp_path, parts)
     bad: list[tuple[str, int]] = []

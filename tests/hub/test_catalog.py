@@ -1,4 +1,4 @@
-"""models.toml, and what the text behind --model names."""
+"""models.toml, and the texts that name a model."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_catalogue_that_cannot_be_read(tmp_path: Path, content: bytes | None) 
 
 
 def test_unknown_names_get_suggestions() -> None:
-    """A name that is nearly right is answered with the right one."""
+    """For a name that is nearly right the error suggests the right one."""
     with pytest.raises(UsageError) as caught:
         load_catalog().find("tinylama")
     assert caught.value.hint
@@ -137,7 +137,7 @@ def test_what_a_text_names(text: str, expected: Reference) -> None:
      "hf:a/b@../../x:Q8_0", "hf:a/b@/etc/x"],
 )  # fmt: skip
 def test_broken_references(text: str) -> None:
-    """What says that it is on the Hub and is not written so is a mistake."""
+    """A text that begins with `hf:` and has another form is a mistake."""
     with pytest.raises(UsageError, match="no reference to a model"):
         parse(text)
 
@@ -175,13 +175,13 @@ def test_none_fits() -> None:
 
 
 def test_only_large_encodings() -> None:
-    """Where there is nothing smaller, F16 it is."""
+    """Where a repository has only F16, that is taken."""
     memory = Memory(total=9 * GiB, available=9 * GiB)
     assert choose({"F16": GiB, "F32": 2 * GiB}, memory, "m") == "F32"
 
 
 def test_models_among_files() -> None:
-    """Split models count once and only whole; projectors, matrices and other files do not."""
+    """A split model counts once, and only if it is whole. Projectors and matrices do not count."""
     files = {
         "m-Q4_K_M.gguf": 4, "m-Q8_0-00001-of-00002.gguf": 5, "m-Q8_0-00002-of-00002.gguf": 6,
         "m-Q6_K-00001-of-00002.gguf": 3, "mmproj-m-f16.gguf": 2, "imatrix.gguf": 1,
@@ -196,7 +196,7 @@ def test_models_among_files() -> None:
 
 
 def test_two_models_of_one_encoding_are_not_guessed_at() -> None:
-    """Where two files would do, the user names one."""
+    """Where two files have the same encoding, the user must name one."""
     found = offers({"a-Q8_0.gguf": 1, "b-Q8_0.gguf": 1})
     with pytest.raises(UsageError, match=r"2 models in Q8_0: a-Q8_0\.gguf, b-Q8_0\.gguf"):
         only(found, "Q8_0", "org/repo")

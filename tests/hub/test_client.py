@@ -1,4 +1,4 @@
-"""What the Hub's failures become, and the cache's layout; `tests/cli/test_pull.py` has the rest."""
+"""The Hub's failures as our errors, and the cache's layout; `tests/cli/test_pull.py` pulls."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_each_failure_has_its_sentence(error: Exception, code: str) -> None:
 
 
 def test_a_full_disk_and_foreign_errors() -> None:
-    """A disk that fills up is said so; what is not the Hub's business stays what it is."""
+    """A full disk is an error of its own; an error that is not the Hub's stays as it is."""
     assert isinstance(translated(OSError(errno.ENOSPC, "full"), "r", "main"), DiskSpaceError)
     foreign = ValueError("x")
     assert translated(foreign, "r", "main") is foreign
@@ -106,7 +106,7 @@ def test_a_published_file_is_a_link_to_its_bytes(cache: RepoCache) -> None:
 def test_without_links_the_bytes_lie_there_themselves(
     cache: RepoCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk or a user that wants no links gets the file under its name."""
+    """Where the disk or the user allows no links, the file itself gets the name."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS", True)
     path = cache.publish(blob_of(cache, "1"), NEW, "m.gguf")
     assert not path.is_symlink()
@@ -128,7 +128,7 @@ def test_the_revisions_commit_is_preferred(cache: RepoCache) -> None:
 
 
 def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
-    """What was deleted from the blobs is not here."""
+    """A file whose blob was deleted is not here."""
     blob = blob_of(cache, "1")
     cache.publish(blob, NEW, "m.gguf")
     blob.unlink()
@@ -137,7 +137,7 @@ def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
 
 
 def test_files_that_do_not_come_over_http(tmp_path: Path) -> None:
-    """Above the Hub's bound the way to get the file is told, and nothing is begun."""
+    """A file larger than the Hub sends is not begun; the error says how to get it."""
     size = constants.MAX_HTTP_DOWNLOAD_SIZE + 1
     file = hub.HubFile(repo="o/r", path="m.gguf", commit=NEW, size=size, checksum="0" * 64)
     with pytest.raises(DownloadError) as caught:

@@ -1,7 +1,7 @@
-"""Every kind of cache, through the engine: nobody's tokens depend on neighbours or on reuse.
+"""Every kind of cache, through the engine: no tokens depend on neighbours or on reused prefixes.
 
-What a request gets alone, with nothing in the cache, is the truth: `Truth` computes it without
-the engine, the whole prompt and then token by token.
+The tokens that a request gets alone, with nothing in the cache, are the truth. `Truth` computes
+them without the engine: first the whole prompt, then token by token.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_a_finished_prefix(name: str, start: Open) -> None:
 
 
 def test_a_running_prefix(name: str, start: Open) -> None:
-    """Prompts that begin alike share while they run, whoever is ahead."""
+    """Prompts that begin alike share while they run, whichever is ahead."""
     session = start(num_slots=6, batch_size=16)
     session.add("a", PREFIX + prompt_of(60, 30), 30)
     session.step(2)
@@ -178,7 +178,7 @@ def test_a_prefix_behind_the_window(name: str, start: Open) -> None:
 
 
 def test_aborts(name: str, start: Open) -> None:
-    """Who leaves, in the middle of the prompt or of the answer, changes nothing for the others."""
+    """A request that is aborted, in its prompt or its answer, changes nothing for the others."""
     session = start(num_slots=4, batch_size=16)
     for i in range(4):
         session.add(f"r{i}", PREFIX + prompt_of(100 + i, 10 + i), 20)
@@ -208,7 +208,7 @@ def test_what_was_computed_before_an_abort_counts(start: Open) -> None:
 
 
 def test_a_small_cache(start: Open) -> None:
-    """Eviction and preemption change nothing either."""
+    """Eviction and preemption do not change the tokens."""
     session = start(num_cells=256, num_slots=4, batch_size=64)
     for i in range(8):
         session.add(f"r{i}", PREFIX[: 6 * i] + prompt_of(120 + i, 60 - 5 * i), 50)

@@ -133,7 +133,7 @@ def test_two_devices(
 
 @on_rpc
 def test_one_device_of_two(device: RpcServer, second: RpcServer) -> None:
-    """--device and --split-mode none leave the others alone."""
+    """--device and --split-mode none use one device and not the other."""
     named = load(MODEL_PATH, settings(device, second, layers=-1, device=("RPC1",)))
     assert set(named.layers) == {"RPC1"}
     alone = settings(device, second, layers=-1, split_mode="none", main_gpu=1)

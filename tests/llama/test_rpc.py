@@ -1,4 +1,4 @@
-"""Addresses of RPC servers: what is none is refused with one sentence, before native code."""
+"""Addresses of RPC servers: a server that is none is refused before native code sees it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_addresses_that_are_refused(server: str, why: str) -> None:
 
 @pytest.mark.skipif(native.llama_supports_rpc(), reason="this build has the RPC backend")
 def test_a_build_without_rpc_refuses() -> None:
-    """The option is no wish that can be ignored."""
+    """A build without RPC refuses the option instead of ignoring it."""
     worker = WorkerProcess("serve", "--port", "0", "--rpc", "127.0.0.1:50052")
     try:
         assert worker.wait() == 2
@@ -145,11 +145,11 @@ def test_the_protocol_is_the_library_s() -> None:
      "a:1,a:1", "a b:1", "a:1;b:2", "http://a:1"],
 )  # fmt: skip
 def test_lists_of_servers_that_are_wrong(text: str) -> None:
-    """Each is refused with what would be right."""
+    """Each wrong list is refused with a sentence about the right form."""
     with pytest.raises(ValueError, match="must name"):
         values.servers(text)
 
 
 def test_lists_of_servers() -> None:
-    """In the given order."""
+    """A list is read in the order in which it was given."""
     assert values.servers("127.0.0.1:50052, gpu-1.lan:1") == ("127.0.0.1:50052", "gpu-1.lan:1")

@@ -1,4 +1,4 @@
-"""Waiting threads spin long on CPUs of their own and short beside others."""
+"""Waiting threads spin long on idle CPUs and short beside busy processes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.support.processes import PATIENCE_S, environment, until
 from worker import machine
 from worker.llama import spin
 from worker.llama.backend import LlamaBackend
@@ -20,8 +20,9 @@ from worker.llama.spin import Spin
 from worker.llama.weights import LoadOptions
 
 ALONE, SHARED = 0.02, 0.9
-# They end by themselves where nobody is left to end them.
-BUSY = "import time\nend = time.monotonic() + 150\nwhile time.monotonic() < end: pass"
+# Says when it begins, and ends with the test, or by itself where the test was killed.
+BUSY = "import os\nprint(flush=True)\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+DECODES = 500  # the busiest machine takes one or two
 
 pytestmark = pytest.mark.skipif(
     spin.waiting_ns() is None or machine.usable_cpus() < 2,
@@ -39,7 +40,7 @@ def decoding(tiny: Path) -> Iterator[Spin]:
 
 
 def steps(chosen: Spin, waited: list[float], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """What is decided after each tenth of a second in which so many threads waited."""
+    """Whether spinning is short after each tenth of a second in which so many threads waited."""
     seen: list[bool] = []
     for share in waited:
         with monkeypatch.context() as patch:
@@ -56,13 +57,16 @@ def is_parked() -> bool:
 
 
 def test_neighbours_come_and_go(decoding: Spin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short at once when others are there, long again only when they have stayed away."""
+    """It becomes short at once when others are busy, and long only after they stayed away."""
     assert steps(decoding, [ALONE, SHARED], monkeypatch) == [False, True]
     assert is_parked()
     assert steps(decoding, [ALONE] * 4, monkeypatch) == [True] * 4
     assert steps(decoding, [SHARED, ALONE], monkeypatch) == [True, True]
     assert steps(decoding, [ALONE] * 4, monkeypatch)[-1] is False
-    until(lambda: not is_parked())
+    for thread in threading.enumerate():
+        if thread.name == "spin":
+            thread.join(60)
+    assert not is_parked()
 
 
 def test_a_moment_decides_nothing(decoding: Spin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,21 +85,51 @@ def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_busy_machine_is_noticed(tiny: Path) -> None:
-    """With a busy process for each CPU the waiting becomes short."""
+    """With a busy process for each CPU threads soon spin short."""
+    options = ContextOptions(num_cells=512, num_slots=2, threads=2, threads_batch=2)
     neighbours = [
-        subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(machine.usable_cpus())
+        subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
+        for _ in range(machine.usable_cpus())
     ]
     try:
-        noticing = [sys.executable, "-m", "tests.llama.noticing", str(tiny)]
-        subprocess.run(noticing, check=True, timeout=2 * PATIENCE_S, env=environment())
+        for neighbour in neighbours:
+            assert neighbour.stdout is not None
+            neighbour.stdout.readline()
+        with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+            backend.warm_up()
+            for _ in range(DECODES):
+                if backend.spin.is_short:
+                    break
+                backend.batch.clear()
+                backend.batch.add(np.full(256, 5), 0, 0)
+                backend.batch.outputs[255] = 1
+                backend.decode()
+                backend.context.clear()
+            assert backend.spin.is_short
     finally:
         for neighbour in neighbours:
             neighbour.kill()
-            neighbour.wait()
+            neighbour.communicate()
+
+
+def test_a_thread_that_ends_meanwhile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads are read one after the other; one that has ended by then is passed over."""
+    monkeypatch.setattr(spin, "_TASKS", tmp_path)
+    for name, text in ((str(os.getpid()), "900 7 1"), ("2", "30 5 1"), ("3", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "schedstat").write_text(text)
+    assert spin.waiting_ns() == 12
+    (tmp_path / str(os.getpid()) / "schedstat").write_text("0 0 0")
+    assert spin.waiting_ns() is None  # this kernel does not count
+    (tmp_path / str(os.getpid()) / "schedstat").unlink()
+    assert spin.waiting_ns() is None  # nor does this one
 
 
 def test_a_choice_in_the_environment_is_left_alone() -> None:
-    """Who sets libgomp's variables decides for themselves."""
+    """Where the user has set libgomp's variables, they stay as they are."""
     code = (
         "import os; from worker.llama import library, spin\n"
         "print(os.environ['GOMP_SPINCOUNT'], spin.Spin(2)._gomp)"

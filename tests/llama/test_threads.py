@@ -23,7 +23,7 @@ from worker.llama.weights import LoadOptions
     ],
 )
 def test_halves_are_tried(seconds: dict[int, float], best: int) -> None:
-    """Fewer threads for as long as fewer are clearly faster."""
+    """Fewer threads are tried as long as fewer are clearly faster."""
     assert fastest_threads(8, seconds.__getitem__) == best
 
 

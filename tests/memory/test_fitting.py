@@ -1,4 +1,4 @@
-"""What is left open is fitted: sequences, layers on GPUs, context."""
+"""What the settings leave open is fitted to the memory: sequences, layers on GPUs, context."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_no_layers_rather_than_none_at_all(config: ModelConfig) -> None:
 
 
 def test_given_layers_are_kept(config: ModelConfig) -> None:
-    """What was asked for is planned, and refused where it does not fit."""
+    """A number of layers that was asked for is planned, and refused where it does not fit."""
     plan = estimate(config, Settings(n_gpu_layers=3), machine(4 * GiB, 4 * GiB))
     assert plan.gpu_layers == 3
     assert estimate(config, Settings(n_gpu_layers=-1), machine(GiB, GiB)).gpu_layers == LAYERS + 1
@@ -112,7 +112,7 @@ def test_given_layers_are_kept(config: ModelConfig) -> None:
 
 
 def test_unified_memory_counts_once(config: ModelConfig) -> None:
-    """What a GPU shares with the CPU is the same memory."""
+    """Memory that a GPU shares with the CPU counts once."""
     separate = estimate(config, Settings(ctx_size=4096), machine(GiB, GiB))
     assert separate.available_bytes == 2 * GiB
     plan = estimate(config, Settings(ctx_size=4096), machine(GiB, GiB, unified=True))
@@ -130,7 +130,7 @@ def stateful(config: ModelConfig) -> ModelConfig:
 
 
 def test_fewer_sequences_where_memory_is_short(stateful: ModelConfig) -> None:
-    """The usual number is lowered until something fits, a given number is not."""
+    """The default number of sequences is lowered until something fits; a given number is not."""
     three = estimate(stateful, Settings(ctx_size=MIN_CELLS, parallel=3), machine(64 * GiB))
     room = machine(three.total_bytes)
     plan = plan_memory(stateful, Settings(), room)
@@ -152,7 +152,7 @@ def test_the_context_goes_first(stateful: ModelConfig) -> None:
 @pytest.mark.parametrize("given", [{}, {"ctx_size": 8192}, {"parallel": 2}, {"n_gpu_layers": 5}])
 @pytest.mark.parametrize("gpu", [0.02, 0.05, 0.2, 4])
 def test_what_is_fitted_fits(config: ModelConfig, given: dict[str, Any], gpu: float) -> None:
-    """Whatever is left open, a plan that does not fit is one that nothing open could save."""
+    """Where a plan does not fit, no other choice of what was left open would fit either."""
     memory = machine(GiB, gpu * GiB)
     plan = estimate(config, Settings(**given), memory)
     if not plan.fits:

@@ -1,4 +1,4 @@
-"""The memory plan against llama.cpp's own report, and what is decided from it."""
+"""The memory plan compared with llama.cpp's own report, and the decisions that follow from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker import log
 from worker.errors import DoesNotFitError
 from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights
-from worker.machine import Memory
+from worker.machine import Memory, human_bytes
 from worker.memory.buffers import kv_bytes_per_token
 from worker.memory.layers import kv_layers, recurrent_layers, recurrent_state
 from worker.memory.plan import (
@@ -25,10 +25,10 @@ from worker.memory.plan import (
     MemoryPlan,
     check_fit,
     estimate,
-    human_bytes,
     plan_memory,
 )
-from worker.model.config import ModelConfig, RecurrentConfig, load_config
+from worker.model.config import ModelConfig, load_config
+from worker.model.hyperparameters import RecurrentConfig
 from worker.settings import Settings
 
 GiB = 2**30
@@ -207,7 +207,7 @@ def test_default_is_the_trained_context_for_each_sequence(tiny: ModelConfig) -> 
 
 
 def test_default_is_capped(tiny: ModelConfig) -> None:
-    """A model trained on a long context does not take all of it unasked."""
+    """Unless asked to, a model trained on a long context does not take all of it."""
     assert estimate(changed(tiny, context=131_072), Settings(), PLENTY).num_cells == DEFAULT_CELLS
 
 

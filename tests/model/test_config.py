@@ -53,7 +53,7 @@ def tokenizer_of(model: Gguf, path: Path) -> TokenizerConfig:
 
 
 def test_a_llama(tmp_path: Path) -> None:
-    """Each size of a plain Llama is the one in its file, and what is silent has its default."""
+    """Each size of a plain Llama is the one in its file; absent keys have their defaults."""
     config = config_of(llama_gguf(layers=3, heads=8, kv_heads=2), tmp_path)
     assert (config.architecture, config.kind, config.layers) == ("llama", "decoder", 3)
     assert (config.embedding, config.context, config.vocab_size) == (64, 512, 320)
@@ -291,7 +291,7 @@ def test_special_tokens_by_text(case: str, pre: str, tmp_path: Path) -> None:
 
 
 def test_a_sentencepiece_model_without_keys(tmp_path: Path) -> None:
-    """Where a SentencePiece file is silent, BOS is 1 and added, EOS 2 and not added."""
+    """Without the keys a SentencePiece file has BOS 1, which is added, and EOS 2, which is not."""
     model = ggufs.vocab_gguf("spm")
     for key in ("bos_token_id", "eos_token_id", "unknown_token_id", "add_bos_token",
                 "add_eos_token", "pre"):  # fmt: skip
@@ -346,7 +346,7 @@ def test_what_runs_is_accepted(name: str, tmp_path: Path, native_judge: Judge) -
 
 
 def test_odd_but_sound_files_are_accepted(tmp_path: Path, native_judge: Judge) -> None:
-    """What llama.cpp runs though it looks odd passes: several oddities at once."""
+    """A file with several oddities that llama.cpp accepts passes our checks too."""
     model = llama_gguf()
     model.keys |= {
         "llama.feed_forward_length": array(I32, [128, 128]),

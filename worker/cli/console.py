@@ -13,10 +13,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from worker.machine import human_bytes
-
-__all__ = ["data_console", "human_bytes", "load_progress", "pairs", "titled", "write_json"]
-
 # Without a terminal rich assumes 80 columns, and would fold lines that a program reads.
 _WIDTH_WITHOUT_TERMINAL = 120
 

@@ -8,6 +8,7 @@ from importlib.metadata import version as installed
 from typing import Any
 
 from worker import __version__
+from worker.machine import human_bytes
 
 
 def add_parser(commands: Any) -> None:
@@ -26,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the facts, read from the library itself."""
     from rich.table import Table
 
-    from worker.cli.console import data_console, human_bytes, write_json
+    from worker.cli.console import data_console, write_json
     from worker.llama import library
 
     build, devices = library.build(), library.devices()

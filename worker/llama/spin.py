@@ -36,17 +36,21 @@ _SHARED, _ALONE = 0.3, 0.1
 def waiting_ns() -> int | None:
     """Nanoseconds for which threads of this process waited for a CPU; None where the kernel does
     not count them."""
-    total = 0
+    total, is_counted = 0, False
     try:
         for task in _TASKS.iterdir():
+            try:
+                text = (task / "schedstat").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # this thread has ended meanwhile, or no thread has such a file
             # Fields: time on a CPU, time waiting for one, time slices.
-            on_cpu, waited, _ = (task / "schedstat").read_bytes().split()
+            on_cpu, waited, _ = text.split()
             total += int(waited)
-            if on_cpu == b"0" and task.name == str(os.getpid()):
-                return None  # a kernel that keeps no such statistics
+            # A kernel that keeps no such statistics says that even the main thread never ran.
+            is_counted |= task.name == str(os.getpid()) and on_cpu != b"0"
     except (OSError, ValueError):
         return None
-    return total
+    return total if is_counted else None
 
 
 def prepare() -> None:

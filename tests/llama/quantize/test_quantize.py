@@ -1,4 +1,4 @@
-"""Quantising with the real llama.cpp: what is made, refused, and left by an interruption."""
+"""Quantising with the real llama.cpp: results, refusals, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_matrix_that_does_not_cover_the_model(source: Path, tmp_path: Path) ->
      struct.pack("<iiciii", 1, 1, b"a", 1, 1 << 28, 0)],
 )  # fmt: skip
 def test_what_is_no_matrix(content: bytes, source: Path, tmp_path: Path) -> None:
-    """Any other file is refused, and a declared length makes nobody allocate."""
+    """Any other file is refused. A declared length is not allocated before it is checked."""
     matrix = tmp_path / "matrix"
     matrix.write_bytes(content)
     with pytest.raises(ModelFileError):
@@ -240,7 +240,7 @@ def test_rows_that_no_block_divides_fall_back(tmp_path: Path) -> None:
 
 
 def test_a_split_model_becomes_one_file(tmp_path: Path) -> None:
-    """All parts are read, and the result is no part of anything."""
+    """All parts are read, and the result is one file."""
     parts = ggufs.write_llama(tmp_path / "parts.gguf", splits=2)
     whole = ggufs.write_llama(tmp_path / "whole.gguf")
     quantize(parts, tmp_path / "a.gguf", "Q8_0", threads=1)
@@ -251,7 +251,7 @@ def test_a_split_model_becomes_one_file(tmp_path: Path) -> None:
 
 
 def test_targets_that_cannot_be_meant(source: Path, tmp_path: Path) -> None:
-    """Neither the source, by whatever name, nor a folder, nor without leave what exists."""
+    """The target may not be the source under any name, nor a folder, nor, unasked, a file."""
     model = tmp_path / "model.gguf"
     model.write_bytes(source.read_bytes())
     link = tmp_path / "link.gguf"
@@ -320,7 +320,7 @@ def children() -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process in /proc")
 def test_a_dying_quantiser_is_an_error_here(tmp_path: Path) -> None:
-    """What kills native code does not kill us, and leaves nothing behind."""
+    """When native code is killed, we get an error, and no file is left."""
     before = set(children())
 
     def kill(_: float) -> None:
