@@ -103,7 +103,8 @@ def wheel_of(library: Library, pip: list[str]) -> Path:
             return wheels[0]
         for left in place.glob("build-*"):  # by an installer that was killed
             shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix="build-", dir=place) as folder:
+        # Compilers that were just killed may still hold files there: the next build removes those.
+        with tempfile.TemporaryDirectory("", "build-", place, ignore_cleanup_errors=True) as folder:
             wheel = build(library, pip, Path(folder), log)
             return wheel.rename(place / wheel.name)
 

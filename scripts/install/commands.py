@@ -45,10 +45,12 @@ def run(doing: str, command: list[str], log: Path, **settings: str) -> None:
                 take(line)
         process.wait()
     except BaseException:
-        for number in (signal.SIGINT, signal.SIGKILL):  # at the first, pip puts things back
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                os.killpg(process.pid, number)
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            try:
+                os.killpg(process.pid, signal.SIGINT)  # pip then puts things back
                 process.wait(5)
+            finally:  # also at a second Ctrl-C
+                os.killpg(process.pid, signal.SIGKILL)
         raise
     if process.returncode:
         raise InstallError(f"{doing} failed (log: {log}). {advice(''.join(lines))}")
