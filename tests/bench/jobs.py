@@ -7,18 +7,18 @@ from typing import TypeVar
 
 import msgspec
 
-from worker.bench.job import Failure, Job, Progress
-from worker.bench.process import ask
+from worker.bench.run.runner import ask
+from worker.bench.run.stages import Failure, Job, Progress
 
 T = TypeVar("T")
 
 
-def answer_of(job: Job, kind: type[T]) -> T:
-    """The answer; AssertionError with the reason where there is none."""
+def section_of(job: Job, kind: type[T]) -> T:
+    """The job's section; AssertionError with the reason where there is none."""
     with closing(ask(job)) as messages:
         for message in messages:
             if isinstance(message, Failure):
                 raise AssertionError(message.message)
             if not isinstance(message, Progress):
-                return msgspec.json.decode(message.value, type=kind)
-    raise AssertionError("no answer")
+                return msgspec.json.decode(message.section, type=kind)
+    raise AssertionError("no section")

@@ -18,11 +18,10 @@ import pytest
 from tests.bench.processes import arguments, children, is_gone, wait_until
 from tests.bench.reports import level, report
 from tests.support import ggufs
-from worker.bench.changes import Changes, read_report
-from worker.bench.job import ProbeJob
-from worker.bench.markdown import markdown
-from worker.bench.output import write_report
-from worker.bench.results import Report
+from worker.bench.report import Report
+from worker.bench.report.changes import Changes, read_report
+from worker.bench.report.documents import markdown, write_report
+from worker.bench.run.stages import ProbeJob
 from worker.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
@@ -105,15 +104,16 @@ def test_a_run_reports_every_level(finished: tuple[Report, dict[str, Any], Path,
         assert found.errors == {}
         assert found.load is not None
         assert found.speed is not None
-        assert found.memory is not None
+        assert found.speed.memory is not None
+        assert found.serve is not None
+        assert found.serve.memory is not None
         assert found.quality is not None
         assert len(found.sha256) == 64
-        assert {request.streams for request in found.speed.http_requests} == {1, 2}
-        assert all(len(request.passes) == 2 for request in found.speed.http_requests)
+        assert {request.streams for request in found.http()} == {1, 2}
+        assert all(len(request.passes) == 2 for request in found.http())
         assert {rate.kind for rate in found.speed.rates} == {"prefill", "decode"}
-        assert found.memory.peak_rss is not None
-        assert found.memory.server_peak_rss is not None
-        assert found.memory.peak_rss > found.size_bytes
+        assert found.serve.memory.peak_rss > found.size_bytes
+        assert found.speed.memory.peak_rss > found.size_bytes
     assert "Q2_K: quantise" in stderr
     assert made.verdict.rule
     assert made.verdict.speed_noise is not None
@@ -129,7 +129,7 @@ def test_quality_is_in_the_order_that_it_must_have(
     assert f16 is not None
     assert q2 is not None
     assert abs(f16.kld_mean) < 1e-6
-    assert q2.kld_mean > 1e-3 > 100 * abs(made.noise_floor.quality.kld_mean)
+    assert q2.kld_mean > 1e-3 > 100 * abs(made.noise_floor.kld_mean)
     assert q2.same_top < 0.99
     assert q2.ppl_reference == pytest.approx(f16.ppl)
 
@@ -205,7 +205,11 @@ def test_two_reports_are_compared(
         paths.append(str(write_report(made, tmp_path / name)[0]))
     code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths)
     assert code == 0
-    line = next(line for line in stdout.splitlines() if "decode x1 at 0" in line and "Q8_0" in line)
+    line = next(
+        line
+        for line in stdout.splitlines()
+        if line.startswith("Q8_0") and line.split()[1] == "write"
+    )
     assert "+50.0%" in line
     assert line.rstrip().endswith("real")
     code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths, "--json")
@@ -285,7 +289,7 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     """Its failure is in the report, and so are the others."""
     broken = tiny(tmp_path, "F16")
     paths = [str(broken), *(str(tiny(tmp_path, name)) for name in ("Q8_0", "Q4_0"))]
-    monkeypatch.setattr("worker.bench.run.ProbeJob", probe_that_fails_for(str(broken)))
+    monkeypatch.setattr("worker.bench.run.stages.ProbeJob", probe_that_fails_for(str(broken)))
     words = ("--quick", "--threads", "1", "--parallel", "1", "--no-quality", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *paths, *words)
     assert code == 0, stderr

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from tests.bench.processes import arguments, children, is_gone, wait_until
-from worker.bench.job import Failure, LoadJob, Progress, ServeJob, SpeedJob
-from worker.bench.plan import EFFORTS
-from worker.bench.process import ask
+from worker.bench.run.runner import ask
+from worker.bench.run.stages import Failure, LoadJob, Progress, ServeJob, SpeedJob
+from worker.bench.sizes import EFFORTS
 from worker.demo import MODEL_PATH
 from worker.settings import Settings
 
@@ -26,8 +26,8 @@ SPEED = SpeedJob(path=str(MODEL_PATH), settings=Settings(parallel=2, ctx_size=15
 _ASK = """
 import sys, msgspec
 from pathlib import Path
-from worker.bench.job import Job
-from worker.bench.process import ask
+from worker.bench.run.runner import ask
+from worker.bench.run.stages import Job
 for line in ask(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)):
     pass
 """
@@ -35,7 +35,9 @@ for line in ask(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)):
 
 def child() -> int:
     """The one child that measures."""
-    (pid,) = [pid for pid in children(os.getpid()) if b"worker.bench.child" in arguments(pid)]
+    (pid,) = [
+        pid for pid in children(os.getpid()) if b"worker.bench.measure.child" in arguments(pid)
+    ]
     return pid
 
 

@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import pytest
 
-from worker.bench.statistics import (
+from worker.bench.figures import (
     difference,
     figure,
     latency,

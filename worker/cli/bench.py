@@ -24,7 +24,6 @@ from worker.settings import Settings
 if TYPE_CHECKING:
     from worker.bench.plan import Level, Plan
 
-_GENERAL_TEXT = Path(__file__).parent.parent / "bench" / "general.txt"
 _GB = 10**9
 
 
@@ -73,22 +72,22 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; or compare two reports; or clean up."""
-    from worker.bench.cache import DEFAULT_BYTES, Cache, cache_folder
+    from worker.bench.run.cache import DEFAULT_BYTES, BenchCache, cache_folder
 
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
     limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
     if not 0 <= limit < math.inf:
         raise UsageError("--cache-gb must not be negative, and a number.")
-    cache = Cache(cache_folder(), int(limit))
+    cache = BenchCache(cache_folder(), int(limit))
     if arguments.clean:
         from worker.machine import human_bytes
 
         with cache.locked():
             sys.stderr.write(f"{human_bytes(cache.clean())} removed from {cache.folder}\n")
         return 0
-    from worker.bench.output import write_report
-    from worker.bench.run import Bench
+    from worker.bench.report.documents import write_report
+    from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, watch
     from worker.cli.console import data_console, write_json
 
@@ -96,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = _folder(arguments.out)
     bench = Bench(plan, cache)
     with _ending_well():
-        report = watch(bench.events(), plan)
+        report = watch(bench.events())
     if out is not None:
         for path in write_report(report, out):
             sys.stderr.write(f"wrote {path}\n")
@@ -111,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _ending_well() -> Generator[None]:
-    """Told to end, we leave by way of an exception, so that what we have started ends too."""
+    """Leave by an exception when told to end, so that what we have started ends too."""
 
     def leave(number: int, _frame: object) -> None:
         sys.exit(128 + number)
@@ -125,18 +124,16 @@ def _ending_well() -> Generator[None]:
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
-    from worker.bench.corpus import open_corpus
-    from worker.bench.plan import Plan
-    from worker.bench.verdict import DEFAULT_MAX_KLD
+    from worker.bench.plan import GENERAL_TEXT, Plan, open_corpus
+    from worker.bench.report.verdict import DEFAULT_MAX_KLD
 
     settings = settings_from(arguments)
     levels, source = levels_of(arguments, settings)
     for level in levels:
-        if level.path is not None and os.fsencode(level.path) != level.path.encode(
-            errors="replace"
-        ):
+        path = level.path or ""
+        if os.fsencode(path) != path.encode(errors="replace"):
             raise UsageError(
-                f"{level.path!r} is no text in UTF-8, so a report could not name it.",
+                f"{path!r} is no text in UTF-8, so a report could not name it.",
                 hint="Rename it, or give it another name with `ln -s`.",
             )
     # Only the demo model carries a card of ours; its kind of text is not that of others.
@@ -151,7 +148,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         read_imatrix(arguments.imatrix)
     corpus = None
     if not arguments.no_quality and (len(levels) > 1 or arguments.text):
-        default = HELDOUT_PATH if is_demo else _GENERAL_TEXT
+        default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
     return Plan(
         levels=levels,
@@ -171,7 +168,7 @@ def levels_of(
     arguments: argparse.Namespace, settings: Settings
 ) -> tuple[tuple[Level, ...], Path | None]:
     """Levels and, where they are made here, their source."""
-    from worker.bench.selection import levels_of_files, levels_of_source, named_by_encoding
+    from worker.bench.plan import levels_of_files, levels_of_source, named_by_encoding
 
     quants = None
     if arguments.quants is not None:
@@ -225,7 +222,7 @@ def _folder(name: str | None) -> Path | None:
 
 
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:
-    from worker.bench.changes import changes_between, read_report
+    from worker.bench.report.changes import changes_between, read_report
     from worker.cli.bench_table import changes_table
     from worker.cli.console import data_console, write_json
 

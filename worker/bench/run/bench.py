@@ -1,0 +1,157 @@
+"""The run: level by level, the reference first."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from worker import __version__
+from worker.bench.plan import Level, Plan
+from worker.bench.report import FORMAT, LevelReport, Report
+from worker.bench.report.verdict import judge
+from worker.bench.run.cache import BenchCache, key_of
+from worker.bench.run.level import File, LevelRunner, open_file
+from worker.bench.run.runner import Event, Events, Note, Runner, StageFailed
+from worker.bench.run.stages import MACHINE, PROBE, Subject
+from worker.bench.sections import Machine, TokenCost
+from worker.bench.sizes import EFFORTS, SEED, Sizes, sizes_for
+from worker.errors import BackendError, UsageError, WorkerError
+
+# Rises when what a stage measures changes, so that older sections are not taken for it.
+_VERSION = 2
+_USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
+
+
+class Bench:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, cache: BenchCache) -> None:
+        self._plan, self._cache = plan, cache
+        self._runner = Runner(cache, fresh=plan.fresh)
+        self._notes: list[str] = []
+
+    def events(self) -> Generator[Event]:
+        """Run it. Each report among the events holds what is known so far; the last one is whole.
+
+        Raises WorkerError where the run cannot go on at all. A level that fails is reported and
+        costs no other level. Closed early, the next run of the same plan goes on from there.
+        """
+        with self._cache.locked():
+            try:
+                yield from self._run()
+            except StageFailed as failure:
+                raise BackendError(str(failure), code=failure.code) from None
+            finally:
+                self._cache.make_room(0)
+
+    def forget_timings(self) -> None:
+        """To be called when the report is written. Until then the same command has the report
+        again without measuring."""
+        self._runner.forget_timings()
+
+    def _run(self) -> Events[None]:
+        wanted = EFFORTS[self._plan.effort][0]
+        about = Subject(plan=self._plan, settings=self._plan.settings, sizes=wanted)
+        machine = yield from self._runner.run(MACHINE, about)
+        source: File | None = None
+        if self._plan.source is not None:
+            first = self._plan.levels[0]
+            source = yield from open_file(self._runner, first, Path(self._plan.source))
+        while True:
+            levels = self._levels(machine, wanted)
+            try:
+                reference, cost = yield from self._begin(levels, source, machine)
+                break
+            except (StageFailed, WorkerError) as failure:
+                yield from self._go_on_without(failure)
+        plan, first = self._plan, self._plan.levels[0]
+        sizes = sizes_for(
+            plan.effort, cost, reference.config.context or _USUAL_CONTEXT, plan.settings.slots,
+            quality=plan.corpus is not None,
+        )  # fmt: skip
+        levels.start(sizes, cost, reference.config)
+        found: dict[str, LevelReport] = {}
+
+        def report() -> Report:
+            by_size = sorted(found.values(), key=lambda level: -level.size_bytes)
+            return Report(
+                format=FORMAT,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                model=reference.config.name or Path(reference.path).stem,
+                reference=first.name,
+                effort=plan.effort,
+                streams=plan.settings.slots,
+                max_kld=plan.max_kld,
+                levels=tuple(by_size),
+                noise_floor=levels.noise_floor,
+                verdict=judge(by_size, plan.max_kld),
+                corpus=plan.corpus,
+                questions=plan.questions if plan.corpus else None,
+                token_cost=cost,
+                sizes=sizes,
+                seed=SEED,
+                machine=machine,
+                notes=tuple(self._notes),
+            )
+
+        measured: list[Level] = []
+        for level in plan.levels:
+            try:
+                file = reference if level is first else (yield from levels.file(level, source))
+            except (StageFailed, WorkerError, OSError) as failure:
+                yield self._note(f"{level.name} is left out: {failure}")
+                self._runner.clock.drop(level.name)
+                continue
+            found[level.name] = yield from levels.measure(level, file)
+            measured.append(level)
+            yield report()
+        # There and back again: what drifts evenly falls out of the comparison of levels.
+        for level in reversed(measured):
+            found[level.name] = yield from levels.serve_again(level, found[level.name])
+            yield report()
+
+    def _levels(self, machine: Machine, sizes: Sizes) -> LevelRunner:
+        return LevelRunner(
+            self._runner, self._plan, self._base(machine), machine.versions.bindings, sizes
+        )
+
+    def _base(self, machine: Machine) -> tuple[object, ...]:
+        """Everything besides file, sizes and settings that bears on a section."""
+        plan = self._plan
+        return (_VERSION, __version__, machine.versions, machine.cpu, machine.cpus, plan.threads,
+                plan.corpus and plan.corpus.sha256, plan.questions)  # fmt: skip
+
+    def _begin(
+        self, levels: LevelRunner, source: File | None, machine: Machine
+    ) -> Events[tuple[File, TokenCost]]:
+        """The reference's file, and how fast it is."""
+        plan, first = self._plan, self._plan.levels[0]
+        file = yield from levels.file(first, source)
+        about = Subject(
+            plan=plan, level=first, settings=plan.settings, sizes=EFFORTS[plan.effort][0],
+            path=file.path,
+        )  # fmt: skip
+        key = key_of(PROBE.name, self._base(machine), file.sha256, plan.settings)
+        cost = yield from self._runner.run(PROBE, about, key)
+        return file, cost
+
+    def _go_on_without(self, failure: StageFailed | WorkerError) -> Events[None]:
+        """The next level becomes the reference. Raises where there is none, or where the command
+        line is the reason."""
+        first, *others = self._plan.levels
+        if failure.code == UsageError.default_code:
+            raise UsageError(str(failure))
+        if not others:
+            raise failure
+        yield self._note(
+            f"{first.name} is left out, and {others[0].name} is the reference instead: {failure}"
+        )
+        self._runner.clock.drop(first.name)
+        self._plan = msgspec.structs.replace(self._plan, levels=tuple(others))
+
+    def _note(self, text: str) -> Note:
+        self._notes.append(text)
+        return Note(text=text)

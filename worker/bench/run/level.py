@@ -1,0 +1,221 @@
+"""One level: its file, and its stages one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from worker.bench.plan import Level, Plan, settings_of
+from worker.bench.quality.reference import MAX_BYTES, is_whole
+from worker.bench.report import LevelReport
+from worker.bench.run.cache import key_of, remove
+from worker.bench.run.runner import Events, Runner, StageFailed
+from worker.bench.run.stages import (
+    NOISE_FLOOR,
+    QUALITY,
+    QUANTISE,
+    REFERENCE,
+    SERVE_AGAIN,
+    Cost,
+    Stage,
+    Subject,
+    first_pass,
+)
+from worker.bench.sections import Quality, TokenCost
+from worker.bench.sizes import Sizes, expected_s
+from worker.errors import ModelFileError
+from worker.gguf.quant import FILE_TYPES, GUESSED
+from worker.model.config import ModelConfig, load_config
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A level's file, with its content's hash."""
+
+    path: str
+    sha256: str
+    config: ModelConfig
+
+
+def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
+    """A file that exists, read and hashed. Raises ModelFileError, StageFailed."""
+    config = load_config(path)
+    sha256 = yield from runner.hash(level.name, [Path(file.path) for file in config.files])
+    return File(path=str(path), sha256=sha256, config=config)
+
+
+class LevelRunner:
+    """Runs the stages of the levels of a plan, the reference first.
+
+    base         everything besides the file that bears on a section
+    bindings     version of what quantises
+    noise_floor  of the reference, once it was scored
+    """
+
+    def __init__(self, runner: Runner, plan: Plan, base: Any, bindings: str, sizes: Sizes) -> None:
+        """sizes: those of the plan's effort; `start` cuts them down."""
+        self._runner, self._plan, self._base, self._bindings = runner, plan, base, bindings
+        self._sizes, self._settings = sizes, plan.settings
+        self._rows: Path | None = None
+        self.noise_floor: Quality | None = None
+
+    def start(self, sizes: Sizes, cost: TokenCost, reference: ModelConfig) -> None:
+        """Settle the sizes, and tell the clock what is ahead."""
+        self._sizes, self._settings = sizes, settings_of(self._plan, sizes)
+        streams = self._settings.slots
+        speed_s = expected_s(sizes, cost, streams, quality=False)
+        expected = Cost(
+            weights=reference.n_params,
+            size=reference.size_bytes,
+            loads=sizes.loads,
+            test_s=speed_s / 3,
+            scoring_s=expected_s(sizes, cost, streams, quality=True) - speed_s,
+        )
+        for level in self._plan.levels:
+            made = [] if level.path else [QUANTISE]
+            for stage in (*made, *first_pass(self._plan, level), SERVE_AGAIN):
+                self._runner.clock.expect(level.name, stage.name, stage.expected_s(expected))
+
+    def file(self, level: Level, source: File | None) -> Events[File]:
+        """The level's file: the one that was given, or made from the source and kept.
+
+        Raises StageFailed where it cannot be made, ModelFileError.
+        """
+        if level.path is not None:
+            return (yield from open_file(self._runner, level, Path(level.path)))
+        assert source is not None
+        assert level.quant is not None
+        cache, plan, maker = self._runner.cache, self._plan, self._bindings
+        if plan.imatrix is not None:
+            maker += "-" + (yield from self._runner.hash(level.name, [Path(plan.imatrix)]))[:16]
+        target = cache.quant(source.sha256, maker, Path(source.path), level.quant)
+        key = key_of("made", source.sha256, maker, target.name)
+        file = yield from self._kept(level, target, key)
+        if file is None:
+            # No encoding takes more than 9 bits a weight.
+            cache.make_room(source.config.n_params * 9 // 8, frozenset(filter(None, [self._rows])))
+            if not target.parent.is_dir():
+                remove(target.parent)
+                target.parent.mkdir(parents=True)
+            yield from self._runner.run(QUANTISE, self._about(level, source.path, target))
+            file = yield from open_file(self._runner, level, target)
+            with contextlib.suppress(OSError):  # on a full disk it is made again next time
+                cache.save(key, file.sha256, time.time())
+        cache.use(target)
+        return file
+
+    def _kept(self, level: Level, target: Path, key: str) -> Events[File | None]:
+        """What an earlier run made. A file that has changed since then is removed."""
+        if not target.exists():
+            return None
+        known = self._runner.cache.load(key, str, math.inf)
+        with contextlib.suppress(ModelFileError, StageFailed):
+            file = yield from open_file(self._runner, level, target)
+            if known == file.sha256:
+                return file
+        remove(target)
+        return None
+
+    def measure(self, level: Level, file: File) -> Events[LevelReport]:
+        """Run all stages but the second pass. A stage that fails costs no other stage."""
+        report = self._new_report(level, file)
+        for stage in first_pass(self._plan, level):
+            report, failure = yield from self._add(report, level, stage)
+            # Where these are the reason, no other stage will do better.
+            if failure is not None and failure.code in ("DOES_NOT_FIT", "MODEL_LOAD_FAILED"):
+                self._runner.clock.drop(level.name)
+                break
+        return report
+
+    def serve_again(self, level: Level, report: LevelReport) -> Events[LevelReport]:
+        """The second pass over HTTP, where there was a first one and the file is still here."""
+        if report.serve is not None and Path(report.file).exists():
+            report, _ = yield from self._add(report, level, SERVE_AGAIN)
+        self._runner.clock.drop(level.name)
+        return report
+
+    def _new_report(self, level: Level, file: File) -> LevelReport:
+        """What the file says of itself."""
+        config = file.config
+        file_type = FILE_TYPES.get((config.file_type or 0) & ~GUESSED)
+        return LevelReport(
+            quant=level.name,
+            is_reference=level is self._plan.levels[0],
+            file=file.path,
+            sha256=file.sha256,
+            size_bytes=sum(part.size for part in config.files),
+            n_params=config.n_params,
+            bpw=config.bits_per_weight,
+            bpw_without_embeddings=config.bits_per_weight_without_embeddings,
+            file_type=file_type[0] if file_type and config.file_type is not None else None,
+            encoding=config.quant,
+            mix={name: share.elements / config.n_params for name, share in config.mix.items()},
+        )
+
+    def _add(
+        self, report: LevelReport, level: Level, stage: Stage[Any]
+    ) -> Events[tuple[LevelReport, StageFailed | None]]:
+        """The report with the stage's section, or with the reason why there is none."""
+        failure = None
+        try:
+            if stage is REFERENCE:
+                section = yield from self._score_reference(report, level)
+            else:
+                place = self._rows_for(stage)
+                about = self._about(level, report.file, place)
+                key = self._key(stage, report, place.name)
+                section = yield from self._runner.run(stage, about, key)
+            if stage is NOISE_FLOOR:
+                self.noise_floor = section
+            else:
+                report = msgspec.structs.replace(report, **{stage.field: section})
+        except StageFailed as caught:
+            failure = caught
+            errors = {**report.errors, stage.name: str(failure)}
+            report = msgspec.structs.replace(report, errors=errors)
+        cached = tuple(name for owner, name in self._runner.cached if owner == level.name)
+        return msgspec.structs.replace(report, cached=cached), failure
+
+    def _rows_for(self, stage: Stage[Any]) -> Path:
+        """The reference's rows, where the stage compares with them."""
+        if stage not in (QUALITY, NOISE_FLOOR):
+            return Path()
+        if self._rows is None:
+            raise StageFailed("NO_REFERENCE", "The reference could not be scored.")
+        return self._rows
+
+    def _score_reference(self, report: LevelReport, level: Level) -> Events[Quality]:
+        """Score the reference and keep its rows, unless an earlier run did."""
+        cache, key = self._runner.cache, self._key(REFERENCE, report, "reference")
+        rows = cache.reference(key)
+        partial = rows.with_name(f"{key}.partial")
+        if not is_whole(rows):
+            cache.forget(key)
+            for folder in (rows, partial):
+                remove(folder)
+            cache.make_room(MAX_BYTES, keep=frozenset([Path(report.file)]))
+        try:
+            about = self._about(level, report.file, partial)
+            section = yield from self._runner.run(REFERENCE, about, key)
+            if not rows.exists():
+                partial.rename(rows)
+        finally:
+            remove(partial)
+        cache.use(rows)
+        self._rows = rows
+        return section
+
+    def _about(self, level: Level, path: str, place: Path = Path()) -> Subject:
+        return Subject(
+            plan=self._plan, level=level, settings=self._settings, sizes=self._sizes, path=path,
+            place=place,
+        )  # fmt: skip
+
+    def _key(self, stage: Stage[Any], report: LevelReport, rows: str) -> str:
+        """rows: name of the reference's rows that it is compared with"""
+        settings, sizes = self._settings, self._sizes
+        return key_of(stage.name, self._base, sizes, settings, report.sha256, rows)
