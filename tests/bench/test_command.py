@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from tests.support import ggufs
 from worker.bench.report import Report
 from worker.bench.report.changes import Changes, read_report
 from worker.bench.report.documents import markdown, write_report
-from worker.bench.run.stages import ProbeJob
+from worker.bench.run.runner import ask
+from worker.bench.run.stages import PROBE, Line, StageJob
 from worker.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
@@ -289,7 +290,7 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     """Its failure is in the report, and so are the others."""
     broken = tiny(tmp_path, "F16")
     paths = [str(broken), *(str(tiny(tmp_path, name)) for name in ("Q8_0", "Q4_0"))]
-    monkeypatch.setattr("worker.bench.run.stages.ProbeJob", probe_that_fails_for(str(broken)))
+    monkeypatch.setattr("worker.bench.run.runner.ask", ask_without_probe_of(str(broken)))
     words = ("--quick", "--threads", "1", "--parallel", "1", "--no-quality", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *paths, *words)
     assert code == 0, stderr
@@ -301,16 +302,15 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     assert note in markdown(made).replace("\\_", "_")
 
 
-def probe_that_fails_for(path: str) -> Any:
-    """The first job of a level, which for this file is one that cannot be done."""
+def ask_without_probe_of(path: str) -> Callable[[StageJob], Generator[Line]]:
+    """Children that answer, but for the first job of a level with this file."""
 
-    def job(**fields: Any) -> ProbeJob:
-        made = ProbeJob(**fields)
-        if made.path != path:
-            return made
-        return msgspec.structs.replace(made, path=f"{path}.gone")
+    def answer(job: StageJob) -> Generator[Line]:
+        if job.stage == PROBE.name and job.path == path:
+            job = msgspec.structs.replace(job, path=f"{path}.gone")
+        return ask(job)
 
-    return job
+    return answer
 
 
 def test_what_was_measured_outlives_a_reader_that_left(tmp_path: Path) -> None:

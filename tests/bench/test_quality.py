@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.bench.jobs import section_of
+from tests.bench.jobs import job_of, section_of
 from tests.support import ggufs
 from tests.support.reference import ReferenceLlama, log_softmax
 from worker.bench.plan import Questions, open_corpus
@@ -21,7 +21,7 @@ from worker.bench.quality.answers import (
     questions_of,
 )
 from worker.bench.quality.windows import cut, logits_of, text_of
-from worker.bench.run.stages import QualityJob
+from worker.bench.run.stages import NOISE_FLOOR, QUALITY
 from worker.bench.sections import Quality
 from worker.bench.sizes import EFFORTS, Sizes
 from worker.demo import HELDOUT_PATH, MODEL_PATH
@@ -63,14 +63,12 @@ def answers(
 ) -> tuple[Quality, Quality, Quality]:
     """What children answer: the reference, the level, the reference with other threads."""
     folder = tmp_path_factory.mktemp("rows") / "demo"
-    job = QualityJob(
-        path=str(MODEL_PATH), settings=Settings(), sizes=sizes(), folder=str(folder),
-        corpus=open_corpus(HELDOUT_PATH), questions="demo", threads=1, batch_rows=512, writes=True,
-    )  # fmt: skip
-    reference = section_of(job, Quality)
+    job = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(HELDOUT_PATH),
+                 questions="demo", place=folder, writes=True)  # fmt: skip
+    reference = section_of(QUALITY, job)
     level = msgspec.structs.replace(job, path=str(level_path), writes=False)
-    noise = msgspec.structs.replace(job, writes=False, threads=2, batch_rows=48)
-    return reference, section_of(level, Quality), section_of(noise, Quality)
+    noise = msgspec.structs.replace(job, stage=NOISE_FLOOR.name, writes=False)
+    return reference, section_of(QUALITY, level), section_of(NOISE_FLOOR, noise)
 
 
 def rows_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -169,14 +167,13 @@ def test_another_tokenizer_is_refused(
     del answers
     text = tmp_path / "other.txt"
     text.write_text("Something else entirely. " * 200)
-    job = QualityJob(
-        path=str(MODEL_PATH), settings=Settings(), sizes=sizes(), folder=str(tmp_path / "rows"),
-        corpus=open_corpus(HELDOUT_PATH), questions="demo", threads=1, batch_rows=512, writes=True,
-    )  # fmt: skip
-    section_of(job, Quality)
-    again = msgspec.structs.replace(job, corpus=open_corpus(text), writes=False)
+    job = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(HELDOUT_PATH),
+                 questions="demo", place=tmp_path / "rows", writes=True)  # fmt: skip
+    section_of(QUALITY, job)
+    again = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(text),
+                   questions="demo", place=tmp_path / "rows")  # fmt: skip
     with pytest.raises(AssertionError, match="cuts the text differently"):
-        section_of(again, Quality)
+        section_of(QUALITY, again)
 
 
 def test_windows_are_llama_cpp_s() -> None:
@@ -298,10 +295,7 @@ def test_a_model_that_computes_no_numbers_says_so(tmp_path: Path, weight: float,
     values *= weight
     raw[tensor.offset : tensor.offset + values.nbytes] = values.tobytes()
     path.write_bytes(raw)
-    job = QualityJob(
-        path=str(path), settings=Settings(), sizes=EFFORTS["quick"][0],
-        folder=str(tmp_path / "rows"), corpus=open_corpus(HELDOUT_PATH), questions="general",
-        threads=1, batch_rows=512, writes=True,
-    )  # fmt: skip
+    job = job_of(QUALITY, path, Settings(), EFFORTS["quick"][0], corpus=open_corpus(HELDOUT_PATH),
+                 place=tmp_path / "rows", writes=True)  # fmt: skip
     with pytest.raises(AssertionError, match=word):
-        section_of(job, Quality)
+        section_of(QUALITY, job)

@@ -30,19 +30,22 @@ from worker.bench.measure.server import serving
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
 from worker.bench.run.stages import (
+    LOAD,
+    MACHINE,
+    NOISE_FLOOR,
+    PROBE,
+    QUALITY,
+    QUANTISE,
+    SERVE,
+    SERVE_AGAIN,
+    SPEED,
     Failure,
-    Job,
-    LoadJob,
-    MachineJob,
-    ProbeJob,
     Progress,
-    QualityJob,
-    QuantiseJob,
     Result,
-    ServeJob,
-    SpeedJob,
+    StageJob,
 )
 from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Quality, Requests, TokenCost
+from worker.bench.sizes import SEED
 from worker.errors import WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle import parent
@@ -54,44 +57,33 @@ from worker.settings import Settings
 
 _PROBE_CELLS = 512
 _GLANCE = 100_000  # characters of a text, far more than the fewest tokens need
+_OTHER_SEED = 1_000_000  # far from the prompts of the first pass
+_BATCH_ROWS, _OTHER_BATCH_ROWS = 512, 96
 
 # Takes the share of the job that is done, 0 to 1.
 OnShare = Callable[[float], None]
 
 
-def section_of(job: Job, report: OnShare) -> Any:
-    """Do a job; its section of the report. Raises WorkerError, OSError, MemoryError."""
-    match job:
-        case MachineJob():
-            return this_machine(job.threads)
-        case QuantiseJob():
-            imatrix = Path(job.imatrix) if job.imatrix else None
-            made = quantize(
-                Path(job.source), Path(job.target), job.type_name,
-                threads=job.threads, imatrix=imatrix, on_progress=report,
-            )  # fmt: skip
-            return made.file_bytes
-        case ProbeJob():
-            return _probe(job)
-        case LoadJob():
-            return _load(job, report)
-        case SpeedJob():
-            return _speed(job, report)
-        case ServeJob():
-            return _serve(job, report)
-        case QualityJob():
-            return _quality(job, report)
+def _quantise(job: StageJob, report: OnShare) -> int:
+    assert job.level is not None
+    assert job.level.quant is not None
+    imatrix = Path(job.plan.imatrix) if job.plan.imatrix else None
+    made = quantize(
+        Path(job.path), Path(job.place), job.level.quant,
+        threads=job.plan.threads, imatrix=imatrix, on_progress=report,
+    )  # fmt: skip
+    return made.file_bytes
 
 
-def _probe(job: ProbeJob) -> TokenCost:
+def _probe(job: StageJob, _: OnShare) -> TokenCost:
     settings = msgspec.structs.replace(job.settings, ctx_size=_PROBE_CELLS, parallel=1)
     with open_level(job.path, settings) as backend:
-        if job.corpus is not None:  # a text that is too short is told before anything is measured
-            cut(text_of(job.corpus)[:_GLANCE], backend.vocab, MIN_WINDOW, 1)
+        if job.plan.corpus is not None:  # a text that is too short is told before all measurements
+            cut(text_of(job.plan.corpus)[:_GLANCE], backend.vocab, MIN_WINDOW, 1)
         return token_cost(backend)
 
 
-def _load(job: LoadJob, report: OnShare) -> LoadTimes:
+def _load(job: StageJob, report: OnShare) -> LoadTimes:
     # Choosing the number of threads would hide how long loading takes.
     settings = _with_threads(job.settings, job.settings.threads or machine.usable_cpus())
     files = [Path(file.path) for file in open_header(Path(job.path)).files]
@@ -101,7 +93,7 @@ def _load(job: LoadJob, report: OnShare) -> LoadTimes:
     )
 
 
-def _speed(job: SpeedJob, report: OnShare) -> BareSpeed:
+def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     config = load_config(job.path)
     needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
     tests = (2 if job.sizes.depth else 1) * 3 + 2
@@ -120,8 +112,9 @@ def _speed(job: SpeedJob, report: OnShare) -> BareSpeed:
         )
 
 
-def _serve(job: ServeJob, report: OnShare) -> HttpSpeed:
-    vocab_size, seed = load_config(job.path).vocab_size, job.seed
+def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
+    vocab_size = load_config(job.path).vocab_size
+    seed = SEED if job.stage == SERVE.name else _OTHER_SEED
     counts = sorted({1, job.settings.slots})
     requests: list[Requests] = []
     with serving(Path(job.path), job.settings) as server:
@@ -135,16 +128,31 @@ def _serve(job: ServeJob, report: OnShare) -> HttpSpeed:
         return HttpSpeed(requests=tuple(requests), memory=process_memory(server.pid))
 
 
-def _quality(job: QualityJob, report: OnShare) -> Quality:
-    sizes = job.sizes
+def _quality(job: StageJob, report: OnShare) -> Quality:
+    sizes, threads, batch_rows = job.sizes, job.plan.threads, _BATCH_ROWS
+    if job.stage == NOISE_FLOOR.name:
+        threads, batch_rows = threads // 2 or min(2, machine.usable_cpus()), _OTHER_BATCH_ROWS
     slots = max(sizes.greedy_prompts, 1)
     cells = max(sizes.window, slots * (sizes.greedy_tokens + 40)) + 256
     settings = msgspec.structs.replace(
-        _with_threads(job.settings, job.threads), parallel=slots, ctx_size=cells
+        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells
     )
     outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
     with open_level(job.path, settings, outputs=outputs) as backend:
-        return score(backend, job, report)
+        return score(backend, job, threads, batch_rows, report)
+
+
+_DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
+    MACHINE.name: lambda job, _: this_machine(job.plan.threads),
+    QUANTISE.name: _quantise,
+    PROBE.name: _probe,
+    LOAD.name: _load,
+    SPEED.name: _speed,
+    SERVE.name: _serve,
+    SERVE_AGAIN.name: _serve,
+    QUALITY.name: _quality,
+    NOISE_FLOOR.name: _quality,
+}
 
 
 def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBackend:
@@ -191,8 +199,8 @@ def main() -> None:
         out.flush()
 
     try:
-        job: Job = msgspec.json.decode(asked, type=Job)
-        section = section_of(job, lambda share: write(Progress(share=share)))
+        job = msgspec.json.decode(asked, type=StageJob)
+        section = _DOERS[job.stage](job, lambda share: write(Progress(share=share)))
         line = Result(section=msgspec.Raw(msgspec.json.encode(section)))
     except WorkerError as error:
         line = Failure(code=error.code, message=str(error))

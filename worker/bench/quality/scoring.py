@@ -50,7 +50,7 @@ from worker.bench.quality.windows import (
     logits_of,
     text_of,
 )
-from worker.bench.run.stages import QualityJob
+from worker.bench.run.stages import StageJob
 from worker.bench.sections import Divergence, Quality
 from worker.errors import BackendError, UsageError
 from worker.llama.backend import LlamaBackend
@@ -144,13 +144,18 @@ def summarise(windows: list[WindowScores], width: int) -> Divergence:
     )
 
 
-def score(backend: LlamaBackend, job: QualityJob, report: Callable[[float], None]) -> Quality:
+def score(
+    backend: LlamaBackend, job: StageJob, threads: int, batch_rows: int,
+    report: Callable[[float], None],
+) -> Quality:  # fmt: skip
     """Compare a level with the reference; the reference itself is compared with what it writes.
 
-    report: takes the share of the job that is done, 0 to 1
+    batch_rows  tokens computed at once
+    report      takes the share of the job that is done, 0 to 1
     """
-    folder, sizes = Path(job.folder), job.sizes
-    windows = cut(text_of(job.corpus), backend.vocab, sizes.window, sizes.windows)
+    assert job.plan.corpus is not None
+    folder, sizes = Path(job.place), job.sizes
+    windows = cut(text_of(job.plan.corpus), backend.vocab, sizes.window, sizes.windows)
     if job.writes:
         shape = shape_of(len(windows.tokens) * windows.num_scored, backend.vocab_size)
         rows = ReferenceRows.create(folder, windows, shape)
@@ -158,14 +163,14 @@ def score(backend: LlamaBackend, job: QualityJob, report: Callable[[float], None
         rows = ReferenceRows(folder)
         _check_same_text(rows.windows, windows)
     found: list[WindowScores] = []
-    for index, (logits, targets) in enumerate(logits_of(backend, windows, job.batch_rows)):
+    for index, (logits, targets) in enumerate(logits_of(backend, windows, batch_rows)):
         if not np.isfinite(logits).all():
             raise BackendError("It computes values that are no numbers.", code="NOT_FINITE")
         if job.writes:
             rows.write(index, condense(logits, targets, rows.shape, seed=index))
         found.append(compare(logits, targets, rows.read(index)))
         report((1 - _CHOICES - _GREEDY) * (index + 1) / len(windows.tokens))
-    questions = questions_of(job.questions, sizes.questions)
+    questions = questions_of(job.plan.questions, sizes.questions)
     mine = Answers(
         choices=choose(backend, questions),
         greedy=continue_greedily(backend, windows, sizes.greedy_prompts, sizes.greedy_tokens),
@@ -181,8 +186,8 @@ def score(backend: LlamaBackend, job: QualityJob, report: Callable[[float], None
         greedy=compare_greedy(wanted.greedy, mine.greedy),
         text_tokens=windows.num_tokens,
         reference_rows=(rows.shape.head, rows.shape.drawn),
-        threads=job.threads,
-        batch_rows=job.batch_rows,
+        threads=threads,
+        batch_rows=batch_rows,
     )
 
 

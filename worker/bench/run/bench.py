@@ -8,20 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from worker import __version__
 from worker.bench.plan import Level, Plan
 from worker.bench.report import FORMAT, LevelReport, Report
 from worker.bench.report.verdict import judge
-from worker.bench.run.cache import BenchCache, key_of
+from worker.bench.run.cache import BenchCache
 from worker.bench.run.level import File, LevelRunner, open_file
 from worker.bench.run.runner import Event, Events, Note, Runner, StageFailed
-from worker.bench.run.stages import MACHINE, PROBE, Subject
-from worker.bench.sections import Machine, TokenCost
-from worker.bench.sizes import EFFORTS, SEED, Sizes, sizes_for
+from worker.bench.run.stages import MACHINE, StageJob
+from worker.bench.sizes import EFFORTS, SEED, sizes_for
 from worker.errors import BackendError, UsageError, WorkerError
 
-# Rises when what a stage measures changes, so that older sections are not taken for it.
-_VERSION = 2
 _USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
 
 
@@ -53,21 +49,21 @@ class Bench:
         self._runner.forget_timings()
 
     def _run(self) -> Events[None]:
-        wanted = EFFORTS[self._plan.effort][0]
-        about = Subject(plan=self._plan, settings=self._plan.settings, sizes=wanted)
-        machine = yield from self._runner.run(MACHINE, about)
+        plan, runner = self._plan, self._runner
+        job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings,
+                       sizes=EFFORTS[plan.effort][0])  # fmt: skip
+        machine = yield from runner.run(MACHINE, job)
         source: File | None = None
-        if self._plan.source is not None:
-            first = self._plan.levels[0]
-            source = yield from open_file(self._runner, first, Path(self._plan.source))
+        if plan.source is not None:
+            source = yield from open_file(runner, plan.levels[0], Path(plan.source))
         while True:
-            levels = self._levels(machine, wanted)
+            levels, first = LevelRunner(runner, plan, machine), plan.levels[0]
             try:
-                reference, cost = yield from self._begin(levels, source, machine)
+                reference = yield from levels.file(first, source)
+                cost = yield from levels.probe(first, reference)
                 break
             except (StageFailed, WorkerError) as failure:
-                yield from self._go_on_without(failure)
-        plan, first = self._plan, self._plan.levels[0]
+                plan = yield from self._without_first(plan, failure)
         sizes = sizes_for(
             plan.effort, cost, reference.config.context or _USUAL_CONTEXT, plan.settings.slots,
             quality=plan.corpus is not None,
@@ -103,7 +99,7 @@ class Bench:
                 file = reference if level is first else (yield from levels.file(level, source))
             except (StageFailed, WorkerError, OSError) as failure:
                 yield self._note(f"{level.name} is left out: {failure}")
-                self._runner.clock.drop(level.name)
+                runner.clock.drop(level.name)
                 continue
             found[level.name] = yield from levels.measure(level, file)
             measured.append(level)
@@ -113,35 +109,12 @@ class Bench:
             found[level.name] = yield from levels.serve_again(level, found[level.name])
             yield report()
 
-    def _levels(self, machine: Machine, sizes: Sizes) -> LevelRunner:
-        return LevelRunner(
-            self._runner, self._plan, self._base(machine), machine.versions.bindings, sizes
-        )
+    def _without_first(self, plan: Plan, failure: StageFailed | WorkerError) -> Events[Plan]:
+        """The plan with the next level as its reference.
 
-    def _base(self, machine: Machine) -> tuple[object, ...]:
-        """Everything besides file, sizes and settings that bears on a section."""
-        plan = self._plan
-        return (_VERSION, __version__, machine.versions, machine.cpu, machine.cpus, plan.threads,
-                plan.corpus and plan.corpus.sha256, plan.questions)  # fmt: skip
-
-    def _begin(
-        self, levels: LevelRunner, source: File | None, machine: Machine
-    ) -> Events[tuple[File, TokenCost]]:
-        """The reference's file, and how fast it is."""
-        plan, first = self._plan, self._plan.levels[0]
-        file = yield from levels.file(first, source)
-        about = Subject(
-            plan=plan, level=first, settings=plan.settings, sizes=EFFORTS[plan.effort][0],
-            path=file.path,
-        )  # fmt: skip
-        key = key_of(PROBE.name, self._base(machine), file.sha256, plan.settings)
-        cost = yield from self._runner.run(PROBE, about, key)
-        return file, cost
-
-    def _go_on_without(self, failure: StageFailed | WorkerError) -> Events[None]:
-        """The next level becomes the reference. Raises where there is none, or where the command
-        line is the reason."""
-        first, *others = self._plan.levels
+        Raises where there is none, or where the command line is the reason.
+        """
+        first, *others = plan.levels
         if failure.code == UsageError.default_code:
             raise UsageError(str(failure))
         if not others:
@@ -150,7 +123,7 @@ class Bench:
             f"{first.name} is left out, and {others[0].name} is the reference instead: {failure}"
         )
         self._runner.clock.drop(first.name)
-        self._plan = msgspec.structs.replace(self._plan, levels=tuple(others))
+        return msgspec.structs.replace(plan, levels=tuple(others))
 
     def _note(self, text: str) -> Note:
         self._notes.append(text)

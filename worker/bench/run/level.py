@@ -17,20 +17,23 @@ from worker.bench.run.cache import key_of, remove
 from worker.bench.run.runner import Events, Runner, StageFailed
 from worker.bench.run.stages import (
     NOISE_FLOOR,
+    PROBE,
     QUALITY,
     QUANTISE,
-    REFERENCE,
     SERVE_AGAIN,
     Cost,
     Stage,
-    Subject,
+    StageJob,
     first_pass,
 )
-from worker.bench.sections import Quality, TokenCost
-from worker.bench.sizes import Sizes, expected_s
+from worker.bench.sections import Machine, Quality, TokenCost
+from worker.bench.sizes import EFFORTS, Sizes, expected_s
 from worker.errors import ModelFileError
 from worker.gguf.quant import FILE_TYPES, GUESSED
 from worker.model.config import ModelConfig, load_config
+
+# Rises when what a stage measures changes, so that older sections are not taken for it.
+_VERSION = 2
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,17 +54,19 @@ def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
 class LevelRunner:
     """Runs the stages of the levels of a plan, the reference first.
 
-    base         everything besides the file that bears on a section
-    bindings     version of what quantises
     noise_floor  of the reference, once it was scored
     """
 
-    def __init__(self, runner: Runner, plan: Plan, base: Any, bindings: str, sizes: Sizes) -> None:
-        """sizes: those of the plan's effort; `start` cuts them down."""
-        self._runner, self._plan, self._base, self._bindings = runner, plan, base, bindings
-        self._sizes, self._settings = sizes, plan.settings
+    def __init__(self, runner: Runner, plan: Plan, machine: Machine) -> None:
+        self._runner, self._plan, self._machine = runner, plan, machine
+        self._sizes, self._settings = EFFORTS[plan.effort][0], plan.settings  # until `start`
         self._rows: Path | None = None
         self.noise_floor: Quality | None = None
+
+    def probe(self, level: Level, file: File) -> Events[TokenCost]:
+        """How long a token of the reference takes. Raises StageFailed."""
+        job = self._job(PROBE, level, file.path, Path())
+        return (yield from self._runner.run(PROBE, job, self._key(PROBE, file.sha256, "")))
 
     def start(self, sizes: Sizes, cost: TokenCost, reference: ModelConfig) -> None:
         """Settle the sizes, and tell the clock what is ahead."""
@@ -89,7 +94,7 @@ class LevelRunner:
             return (yield from open_file(self._runner, level, Path(level.path)))
         assert source is not None
         assert level.quant is not None
-        cache, plan, maker = self._runner.cache, self._plan, self._bindings
+        cache, plan, maker = self._runner.cache, self._plan, self._machine.versions.bindings
         if plan.imatrix is not None:
             maker += "-" + (yield from self._runner.hash(level.name, [Path(plan.imatrix)]))[:16]
         target = cache.quant(source.sha256, maker, Path(source.path), level.quant)
@@ -101,7 +106,7 @@ class LevelRunner:
             if not target.parent.is_dir():
                 remove(target.parent)
                 target.parent.mkdir(parents=True)
-            yield from self._runner.run(QUANTISE, self._about(level, source.path, target))
+            yield from self._runner.run(QUANTISE, self._job(QUANTISE, level, source.path, target))
             file = yield from open_file(self._runner, level, target)
             with contextlib.suppress(OSError):  # on a full disk it is made again next time
                 cache.save(key, file.sha256, time.time())
@@ -162,13 +167,13 @@ class LevelRunner:
         """The report with the stage's section, or with the reason why there is none."""
         failure = None
         try:
-            if stage is REFERENCE:
+            if stage is QUALITY and report.is_reference:
                 section = yield from self._score_reference(report, level)
             else:
                 place = self._rows_for(stage)
-                about = self._about(level, report.file, place)
-                key = self._key(stage, report, place.name)
-                section = yield from self._runner.run(stage, about, key)
+                job = self._job(stage, level, report.file, place)
+                key = self._key(stage, report.sha256, place.name)
+                section = yield from self._runner.run(stage, job, key)
             if stage is NOISE_FLOOR:
                 self.noise_floor = section
             else:
@@ -190,7 +195,7 @@ class LevelRunner:
 
     def _score_reference(self, report: LevelReport, level: Level) -> Events[Quality]:
         """Score the reference and keep its rows, unless an earlier run did."""
-        cache, key = self._runner.cache, self._key(REFERENCE, report, "reference")
+        cache, key = self._runner.cache, self._key(QUALITY, report.sha256, "reference")
         rows = cache.reference(key)
         partial = rows.with_name(f"{key}.partial")
         if not is_whole(rows):
@@ -199,8 +204,9 @@ class LevelRunner:
                 remove(folder)
             cache.make_room(MAX_BYTES, keep=frozenset([Path(report.file)]))
         try:
-            about = self._about(level, report.file, partial)
-            section = yield from self._runner.run(REFERENCE, about, key)
+            job = self._job(QUALITY, level, report.file, partial)
+            job = msgspec.structs.replace(job, writes=True)
+            section = yield from self._runner.run(QUALITY, job, key)
             if not rows.exists():
                 partial.rename(rows)
         finally:
@@ -209,13 +215,21 @@ class LevelRunner:
         self._rows = rows
         return section
 
-    def _about(self, level: Level, path: str, place: Path = Path()) -> Subject:
-        return Subject(
-            plan=self._plan, level=level, settings=self._settings, sizes=self._sizes, path=path,
-            place=place,
+    def _job(self, stage: Stage[Any], level: Level, path: str, place: Path) -> StageJob:
+        return StageJob(
+            stage=stage.name, plan=self._plan, settings=self._settings, sizes=self._sizes,
+            level=level, path=path, place=str(place),
         )  # fmt: skip
 
-    def _key(self, stage: Stage[Any], report: LevelReport, rows: str) -> str:
-        """rows: name of the reference's rows that it is compared with"""
-        settings, sizes = self._settings, self._sizes
-        return key_of(stage.name, self._base, sizes, settings, report.sha256, rows)
+    def _key(self, stage: Stage[Any], sha256: str, rows: str) -> str:
+        """A hash of everything that bears on a section.
+
+        sha256  of the level's file
+        rows    name of the reference's rows that it is compared with
+        """
+        plan, machine = self._plan, self._machine
+        return key_of(
+            stage.name, sha256, rows, self._sizes, self._settings, _VERSION, machine.versions,
+            machine.cpu, machine.cpus, plan.threads, plan.corpus and plan.corpus.sha256,
+            plan.questions,
+        )  # fmt: skip

@@ -19,7 +19,7 @@ import msgspec
 from worker.bench.measure.server import clean_environment
 from worker.bench.report import Report
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
-from worker.bench.run.stages import Failure, Job, Line, Progress, Stage, Subject
+from worker.bench.run.stages import Failure, Line, Progress, Stage, StageJob
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.
 SILENCE_S = 1800.0
@@ -127,13 +127,13 @@ class Runner:
         self._fresh = fresh
         self._timings: list[str] = []
 
-    def run(self, stage: Stage[T], about: Subject, key: str | None = None) -> Events[T]:
-        """The stage's section. Raises StageFailed.
+    def run(self, stage: Stage[T], job: StageJob, key: str | None = None) -> Events[T]:
+        """The section of the stage that the job names. Raises StageFailed.
 
         key: the section is kept under it, for a run that goes on where this one was interrupted;
              None: it is not kept
         """
-        level, cache = about.level.name if about.level else None, self.cache
+        level, cache = job.level.name if job.level else None, self.cache
         if key is not None:
             if stage.is_timing:
                 self._timings.append(key)
@@ -148,7 +148,7 @@ class Runner:
                 return known
         self.clock.begin(level, stage.name)
         try:
-            section = yield from self._ask(level, stage, about)
+            section = yield from self._ask(level, stage, job)
         finally:
             self.clock.end()
         if key is not None:
@@ -160,9 +160,9 @@ class Runner:
                 )
         return section
 
-    def _ask(self, level: str | None, stage: Stage[T], about: Subject) -> Events[T]:
+    def _ask(self, level: str | None, stage: Stage[T], job: StageJob) -> Events[T]:
         yield self.clock.position(level, stage.name, 0.0)
-        with contextlib.closing(ask(stage.job(about))) as lines:
+        with contextlib.closing(ask(job)) as lines:
             for line in lines:
                 if isinstance(line, Progress):
                     yield self.clock.position(level, stage.name, line.share)
@@ -201,7 +201,7 @@ class Runner:
             self.cache.forget(key)
 
 
-def ask(job: Job, *, silence_s: float = SILENCE_S) -> Generator[Line]:
+def ask(job: StageJob, *, silence_s: float = SILENCE_S) -> Generator[Line]:
     """Do the job in a child process; its lines, the last of which says how it ended.
 
     When the generator is closed, the process ends with all that it started.
@@ -220,7 +220,7 @@ def ask(job: Job, *, silence_s: float = SILENCE_S) -> Generator[Line]:
 
 
 def _listen(
-    process: subprocess.Popen[bytes], job: Job, errors: IO[bytes], silence_s: float
+    process: subprocess.Popen[bytes], job: StageJob, errors: IO[bytes], silence_s: float
 ) -> Generator[Line]:
     assert process.stdin is not None
     assert process.stdout is not None
