@@ -86,7 +86,7 @@ def measured(
         read_per_token=10**9, memory=memory(2),
         buffers=Buffers(weights={"CPU": size}, kv={"CPU": 1000}, compute={}, device_bytes=0),
         needs=Needs(context=2048, streams=4, planned_bytes=size * 2, kv_bytes_per_token=1000,
-                    max_context=100_000, trained_context=32_768, fits=True),
+                    max_context=100_000, trained_context=32_768),
     )  # fmt: skip
     return {"speed": bare, "serve": serve(first), "serve_again": serve(second)}
 

@@ -87,6 +87,15 @@ def test_what_else_differs_is_told_one_by_one() -> None:
     )
 
 
+def test_speeds_of_other_sizes_are_not_compared() -> None:
+    """Reading a longer prompt is another figure; writing is still the same one."""
+    sizes = replaced(before().sizes, prompt=before().sizes.prompt + 1)
+    changes = changes_between(before(), replaced(before(), sizes=sizes)).changes
+    figures = {change.figure for change in changes}
+    assert "write" in figures
+    assert not figures & {"read", "HTTP"}
+
+
 def test_memory_and_size_have_no_spread() -> None:
     """Resident memory is real above 2 %, the size of a file always."""
     level_ = before().levels[1]

@@ -83,8 +83,8 @@ def test_rows_stay_within_their_bound(rows: int, vocab: int) -> None:
     """Eight bytes an entry, 256 MiB in all; whole rows where they fit."""
     shape = shape_of(rows, vocab)
     assert shape.head >= 1
-    assert rows * shape.width * 8 <= 256 << 20
-    assert shape.width <= vocab
+    assert rows * (shape.head + shape.drawn) * 8 <= 256 << 20
+    assert (shape.head + shape.drawn) <= vocab
     if rows * vocab * 8 <= 256 << 20:
         assert shape == RowShape(head=vocab, drawn=0)
     else:
@@ -106,4 +106,4 @@ def test_rows_come_back_from_disk(tmp_path: Path) -> None:
     for name in ("ids", "top", "logp", "tail", "target"):
         assert (getattr(read, name) == getattr(block, name)).all()
     size = sum(file.stat().st_size for file in (tmp_path / "rows").iterdir())
-    assert size < ROWS * (shape.width * 8 + 40) + 4096
+    assert size < ROWS * ((shape.head + shape.drawn) * 8 + 40) + 4096

@@ -57,7 +57,7 @@ def test_noise_between_passes_is_no_difference() -> None:
     verdict = judge(levels, 0.05)
     assert verdict.recommended == "Q6_K"
     assert verdict.confidence == "toss-up"
-    assert not any(found.speed_is_real for found in verdict.comparisons)
+    assert not any(found.speed and found.speed.is_real for found in verdict.comparisons)
     assert any("known to" in doubt for doubt in verdict.doubts)
 
 
@@ -93,8 +93,11 @@ def test_two_that_cannot_be_told_apart_are_a_toss_up() -> None:
     verdict = judge(levels, 0.05)
     assert verdict.recommended == "Q4_K_M"
     assert verdict.confidence == "toss-up"
-    assert not verdict.comparisons[2].speed_is_real
-    assert not verdict.comparisons[2].kld_is_real
+    speed, kld = verdict.comparisons[2].speed, verdict.comparisons[2].kld
+    assert speed is not None
+    assert kld is not None
+    assert not speed.is_real
+    assert not kld.is_real
 
 
 def test_a_level_that_is_beaten_is_not_on_the_front() -> None:

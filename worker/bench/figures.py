@@ -108,14 +108,20 @@ def t95(degrees: float) -> float:
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """`value` is b - a; `margin` is half of the 95 % interval around it.
+    """`value` is b - a.
 
-    is_real: zero is outside the interval, and the difference is above the caller's floor
+    margin   half of the 95 % interval around it; None where there are too few values for one
+    is_real  zero is outside the interval, and the difference is above the caller's floor
     """
 
     value: float
-    margin: float
+    margin: float | None
     is_real: bool
+
+    def as_share_of(self, base: float) -> Difference:
+        """The same difference, divided by `base`."""
+        margin = None if self.margin is None else self.margin / base
+        return Difference(value=self.value / base, margin=margin, is_real=self.is_real)
 
 
 def difference(a: Figure, b: Figure, *, floor: float = 0.0) -> Difference:
@@ -126,7 +132,7 @@ def difference(a: Figure, b: Figure, *, floor: float = 0.0) -> Difference:
     """
     value = b.mean - a.mean
     if min(a.count, b.count) < 2:  # no spread, so no way to tell
-        return Difference(value=value, margin=math.inf, is_real=False)
+        return Difference(value=value, margin=None, is_real=False)
     squares = (a.error**2, b.error**2)
     total = sum(squares)
     if total == 0.0:
@@ -137,19 +143,17 @@ def difference(a: Figure, b: Figure, *, floor: float = 0.0) -> Difference:
     return _judged(value, margin, floor * abs(a.mean))
 
 
-def paired_difference(a: Floats, b: Floats, weights: Floats) -> Difference:
-    """Weighted mean of b - a over the same windows of text, [windows] each.
+def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
+    """Mean of b - a over the same windows of text.
 
     The unit is the window, because tokens of one window depend on each other. Both levels saw the
-    same text, so most of its variance falls out. Error of a ratio estimator (Cochran 1977, 6.3).
+    same text, so most of its variance falls out.
     """
-    total = float(weights.sum())
-    value = float(((b - a) * weights).sum() / total)
-    count = len(weights)
+    gaps = np.asarray(b, np.float64) - np.asarray(a, np.float64)
+    value, count = float(gaps.mean()), len(gaps)
     if count < 2:
-        return Difference(value=value, margin=math.inf, is_real=False)
-    residuals = weights * (b - a - value)
-    error = math.sqrt(float((residuals**2).sum()) * count / (count - 1)) / total
+        return Difference(value=value, margin=None, is_real=False)
+    error = float(gaps.std(ddof=1)) / math.sqrt(count)
     return _judged(value, t95(count - 1) * error, 0.0)
 
 

@@ -147,8 +147,9 @@ def levels_of_files(
         raise UsageError(
             f"None of the files is {reference}.", hint=f"There are {', '.join(files)}."
         )
-    first = names[reference.upper()] if reference else max(chosen, key=lambda n: _bits(configs[n]))
-    ordered = sorted((name for name in chosen if name != first), key=lambda n: -_bits(configs[n]))
+    ordered = sorted(chosen, key=lambda name: -configs[name].bits_per_weight)
+    first = names[reference.upper()] if reference else ordered[0]
+    ordered.remove(first)
     return tuple(Level(name=name, path=str(files[name])) for name in (first, *ordered))
 
 
@@ -157,20 +158,11 @@ def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:
     their file names; where those are the same too, their paths."""
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("A file was given twice.")
-    labels = [load_config(path).quant for path in paths]
-    names = [
-        label if labels.count(label) == 1 else path.stem
-        for label, path in zip(labels, paths, strict=True)
-    ]
-    names = [
-        name if names.count(name) == 1 else str(path.with_suffix(""))
-        for name, path in zip(names, paths, strict=True)
-    ]
+    names = [load_config(path).quant for path in paths]
+    for longer in ([path.stem for path in paths], [str(path.with_suffix("")) for path in paths]):
+        pairs = zip(names, longer, strict=True)
+        names = [name if names.count(name) == 1 else other for name, other in pairs]
     return dict(zip(names, paths, strict=True))
-
-
-def _bits(config: ModelConfig) -> float:
-    return config.bits_per_weight
 
 
 def _check_one_model(configs: Mapping[str, ModelConfig]) -> None:

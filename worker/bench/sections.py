@@ -131,7 +131,6 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int
     max_context: int
     trained_context: int
-    fits: bool
 
 
 class LoopSpeed(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
@@ -81,10 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--cache-gb must not be negative, and a number.")
     cache = BenchCache(cache_folder(), int(limit))
     if arguments.clean:
-        from worker.machine import human_bytes
-
         with cache.locked():
-            sys.stderr.write(f"{human_bytes(cache.clean())} removed from {cache.folder}\n")
+            sys.stderr.write(f"{machine.human_bytes(cache.clean())} removed from {cache.folder}\n")
         return 0
     from worker.bench.report.documents import write_report
     from worker.bench.run.bench import Bench
@@ -180,7 +180,7 @@ def levels_of(
         files = _pulled(arguments.models[0], settings)
     if not files:
         texts = arguments.models or [settings.model]
-        paths = [model_path(_named(settings, text)) for text in texts]
+        paths = [model_path(msgspec.structs.replace(settings, model=text)) for text in texts]
         if len(paths) == 1:
             return levels_of_source(paths[0], quants, arguments.reference)
         files = named_by_encoding(paths)
@@ -198,12 +198,6 @@ def _pulled(text: str, settings: Settings) -> dict[str, Path]:
     from worker.hub.locate import downloaded
 
     return downloaded(load_catalog(settings.catalog).find(reference.name))
-
-
-def _named(settings: Settings, text: str | None) -> Settings:
-    import msgspec
-
-    return msgspec.structs.replace(settings, model=text)
 
 
 def _folder(name: str | None) -> Path | None:

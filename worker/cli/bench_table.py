@@ -26,7 +26,7 @@ _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
 def watch(events: Generator[Event]) -> Report:
     """Follow a run on stderr: a live table on a terminal, else a line for each stage."""
     console = Console(stderr=True)
-    view, report = _View(console.width), None
+    view = _View(console.width)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(events))
         live = None
@@ -36,15 +36,13 @@ def watch(events: Generator[Event]) -> Report:
                      transient=True, redirect_stdout=False, redirect_stderr=False)
             )  # fmt: skip
         for event in events:
-            report = event if isinstance(event, Report) else report
             view.take(event)
             if live is not None:
                 live.update(view.render())
             elif line := _line(event):
                 sys.stderr.write(f"{line}\n")
-    if report is None:
-        raise AssertionError("a run ends with its report")
-    return report
+    assert view.report is not None
+    return view.report
 
 
 class _View:
@@ -52,7 +50,7 @@ class _View:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._report: Report | None = None
+        self.report: Report | None = None
         self._notes: list[str] = []
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
@@ -63,7 +61,7 @@ class _View:
     def take(self, event: Event) -> None:
         """Note what happened."""
         if isinstance(event, Report):
-            self._report = event
+            self.report = event
         elif isinstance(event, Note):
             self._notes.append(event.text)
         else:
@@ -73,7 +71,7 @@ class _View:
 
     def render(self) -> RenderableType:
         """Table, notes, bars."""
-        found = self._report
+        found = self.report
         shown = _blocks(tables(found)[0].columns, found, self._width) if found else ()
         return Group(*shown, *map(plain, self._notes), self._bar)
 

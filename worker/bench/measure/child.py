@@ -29,21 +29,8 @@ from worker.bench.measure.machine import (
 from worker.bench.measure.server import serving
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
-from worker.bench.run.stages import (
-    LOAD,
-    MACHINE,
-    NOISE_FLOOR,
-    PROBE,
-    QUALITY,
-    QUANTISE,
-    SERVE,
-    SERVE_AGAIN,
-    SPEED,
-    Failure,
-    Progress,
-    Result,
-    StageJob,
-)
+from worker.bench.run import stages
+from worker.bench.run.stages import Failure, Progress, Result, StageJob
 from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Quality, Requests, TokenCost
 from worker.bench.sizes import SEED
 from worker.errors import WorkerError
@@ -114,7 +101,7 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
 
 def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
     vocab_size = load_config(job.path).vocab_size
-    seed = SEED if job.stage == SERVE.name else _OTHER_SEED
+    seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
     counts = sorted({1, job.settings.slots})
     requests: list[Requests] = []
     with serving(Path(job.path), job.settings) as server:
@@ -130,7 +117,7 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
 
 def _quality(job: StageJob, report: OnShare) -> Quality:
     sizes, threads, batch_rows = job.sizes, job.plan.threads, _BATCH_ROWS
-    if job.stage == NOISE_FLOOR.name:
+    if job.stage == stages.NOISE_FLOOR.name:
         threads, batch_rows = threads // 2 or min(2, machine.usable_cpus()), _OTHER_BATCH_ROWS
     slots = max(sizes.greedy_prompts, 1)
     cells = max(sizes.window, slots * (sizes.greedy_tokens + 40)) + 256
@@ -143,15 +130,15 @@ def _quality(job: StageJob, report: OnShare) -> Quality:
 
 
 _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
-    MACHINE.name: lambda job, _: this_machine(job.plan.threads),
-    QUANTISE.name: _quantise,
-    PROBE.name: _probe,
-    LOAD.name: _load,
-    SPEED.name: _speed,
-    SERVE.name: _serve,
-    SERVE_AGAIN.name: _serve,
-    QUALITY.name: _quality,
-    NOISE_FLOOR.name: _quality,
+    stages.MACHINE.name: lambda job, _: this_machine(job.plan.threads),
+    stages.QUANTISE.name: _quantise,
+    stages.PROBE.name: _probe,
+    stages.LOAD.name: _load,
+    stages.SPEED.name: _speed,
+    stages.SERVE.name: _serve,
+    stages.SERVE_AGAIN.name: _serve,
+    stages.QUALITY.name: _quality,
+    stages.NOISE_FLOOR.name: _quality,
 }
 
 

@@ -25,28 +25,10 @@ _LIMIT_S = 600.0
 _READ = 1 << 16
 
 
-class _EventChoice(msgspec.Struct):
-    finish_reason: str | None = None
-
-
-class _EventDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _EventUsage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _EventDetails | None = None
-
-
-class _EventTimings(msgspec.Struct):
-    predicted_n: int | None = None
-
-
 class _StreamEvent(msgspec.Struct):
-    choices: list[_EventChoice] | None = None
-    usage: _EventUsage | None = None
-    timings: _EventTimings | None = None
+    choices: list[dict[str, Any]] | None = None
+    usage: dict[str, Any] | None = None
+    timings: dict[str, Any] | None = None
     error: Any = None
 
 
@@ -164,15 +146,15 @@ class StreamedRequest:
                 answer.error = str(event.error)[:200]
             if event.choices:
                 answer.times.append(moment)
-                if event.choices[0].finish_reason == "length":
+                if event.choices[0].get("finish_reason") == "length":
                     counts.append(self._max_tokens)
-            if event.timings and event.timings.predicted_n:
-                counts.append(event.timings.predicted_n)
+            if event.timings and (count := event.timings.get("predicted_n")):
+                counts.append(count)
             if usage := event.usage:
-                counts.append(usage.completion_tokens)
-                answer.prompt_tokens = usage.prompt_tokens
-                if usage.prompt_tokens_details:
-                    answer.cached_tokens = usage.prompt_tokens_details.cached_tokens or 0
+                counts.append(usage["completion_tokens"])
+                answer.prompt_tokens = usage["prompt_tokens"]
+                details: dict[str, Any] | None = usage.get("prompt_tokens_details")
+                answer.cached_tokens = details.get("cached_tokens") or 0 if details else 0
         answer.tokens = counts[-1] if counts else len(answer.times)
 
 

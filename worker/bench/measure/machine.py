@@ -132,7 +132,6 @@ def needs_of(config: ModelConfig, settings: Settings, memory: machine.Memory) ->
         kv_bytes_per_token=kv_bytes_per_token(config, settings),
         max_context=min(longest, config.context) if config.context else longest,
         trained_context=config.context,
-        fits=plan.fits,
     )
 
 

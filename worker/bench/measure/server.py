@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 import msgspec
 
@@ -90,9 +89,9 @@ def _wait(process: subprocess.Popen[bytes], log: IO[str]) -> ServerAddress:
         ended = process.poll() is not None
         log.seek(0)
         lines = log.read().splitlines()
-        events = {entry.get("event"): entry for entry in map(_entry, lines)}
+        events = {entry.event: entry for entry in map(_entry, lines)}
         if "ready" in events and "listening" in events:
-            host, _, port = str(events["listening"]["url"]).removeprefix("http://").rpartition(":")
+            host, _, port = events["listening"].url.removeprefix("http://").rpartition(":")
             return ServerAddress(host, int(port), process.pid)
         if ended:
             last = next((line for line in reversed(lines) if line.startswith("error: ")), "")
@@ -105,12 +104,15 @@ def _wait(process: subprocess.Popen[bytes], log: IO[str]) -> ServerAddress:
     raise BackendError(f"The server was not ready within {START_TIMEOUT_S:.0f} s.")
 
 
-def _entry(line: str) -> dict[str, Any]:
-    with contextlib.suppress(json.JSONDecodeError):
-        value = json.loads(line)
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-    return {}
+class _LogEntry(msgspec.Struct):
+    event: str = ""
+    url: str = ""
+
+
+def _entry(line: str) -> _LogEntry:
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(line, type=_LogEntry)
+    return _LogEntry()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

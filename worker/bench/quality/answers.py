@@ -14,7 +14,7 @@ import numpy as np
 
 from worker.bench.figures import Floats, share_and_error
 from worker.bench.plan import Questions
-from worker.bench.quality.windows import Logits, Windows, gathered, log_sums
+from worker.bench.quality.windows import Windows, compute, gathered, log_sums
 from worker.bench.sections import Choices, Greedy
 from worker.llama.backend import LlamaBackend
 
@@ -101,31 +101,18 @@ def _scores(backend: LlamaBackend, question: Question) -> Floats:
         shared += 1
     shared = max(1, shared)
     backend.drop(0)
-    first = _compute(backend, texts[0][:shared], 0, 1)
+    first = compute(backend, np.array(texts[0][:shared], np.int32), 0, [shared - 1])
     scores: list[float] = []
     for text in texts:
-        rows, rest = first, np.array(text[shared:], np.int32)
-        if len(rest) > 1:
-            if backend.drop(0, shared):
-                more = _compute(backend, text[shared:-1], shared, len(rest) - 1)
-            else:  # a state that cannot be cut back
+        rows, ids = first, np.array(text, np.int32)
+        if len(rest := ids[shared:]) > 1:
+            start = shared if backend.drop(0, shared) else 0
+            if not start:  # a state that cannot be cut back
                 backend.drop(0)
-                more = _compute(backend, text[:-1], 0, len(rest) - 1)
-            rows = np.concatenate([first, more])
+            wanted = range(shared - start, len(ids) - 1 - start)
+            rows = np.concatenate([first, compute(backend, ids[start:-1], start, wanted)])
         scores.append(float(gathered(rows, log_sums(rows), rest[:, None]).sum()))
     return np.array(scores)
-
-
-def _compute(backend: LlamaBackend, tokens: list[int], start: int, outputs: int) -> Logits:
-    """Compute tokens at positions from `start`; logits of the last `outputs` of them."""
-    batch = backend.batch
-    batch.clear()
-    batch.add(np.array(tokens, np.int32), start, 0)
-    wanted = range(len(tokens) - outputs, len(tokens))
-    for row in wanted:
-        batch.outputs[row] = 1
-    backend.decode()
-    return np.stack([backend.logits(row) for row in wanted])
 
 
 def compare_choices(questions: list[Question], reference: list[int], level: list[int]) -> Choices:
@@ -160,11 +147,7 @@ def continue_greedily(
     last: list[int] = []
     for slot, start in enumerate(starts):
         backend.drop(slot)
-        backend.batch.clear()
-        backend.batch.add(start, 0, slot)
-        backend.batch.outputs[length - 1] = 1
-        backend.decode()
-        last.append(int(backend.logits(length - 1).argmax()))
+        last.append(int(compute(backend, start, 0, [length - 1], slot).argmax()))
     texts = [[token] for token in last]
     for step in range(tokens - 1):
         backend.batch.clear()

@@ -28,6 +28,7 @@ from worker.bench.quality.windows import BLOCK, Ids, Logits, Windows, gathered, 
 MAX_BYTES = 256 << 20
 _ENTRY_BYTES = 8  # int32 id, float32 ln p
 _MAX_DRAWN = 64
+_ARRAYS = ("ids", "top", "logp", "tail", "target")  # of a block
 ANSWERS = "answers.json"  # what the reference answered besides its rows
 
 
@@ -36,11 +37,6 @@ class RowShape(msgspec.Struct, frozen=True, kw_only=True):
 
     head: int
     drawn: int
-
-    @property
-    def width(self) -> int:
-        """Entries of a row."""
-        return self.head + self.drawn
 
 
 def shape_of(rows: int, vocab_size: int, max_bytes: int = MAX_BYTES) -> RowShape:
@@ -77,14 +73,8 @@ def condense(logits: Logits, targets: Ids, shape: RowShape, seed: int) -> Refere
         _condense(logits[at : at + step], targets[at : at + step], shape, rng)
         for at in range(0, len(logits), step)
     ]
-    return ReferenceBlock(
-        shape=shape,
-        ids=np.concatenate([part.ids for part in parts]),
-        top=np.concatenate([part.top for part in parts]),
-        logp=np.concatenate([part.logp for part in parts]),
-        tail=np.concatenate([part.tail for part in parts]),
-        target=np.concatenate([part.target for part in parts]),
-    )
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
+    return ReferenceBlock(shape=shape, **arrays)
 
 
 def _condense(
@@ -163,20 +153,12 @@ class ReferenceRows:
 
     def write(self, index: int, block: ReferenceBlock) -> None:
         """Save the block of window `index`."""
-        np.savez(self._file(index), ids=block.ids, top=block.top, logp=block.logp,
-                 tail=block.tail, target=block.target)  # fmt: skip
+        np.savez(self._file(index), **{name: getattr(block, name) for name in _ARRAYS})
 
     def read(self, index: int) -> ReferenceBlock:
         """The block of window `index`."""
         with np.load(self._file(index)) as saved:
-            return ReferenceBlock(
-                shape=self.shape,
-                ids=saved["ids"],
-                top=saved["top"],
-                logp=saved["logp"],
-                tail=saved["tail"],
-                target=saved["target"],
-            )
+            return ReferenceBlock(shape=self.shape, **{name: saved[name] for name in _ARRAYS})
 
     def _file(self, index: int) -> Path:
         return self.folder / f"{index:06}.npz"

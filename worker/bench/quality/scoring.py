@@ -43,7 +43,6 @@ from worker.bench.quality.reference import (
 from worker.bench.quality.windows import (
     Ids,
     Logits,
-    Windows,
     cut,
     gathered,
     log_sums,
@@ -56,6 +55,7 @@ from worker.errors import BackendError, UsageError
 from worker.llama.backend import LlamaBackend
 
 _MOST_NLL = 700.0  # nats a token; a float still holds e^700
+_PERCENTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 # The multiple choice and the greedy texts take these shares of a job's time; the text the rest.
 _CHOICES, _GREEDY = 0.1, 0.1
 
@@ -127,11 +127,7 @@ def summarise(windows: list[WindowScores], width: int) -> Divergence:
         kld_mean_error=kld_error,
         kld_mean_error_windows=mean_and_error(np.array(window_kld))[1],
         kld_sampling_error=math.sqrt(float((sampling**2).sum())) / len(kld),
-        kld_median=percentile(kld, 0.5),
-        kld_p90=percentile(kld, 0.9),
-        kld_p95=percentile(kld, 0.95),
-        kld_p99=percentile(kld, 0.99),
-        kld_p999=percentile(kld, 0.999),
+        **{f"kld_{name}": percentile(kld, share) for name, share in _PERCENTILES.items()},
         kld_max=float(kld.max()),
         same_top=same_top,
         same_top_error=same_top_error,
@@ -161,7 +157,11 @@ def score(
         rows = ReferenceRows.create(folder, windows, shape)
     else:
         rows = ReferenceRows(folder)
-        _check_same_text(rows.windows, windows)
+        if not np.array_equal(rows.windows.tokens, windows.tokens):
+            raise UsageError(
+                "The file's tokenizer cuts the text differently from the reference's.",
+                hint="Compare files of one model only.",
+            )
     found: list[WindowScores] = []
     for index, (logits, targets) in enumerate(logits_of(backend, windows, batch_rows)):
         if not np.isfinite(logits).all():
@@ -189,12 +189,3 @@ def score(
         threads=threads,
         batch_rows=batch_rows,
     )
-
-
-def _check_same_text(reference: Windows, level: Windows) -> None:
-    """All levels of one model cut a text into the same tokens. Raises UsageError otherwise."""
-    if not np.array_equal(reference.tokens, level.tokens):
-        raise UsageError(
-            "The file's tokenizer cuts the text differently from the reference's.",
-            hint="Compare files of one model only.",
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -102,24 +102,25 @@ def logits_of(
             # A batch is bounded by its rows and by its outputs.
             outputs = max(start, windows.first) + backend.max_outputs
             stop = min(start + min(batch_rows, backend.batch.capacity), outputs, width)
-            _compute(backend, tokens, start, stop, windows.first, logits)
+            scored = range(max(start, windows.first), min(stop, width - 1))
+            found = compute(backend, tokens[start:stop], start, [at - start for at in scored])
+            logits[scored.start - windows.first :][: len(found)] = found
             start = stop
         yield logits, tokens[windows.first + 1 :]
 
 
-def _compute(
-    backend: LlamaBackend, tokens: Ids, start: int, stop: int, first: int, logits: Logits
-) -> None:
-    """Compute tokens start to stop; write the logits of scored positions into `logits`."""
-    batch = backend.batch
-    batch.clear()
-    batch.add(tokens[start:stop], start, 0)
-    wanted = range(max(start, first), min(stop, len(tokens) - 1))
-    for position in wanted:
-        batch.outputs[position - start] = 1
+def compute(
+    backend: LlamaBackend, tokens: Ids, start: int, outputs: Sequence[int], slot: int = 0
+) -> Logits:
+    """Compute tokens at positions from `start`; logits of the rows `outputs`, [outputs, vocab]."""
+    backend.batch.clear()
+    backend.batch.add(tokens, start, slot)
+    backend.batch.outputs[list(outputs)] = 1
     backend.decode()
-    for position in wanted:
-        logits[position - first] = backend.logits(position - start)
+    logits = np.empty((len(outputs), backend.vocab_size), np.float32)
+    for place, row in enumerate(outputs):
+        logits[place] = backend.logits(row)
+    return logits
 
 
 def log_sums(logits: Logits) -> Floats:

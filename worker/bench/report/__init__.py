@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.bench.figures import Figure, figure, latency
+from worker.bench.figures import Difference, Figure, figure, latency
 from worker.bench.plan import Corpus
 from worker.bench.sections import (
     BareSpeed,
@@ -104,20 +104,13 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Level b beside a, the next larger one: speed as a share of a's, KLD in nats.
-
-    Margins are halves of 95 % intervals. A difference that is not real counts as none.
-    """
+    """Level b beside a, the next larger one: speed as a share of a's, KLD in nats."""
 
     a: str
     b: str
     size: float
-    speed: float | None
-    speed_margin: float | None
-    speed_is_real: bool
-    kld: float | None
-    kld_margin: float | None
-    kld_is_real: bool
+    speed: Difference | None
+    kld: Difference | None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
-import numpy as np
 
 from worker.bench.figures import Difference, Figure, difference, paired_difference
 from worker.bench.report import FORMAT, LevelReport, Report
@@ -118,14 +117,15 @@ def _conditions(before: Report, after: Report) -> list[str]:
             "reference": report.reference,
             "text": corpus and corpus.sha256[:16],
             "streams": report.streams,
-            **{
-                name.replace("_", " "): value
-                for name, value in msgspec.structs.asdict(report.sizes).items()
-            },
+            **msgspec.structs.asdict(report.sizes),
         }
 
     a, b = facts(before), facts(after)
-    return [f"{name}: {a[name]} before, {b[name]} after" for name in a if a[name] != b[name]]
+    return [
+        f"{name.replace('_', ' ')}: {a[name]} before, {b[name]} after"
+        for name in a
+        if a[name] != b[name]
+    ]
 
 
 class _Pair(NamedTuple):
@@ -138,43 +138,45 @@ class _Pair(NamedTuple):
 
     def change(self, column: Column) -> Change | None:
         """How a figure changed; None where one of the two does not have it."""
+        sizes = self.before.sizes, self.after.sizes
+        if any(getattr(sizes[0], name) != getattr(sizes[1], name) for name in column.sizes):
+            return None
         a = next(iter(column.value(self.a).values()), None)
         b = next(iter(column.value(self.b).values()), None)
         if isinstance(a, Figure) and isinstance(b, Figure):
             found = difference(a, b, floor=self._speed_floor())
-            return self._judged(column.title, column.unit, a.mean, found)
+            note = "1 repetition" if found.margin is None else ""
+            return self._change(column, a.mean, found, note)
         if not isinstance(a, int | float) or not isinstance(b, int | float):
             return None
         if column.by in ("nll", "kld"):
-            assert self.a.quality is not None
-            assert self.b.quality is not None
-            return self._of_windows(column, a, self.a.quality, b, self.b.quality)
+            return self._of_windows(column, a, b)
         floor = _MATERIAL_MEMORY if column.by == "memory" else 0.0
-        return self._plain(column.title, column.unit, a, b, abs(b - a) > floor * abs(a))
+        return self._change(column, a, _plain(a, b, is_real=abs(b - a) > floor * abs(a)))
 
     def _speed_floor(self) -> float:
         """The share that one process differs by from another."""
         noises = (self.before.verdict.speed_noise, self.after.verdict.speed_noise)
         return max(MATERIAL_SPEED, 1.96 * math.hypot(*(noise or 0.0 for noise in noises)))
 
-    def _of_windows(
-        self, column: Column, before: float, a: Quality, after: float, b: Quality
-    ) -> Change | None:
+    def _of_windows(self, column: Column, before: float, after: float) -> Change | None:
         """Window by window, where both saw the same text against the same reference."""
+        a, b = self.a.quality, self.b.quality
+        assert a is not None
+        assert b is not None
         note = self._other_text(a, b)
-        if column.by == "nll":
-            if note:
-                return self._plain(column.title, "", before, after, False, note)
-            nll = _paired(a.window_nll, b.window_nll)
-            return self._judged(f"ln {column.title}", column.unit, math.log(before), nll)
-        if self.a.is_reference and self.b.is_reference:  # of itself, which is only rounding
-            return None
-        if not note and _reference(self.before) != _reference(self.after):
-            note = "other reference"
-        if note:
-            return self._plain(column.title, column.unit, before, after, False, note)
-        kld = _paired(a.window_kld, b.window_kld)
-        return self._judged(column.title, column.unit, before, kld)
+        if column.by == "nll" and not note:
+            nll = paired_difference(a.window_nll, b.window_nll)
+            return self._change(column, math.log(before), nll, prefix="ln ")
+        if column.by == "kld":
+            if self.a.is_reference and self.b.is_reference:  # of itself, which is only rounding
+                return None
+            if not note and _reference(self.before) != _reference(self.after):
+                note = "other reference"
+            if not note:
+                kld = paired_difference(a.window_kld, b.window_kld)
+                return self._change(column, before, kld)
+        return self._change(column, before, _plain(before, after, is_real=False), note)
 
     def _other_text(self, a: Quality, b: Quality) -> str:
         """Why windows of the two cannot be compared; empty where they can."""
@@ -185,34 +187,20 @@ class _Pair(NamedTuple):
         counts = {len(part) for q in (a, b) for part in (q.window_kld, q.window_nll)}
         return "" if a.window == b.window and len(counts) == 1 else "other windows"
 
-    def _judged(self, figure: str, unit: str, before: float, found: Difference) -> Change:
-        """A change with its error."""
-        is_known = math.isfinite(found.margin)
-        return Change(
-            quant=self.a.quant,
-            figure=figure,
-            unit=unit,
-            before=before,
-            after=before + found.value,
-            margin=found.margin if is_known else None,
-            is_real=found.is_real,
-            note="" if is_known else "1 repetition",
-        )
-
-    def _plain(
-        self, figure: str, unit: str, before: float, after: float, is_real: bool, note: str = ""
+    def _change(
+        self, column: Column, before: float, found: Difference, note: str = "", prefix: str = ""
     ) -> Change:
-        """A change of a figure without an error."""
         return Change(
-            quant=self.a.quant, figure=figure, unit=unit, before=before, after=after, margin=None,
-            is_real=is_real, note=note,
+            quant=self.a.quant, figure=prefix + column.title, unit=column.unit, before=before,
+            after=before + found.value, margin=found.margin, is_real=found.is_real, note=note,
         )  # fmt: skip
+
+
+def _plain(before: float, after: float, *, is_real: bool) -> Difference:
+    """The difference of figures without an error."""
+    return Difference(value=after - before, margin=None, is_real=is_real)
 
 
 def _reference(report: Report) -> str | None:
     """The content of what divergences are measured from."""
     return next((level.sha256 for level in report.levels if level.is_reference), None)
-
-
-def _paired(a: tuple[float, ...], b: tuple[float, ...]) -> Difference:
-    return paired_difference(np.array(a), np.array(b), np.ones(len(a)))

@@ -35,6 +35,7 @@ class Column(msgspec.Struct, frozen=True):
     text     level -> the cell
     by       how a comparison judges a change; None: it leaves the figure out
     unit     of the first value
+    sizes    fields of `Sizes` that two reports must have in common, else they are not compared
     """
 
     title: str
@@ -43,6 +44,7 @@ class Column(msgspec.Struct, frozen=True):
     text: Callable[[LevelReport], str]
     by: By | None = None
     unit: str = ""
+    sizes: tuple[str, ...] = ()
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ def mark(level: LevelReport, recommended: str | None) -> str:
 def _column(
     title: str, meaning: str, part: Callable[[LevelReport], P | None],
     value: Callable[[P], dict[str, Value]], text: Callable[[P], str],
-    by: By | None = None, unit: str = "",
+    by: By | None = None, unit: str = "", *sizes: str,
 ) -> Column:  # fmt: skip
     """A column of a part of the level; without that part no value, and a dash as the cell."""
 
@@ -98,7 +100,7 @@ def _column(
         found = part(level)
         return NONE if found is None else text(found)
 
-    return Column(title, meaning, values, cell, by, unit)
+    return Column(title, meaning, values, cell, by, unit, sizes)
 
 
 def _whole(level: LevelReport) -> LevelReport:
@@ -141,8 +143,9 @@ def _speed(report: Report) -> list[Column]:
         found += [
             _column(
                 f"{label}{_by(n)}", f"{_together(n)}, tokens/s of requests {where}",
-                _requests(way, n), _named(f"{way}_x{n}_tokens_per_s", lambda r: r.per_s),
-                lambda r: per_s(r.per_s), "spread" if way == "http" else None, "tokens/s",
+                _requests(way, n), lambda r, way=way, n=n: {f"{way}_x{n}_tokens_per_s": r.per_s},
+                lambda r: per_s(r.per_s), "spread" if way == "http" else None,
+                "tokens/s", "prompt", "decode",
             )
             for n in counts
         ]  # fmt: skip
@@ -157,19 +160,23 @@ def _speed(report: Report) -> list[Column]:
 
 
 def _latency(report: Report) -> list[Column]:
+    def of(way: str, n: int, title: str, meaning: str, field: str) -> Column:
+        return _column(
+            title, meaning, _requests(way, n),
+            lambda r: {f"{way}_x{n}_{field}": getattr(r, field)},
+            lambda r: milliseconds(getattr(r, field)),
+        )  # fmt: skip
+
     found: list[Column] = []
     for n in sorted({1, report.streams}):
         for way, label, where in _WAYS:
-            part = _requests(way, n)
-            found += [
-                _column(f"TTFT {label}{_by(n)}", f"ms to the first token of {n} requests {where}",
-                        part, _named(f"{way}_x{n}_ttft", lambda r: r.ttft),
-                        lambda r: milliseconds(r.ttft)),
-                _column(f"ITL {label}{_by(n)}",
-                        f"ms between tokens of a stream, {n} of them, {where}",
-                        part, _named(f"{way}_x{n}_itl", lambda r: r.itl),
-                        lambda r: milliseconds(r.itl)),
-            ]  # fmt: skip
+            name, between = (
+                f"{label}{_by(n)}",
+                f"ms between tokens of a stream, {n} of them, {where}",
+            )
+            first = f"ms to the first token of {n} requests {where}"
+            found.append(of(way, n, f"TTFT {name}", first, "ttft"))
+            found.append(of(way, n, f"ITL {name}", between, "itl"))
     return found
 
 
@@ -266,6 +273,7 @@ def _rate(title: str, meaning: str, kind: str, streams: int, depth: int) -> Colu
     return _column(
         title, meaning, lambda x: x.rate(kind, streams, depth),
         lambda f: {f"{kind}_x{streams}_at_{depth}_tokens_per_s": f}, per_s, "spread", "tokens/s",
+        "prompt" if kind == "prefill" else "decode",
     )  # fmt: skip
 
 
@@ -278,7 +286,3 @@ def _requests(way: str, streams: int) -> Callable[[LevelReport], Requests | None
         return next((request for request in requests if request.streams == streams), None)
 
     return find
-
-
-def _named(name: str, value: Callable[[Requests], Value]) -> Callable[[Requests], dict[str, Value]]:
-    return lambda requests: {name: value(requests)}

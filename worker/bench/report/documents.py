@@ -17,8 +17,9 @@ import jinja2
 import msgspec
 
 from worker.bench.figures import Figure, Latency
-from worker.bench.report import LevelReport, Report, plot
+from worker.bench.report import LevelReport, Report
 from worker.bench.report.columns import Table, Value, mark, tables
+from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.bench.run.cache import write_whole
 from worker.errors import DiskSpaceError
@@ -40,8 +41,6 @@ _templates = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_PLACES = {name.lower(): getattr(plot, name)
-           for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")}  # fmt: skip
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -50,18 +49,13 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     Raises DiskSpaceError where the folder takes no more.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "json": _indented(report) + "\n",
-        "md": markdown(report),
-        "csv": comma_separated(report),
-        "svg": picture(report),
-        "html": page(report),
-    }
+    makers = {"json": _indented, "md": markdown, "csv": comma_separated, "svg": picture,
+              "html": page}  # fmt: skip
     written: list[Path] = []
-    for kind, text in texts.items():
+    for kind, make in makers.items():
         target = folder / f"report.{kind}"
         try:
-            write_whole(target, text.encode())
+            write_whole(target, make(report).encode())
         except OSError as error:
             raise DiskSpaceError(
                 f"{target} cannot be written: {error.strerror}.",
@@ -75,10 +69,9 @@ def page(report: Report) -> str:
     """Everything in one HTML file."""
     found = tables(report)
     return _templates.get_template("page.html.j2").render(
-        _PLACES,
         report=report,
         headline=headline(report),
-        drawing=plot.Drawing(report),
+        drawing=Drawing(report),
         styled=False,
         tables=found,
         paragraphs=paragraphs(report),
@@ -90,8 +83,7 @@ def page(report: Report) -> str:
 
 def picture(report: Report) -> str:
     """The plot alone, as SVG."""
-    drawing = plot.Drawing(report)
-    return _templates.get_template("plot.svg.j2").render(_PLACES, drawing=drawing, styled=True)
+    return _templates.get_template("plot.svg.j2").render(drawing=Drawing(report), styled=True)
 
 
 def markdown(report: Report) -> str:
@@ -160,4 +152,4 @@ def _row(cells: list[str]) -> str:
 
 
 def _indented(report: Report) -> str:
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"

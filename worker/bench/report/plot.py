@@ -11,8 +11,6 @@ from typing import NamedTuple
 from worker.bench.report import LevelReport, Report
 from worker.machine import human_bytes
 
-WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 76, WIDTH - 24, 40, HEIGHT - 56
 _LARGEST = 26.0  # radius of the largest file
 _LABEL = 24  # characters of a name that are drawn
 
@@ -55,6 +53,9 @@ class Drawing:
 
     Without quality figures, bits per weight stand on the vertical axis.
     """
+
+    width, height = 760, 440
+    left, right, top, bottom = 76, 736, 40, 384
 
     def __init__(self, report: Report) -> None:
         measured = [level for level in report.levels if level.speed is not None]
@@ -102,11 +103,11 @@ class Drawing:
         return -math.log10(max(level.quality.kld_mean, least / 3))
 
     def _x(self, speed: float) -> float:
-        return round(LEFT + speed / self._fastest * (RIGHT - LEFT), 1)
+        return round(self.left + speed / self._fastest * (self.right - self.left), 1)
 
     def _y(self, value: float) -> float:
         share = (value - self._low) / (self._high - self._low)
-        return round(BOTTOM - share * (BOTTOM - TOP), 1)
+        return round(self.bottom - share * (self.bottom - self.top), 1)
 
     def _place(self, level: LevelReport) -> tuple[float, float]:
         return self._x(level.writing().mean), self._y(self._value(level))
@@ -128,7 +129,7 @@ class Drawing:
             told.append(f"KL divergence {abs(level.quality.kld_mean):.5f}")
         error = (
             self._x(max(0.0, speed.mean - speed.error)),
-            min(self._x(speed.mean + speed.error), RIGHT),
+            min(self._x(speed.mean + speed.error), self.right),
         )
         name = level.quant[:_LABEL]
         if self._by_quality and level.is_reference:
@@ -150,7 +151,7 @@ class Drawing:
             (x - width / 2, y + radius + 9),
         ]
         places = [Label(round(a, 1), round(b, 1), width) for a, b in corners]
-        inside = [place for place in places if place.x > LEFT and place.x + width < WIDTH]
+        inside = [place for place in places if place.x > self.left and place.x + width < self.width]
         free = [p for p in inside if not any(p.meets(dot.label) for dot in self.dots)]
         return (free or inside or places)[0]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
-
 from worker.bench.figures import Difference, difference, paired_difference, t95
 from worker.bench.report import Comparison, Judgement, LevelReport, Verdict
 
@@ -120,16 +118,12 @@ class VerdictRule:
         Of all levels that do not really differ from it: half of the widest interval.
         """
         found = [self.speed_difference(level, other) for other in others if other is not level]
-        margins = [difference.margin for difference in found if not difference.is_real]
+        margins = [math.inf if d.margin is None else d.margin for d in found if not d.is_real]
         return max(margins, default=0.0) / _speed(level)
 
     def _fastest(self, levels: list[LevelReport]) -> str:
         best = max(levels, key=_speed)
-        near = [
-            level
-            for level in levels
-            if level is not best and not self.speed_difference(best, level).is_real
-        ]
+        near = [lv for lv in levels if not (lv is best or self.speed_difference(best, lv).is_real)]
         beside = f", from which {_names(near)} cannot be told" if near else ""
         return f"The fastest is {best.quant}{beside}."
 
@@ -157,19 +151,10 @@ class VerdictRule:
 
     def compare(self, a: LevelReport, b: LevelReport) -> Comparison:
         """b beside a: size as a ratio, speed as a share, divergence on the same windows."""
-        speed = self.speed_difference(a, b) if a.speed and b.speed else None
+        speed = self.speed_difference(a, b).as_share_of(_speed(a)) if a.speed and b.speed else None
         kld = _kld_difference(a, b) if a.quality and b.quality else None
-        base = _speed(a) if speed else 1.0
         return Comparison(
-            a=a.quant,
-            b=b.quant,
-            size=b.size_bytes / a.size_bytes,
-            speed=speed.value / base if speed else None,
-            speed_margin=speed.margin / base if speed and math.isfinite(speed.margin) else None,
-            speed_is_real=bool(speed and speed.is_real),
-            kld=kld.value if kld else None,
-            kld_margin=kld.margin if kld and math.isfinite(kld.margin) else None,
-            kld_is_real=bool(kld and kld.is_real),
+            a=a.quant, b=b.quant, size=b.size_bytes / a.size_bytes, speed=speed, kld=kld
         )
 
     def front(self) -> list[LevelReport]:
@@ -234,8 +219,7 @@ def speed_noise(levels: list[LevelReport]) -> tuple[float | None, int]:
 def _kld_difference(a: LevelReport, b: LevelReport) -> Difference:
     assert a.quality is not None
     assert b.quality is not None
-    ours, theirs = np.array(a.quality.window_kld), np.array(b.quality.window_kld)
-    return paired_difference(ours, theirs, np.ones(len(ours)))
+    return paired_difference(a.quality.window_kld, b.quality.window_kld)
 
 
 def _unbeaten(levels: list[LevelReport]) -> list[LevelReport]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from worker.bench.figures import Difference
 from worker.bench.report import Comparison, Report
 from worker.machine import human_bytes
 
@@ -18,10 +19,11 @@ def paragraphs(report: Report) -> list[tuple[str, list[str]]]:
     judged = [f"{found.quant} {found.why.rstrip('.')}." for found in report.verdict.judgements]
     if all(level.quality is None for level in report.levels):
         judged = []
+    front = ", ".join(report.verdict.pareto) or "no level"
     found = [
         ("Verdict", [headline(report), *report.verdict.reasons, *report.verdict.doubts,
                      f"Rule: {report.verdict.rule}",
-                     f"On the Pareto front, really beaten by no level: {_front(report)}."]),
+                     f"On the Pareto front, really beaten by no level: {front}."]),
         ("Levels", judged),
         ("Step by step", [comparison_text(found) for found in report.verdict.comparisons]),
         ("Measured", measured(report)),
@@ -48,14 +50,18 @@ def comparison_text(found: Comparison) -> str:
     """One step down in size, and whether it makes a difference."""
     parts = [f"{found.b} beside {found.a}: {found.size:.0%} of the size"]
     if found.speed is not None:
-        margin = f" ± {found.speed_margin:.1%}" if found.speed_margin is not None else ""
-        real = "" if found.speed_is_real else " (no real difference)"
-        parts.append(f"speed {found.speed:+.1%}{margin}{real}")
+        parts.append(f"speed {_difference(found.speed, '+.1%', '.1%', '')}")
     if found.kld is not None:
-        margin = f" ± {found.kld_margin:.5f}" if found.kld_margin is not None else ""
-        real = "" if found.kld_is_real else " (no real difference)"
-        parts.append(f"divergence {found.kld:+.5f}{margin} nats{real}")
+        parts.append(f"divergence {_difference(found.kld, '+.5f', '.5f', ' nats')}")
     return ", ".join(parts)
+
+
+def _difference(found: Difference, value: str, margin: str, unit: str) -> str:
+    """`+3.2% ± 0.4%`, and that it is not real; `value` and `margin` are formats."""
+    interval = "" if found.margin is None else f" ± {found.margin:{margin}}"
+    return (
+        f"{found.value:{value}}{interval}{unit}{'' if found.is_real else ' (no real difference)'}"
+    )
 
 
 def measured(report: Report) -> list[str]:
@@ -129,7 +135,3 @@ def _quality(report: Report) -> list[str]:
             f"same top token, {floor.choices.flips:.1%} flips."
         )
     return lines
-
-
-def _front(report: Report) -> str:
-    return ", ".join(report.verdict.pareto) or "no level"

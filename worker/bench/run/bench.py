@@ -13,10 +13,10 @@ from worker.bench.report import FORMAT, LevelReport, Report
 from worker.bench.report.verdict import judge
 from worker.bench.run.cache import BenchCache
 from worker.bench.run.level import File, LevelRunner, open_file
-from worker.bench.run.runner import Event, Events, Note, Runner, StageFailed
+from worker.bench.run.runner import Event, Events, Note, Runner
 from worker.bench.run.stages import MACHINE, StageJob
 from worker.bench.sizes import EFFORTS, SEED, sizes_for
-from worker.errors import BackendError, UsageError, WorkerError
+from worker.errors import UsageError, WorkerError
 
 _USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
 
@@ -38,8 +38,6 @@ class Bench:
         with self._cache.locked():
             try:
                 yield from self._run()
-            except StageFailed as failure:
-                raise BackendError(str(failure), code=failure.code) from None
             finally:
                 self._cache.make_room(0)
 
@@ -62,7 +60,7 @@ class Bench:
                 reference = yield from levels.file(first, source)
                 cost = yield from levels.probe(first, reference)
                 break
-            except (StageFailed, WorkerError) as failure:
+            except WorkerError as failure:
                 plan = yield from self._without_first(plan, failure)
         sizes = sizes_for(
             plan.effort, cost, reference.config.context or _USUAL_CONTEXT, plan.settings.slots,
@@ -97,7 +95,7 @@ class Bench:
         for level in plan.levels:
             try:
                 file = reference if level is first else (yield from levels.file(level, source))
-            except (StageFailed, WorkerError, OSError) as failure:
+            except (WorkerError, OSError) as failure:
                 yield self._note(f"{level.name} is left out: {failure}")
                 runner.clock.drop(level.name)
                 continue
@@ -109,7 +107,7 @@ class Bench:
             found[level.name] = yield from levels.serve_again(level, found[level.name])
             yield report()
 
-    def _without_first(self, plan: Plan, failure: StageFailed | WorkerError) -> Events[Plan]:
+    def _without_first(self, plan: Plan, failure: WorkerError) -> Events[Plan]:
         """The plan with the next level as its reference.
 
         Raises where there is none, or where the command line is the reason.

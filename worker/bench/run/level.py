@@ -6,34 +6,27 @@ import contextlib
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from worker.bench.plan import Level, Plan, settings_of
 from worker.bench.quality.reference import MAX_BYTES, is_whole
 from worker.bench.report import LevelReport
+from worker.bench.run import stages
 from worker.bench.run.cache import key_of, remove
-from worker.bench.run.runner import Events, Runner, StageFailed
-from worker.bench.run.stages import (
-    NOISE_FLOOR,
-    PROBE,
-    QUALITY,
-    QUANTISE,
-    SERVE_AGAIN,
-    Cost,
-    Stage,
-    StageJob,
-    first_pass,
-)
+from worker.bench.run.runner import Events, Runner
+from worker.bench.run.stages import Cost, Stage, StageJob, first_pass
 from worker.bench.sections import Machine, Quality, TokenCost
 from worker.bench.sizes import EFFORTS, Sizes, expected_s
-from worker.errors import ModelFileError
+from worker.errors import BackendError, ModelFileError
 from worker.gguf.quant import FILE_TYPES, GUESSED
 from worker.model.config import ModelConfig, load_config
 
 # Rises when what a stage measures changes, so that older sections are not taken for it.
 _VERSION = 2
+
+T = TypeVar("T")
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +38,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
-    """A file that exists, read and hashed. Raises ModelFileError, StageFailed."""
+    """A file that exists, read and hashed. Raises ModelFileError, BackendError."""
     config = load_config(path)
     sha256 = yield from runner.hash(level.name, [Path(file.path) for file in config.files])
     return File(path=str(path), sha256=sha256, config=config)
@@ -64,9 +57,9 @@ class LevelRunner:
         self.noise_floor: Quality | None = None
 
     def probe(self, level: Level, file: File) -> Events[TokenCost]:
-        """How long a token of the reference takes. Raises StageFailed."""
-        job = self._job(PROBE, level, file.path, Path())
-        return (yield from self._runner.run(PROBE, job, self._key(PROBE, file.sha256, "")))
+        """How long a token of the reference takes. Raises BackendError."""
+        key = self._key(stages.PROBE, file.sha256, "")
+        return (yield from self._run(stages.PROBE, level, file.path, Path(), key))
 
     def start(self, sizes: Sizes, cost: TokenCost, reference: ModelConfig) -> None:
         """Settle the sizes, and tell the clock what is ahead."""
@@ -81,14 +74,14 @@ class LevelRunner:
             scoring_s=expected_s(sizes, cost, streams, quality=True) - speed_s,
         )
         for level in self._plan.levels:
-            made = [] if level.path else [QUANTISE]
-            for stage in (*made, *first_pass(self._plan, level), SERVE_AGAIN):
+            made = [] if level.path else [stages.QUANTISE]
+            for stage in (*made, *first_pass(self._plan, level), stages.SERVE_AGAIN):
                 self._runner.clock.expect(level.name, stage.name, stage.expected_s(expected))
 
     def file(self, level: Level, source: File | None) -> Events[File]:
         """The level's file: the one that was given, or made from the source and kept.
 
-        Raises StageFailed where it cannot be made, ModelFileError.
+        Raises BackendError where it cannot be made, ModelFileError.
         """
         if level.path is not None:
             return (yield from open_file(self._runner, level, Path(level.path)))
@@ -106,7 +99,7 @@ class LevelRunner:
             if not target.parent.is_dir():
                 remove(target.parent)
                 target.parent.mkdir(parents=True)
-            yield from self._runner.run(QUANTISE, self._job(QUANTISE, level, source.path, target))
+            yield from self._run(stages.QUANTISE, level, source.path, target, None)
             file = yield from open_file(self._runner, level, target)
             with contextlib.suppress(OSError):  # on a full disk it is made again next time
                 cache.save(key, file.sha256, time.time())
@@ -118,7 +111,7 @@ class LevelRunner:
         if not target.exists():
             return None
         known = self._runner.cache.load(key, str, math.inf)
-        with contextlib.suppress(ModelFileError, StageFailed):
+        with contextlib.suppress(ModelFileError, BackendError):
             file = yield from open_file(self._runner, level, target)
             if known == file.sha256:
                 return file
@@ -139,7 +132,7 @@ class LevelRunner:
     def serve_again(self, level: Level, report: LevelReport) -> Events[LevelReport]:
         """The second pass over HTTP, where there was a first one and the file is still here."""
         if report.serve is not None and Path(report.file).exists():
-            report, _ = yield from self._add(report, level, SERVE_AGAIN)
+            report, _ = yield from self._add(report, level, stages.SERVE_AGAIN)
         self._runner.clock.drop(level.name)
         return report
 
@@ -163,22 +156,21 @@ class LevelRunner:
 
     def _add(
         self, report: LevelReport, level: Level, stage: Stage[Any]
-    ) -> Events[tuple[LevelReport, StageFailed | None]]:
+    ) -> Events[tuple[LevelReport, BackendError | None]]:
         """The report with the stage's section, or with the reason why there is none."""
         failure = None
         try:
-            if stage is QUALITY and report.is_reference:
+            if stage is stages.QUALITY and report.is_reference:
                 section = yield from self._score_reference(report, level)
             else:
                 place = self._rows_for(stage)
-                job = self._job(stage, level, report.file, place)
                 key = self._key(stage, report.sha256, place.name)
-                section = yield from self._runner.run(stage, job, key)
-            if stage is NOISE_FLOOR:
+                section = yield from self._run(stage, level, report.file, place, key)
+            if stage is stages.NOISE_FLOOR:
                 self.noise_floor = section
             else:
                 report = msgspec.structs.replace(report, **{stage.field: section})
-        except StageFailed as caught:
+        except BackendError as caught:
             failure = caught
             errors = {**report.errors, stage.name: str(failure)}
             report = msgspec.structs.replace(report, errors=errors)
@@ -187,15 +179,15 @@ class LevelRunner:
 
     def _rows_for(self, stage: Stage[Any]) -> Path:
         """The reference's rows, where the stage compares with them."""
-        if stage not in (QUALITY, NOISE_FLOOR):
+        if stage not in (stages.QUALITY, stages.NOISE_FLOOR):
             return Path()
         if self._rows is None:
-            raise StageFailed("NO_REFERENCE", "The reference could not be scored.")
+            raise BackendError("The reference could not be scored.", code="NO_REFERENCE")
         return self._rows
 
     def _score_reference(self, report: LevelReport, level: Level) -> Events[Quality]:
         """Score the reference and keep its rows, unless an earlier run did."""
-        cache, key = self._runner.cache, self._key(QUALITY, report.sha256, "reference")
+        cache, key = self._runner.cache, self._key(stages.QUALITY, report.sha256, "reference")
         rows = cache.reference(key)
         partial = rows.with_name(f"{key}.partial")
         if not is_whole(rows):
@@ -204,9 +196,9 @@ class LevelRunner:
                 remove(folder)
             cache.make_room(MAX_BYTES, keep=frozenset([Path(report.file)]))
         try:
-            job = self._job(QUALITY, level, report.file, partial)
-            job = msgspec.structs.replace(job, writes=True)
-            section = yield from self._runner.run(QUALITY, job, key)
+            section = yield from self._run(
+                stages.QUALITY, level, report.file, partial, key, writes=True
+            )
             if not rows.exists():
                 partial.rename(rows)
         finally:
@@ -215,11 +207,15 @@ class LevelRunner:
         self._rows = rows
         return section
 
-    def _job(self, stage: Stage[Any], level: Level, path: str, place: Path) -> StageJob:
-        return StageJob(
+    def _run(
+        self, stage: Stage[T], level: Level, path: str, place: Path, key: str | None, *,
+        writes: bool = False,
+    ) -> Events[T]:  # fmt: skip
+        job = StageJob(
             stage=stage.name, plan=self._plan, settings=self._settings, sizes=self._sizes,
-            level=level, path=path, place=str(place),
+            level=level, path=path, place=str(place), writes=writes,
         )  # fmt: skip
+        return self._runner.run(stage, job, key)
 
     def _key(self, stage: Stage[Any], sha256: str, rows: str) -> str:
         """A hash of everything that bears on a section.

@@ -20,6 +20,7 @@ from worker.bench.measure.server import clean_environment
 from worker.bench.report import Report
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
 from worker.bench.run.stages import Failure, Line, Progress, Stage, StageJob
+from worker.errors import BackendError
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.
 SILENCE_S = 1800.0
@@ -53,14 +54,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 # What a run tells while it goes on: a report is what is known so far, the last one is whole.
 Event = Position | Note | Report
 Events = Generator[Event, None, T]
-
-
-class StageFailed(Exception):  # noqa: N818  (a condition of one stage, not of the run)
-    """A stage gave no section; `code` as in errors, the text says why."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Clock:
@@ -128,7 +121,7 @@ class Runner:
         self._timings: list[str] = []
 
     def run(self, stage: Stage[T], job: StageJob, key: str | None = None) -> Events[T]:
-        """The section of the stage that the job names. Raises StageFailed.
+        """The section of the job's stage. Raises BackendError where the child has none.
 
         key: the section is kept under it, for a run that goes on where this one was interrupted;
              None: it is not kept
@@ -167,13 +160,13 @@ class Runner:
                 if isinstance(line, Progress):
                     yield self.clock.position(level, stage.name, line.share)
                 elif isinstance(line, Failure):
-                    raise StageFailed(line.code, line.message)
+                    raise BackendError(line.message, code=line.code)
                 else:
                     return msgspec.json.decode(line.section, type=stage.section)
         raise AssertionError("a job ends with a section or with a failure")
 
     def hash(self, level: str, paths: Sequence[Path]) -> Events[str]:
-        """A file's sha256; of several parts a hash of theirs. Raises StageFailed."""
+        """A file's sha256; of several parts a hash of theirs. Raises BackendError."""
         self.clock.begin(level, "hash")
         found: list[str] = []
         try:
@@ -181,7 +174,7 @@ class Runner:
                 sha256 = yield from self._hash(level, path)
                 found.append(sha256)
         except OSError as error:
-            raise StageFailed("IO", f"{error.filename}: {error.strerror}.") from None
+            raise BackendError(f"{error.filename}: {error.strerror}.", code="IO") from None
         finally:
             self.clock.end()
         return found[0] if len(found) == 1 else key_of(found)
