@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import SHAPES, write_model
+from benchmarks.models import write_model
+from benchmarks.shapes import SHAPES
 from tests.bench.jobs import job_of, section_of
 from tests.support.processes import Server
 from worker.bench.measure.machine import process_memory, read_per_token

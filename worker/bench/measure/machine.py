@@ -31,7 +31,7 @@ def this_machine(threads: int) -> Machine:
     build = library.build()
     return Machine(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=_cpu(),
+        cpu=cpu_name(),
         cpus=machine.usable_cpus(),
         memory_bytes=machine.memory().total,
         bandwidth=measure_bandwidth(threads),
@@ -46,7 +46,7 @@ def this_machine(threads: int) -> Machine:
     )
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     """The processor's name, as far as the system tells it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
