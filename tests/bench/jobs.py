@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
-from worker.bench.plan import Corpus, Level, Plan, Questions
+from worker.bench.plan import BenchPlan, Corpus, Level, Questions
 from worker.bench.run.runner import ask
-from worker.bench.run.stages import Failure, Progress, Stage, StageJob
+from worker.bench.run.stages import BenchStage, Failure, Progress, StageJob
 from worker.bench.sizes import Sizes
 from worker.settings import Settings
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def job_of(
-    stage: Stage[T], path: Path, settings: Settings, sizes: Sizes, *,
+    stage: BenchStage[T], path: Path, settings: Settings, sizes: Sizes, *,
     corpus: Corpus | None = None, questions: Questions = "general", place: Path = Path(),
     writes: bool = False,
 ) -> StageJob:  # fmt: skip
     """A stage's job with one level and one thread."""
     level = Level(name="level", path=str(path))
-    plan = Plan(
+    plan = BenchPlan(
         levels=(level,), source=None, imatrix=None, settings=settings, effort="quick", threads=1,
         corpus=corpus, questions=questions, max_kld=0.05,
     )  # fmt: skip
@@ -34,7 +34,7 @@ def job_of(
     )  # fmt: skip
 
 
-def section_of(stage: Stage[T], job: StageJob) -> T:
+def section_of(stage: BenchStage[T], job: StageJob) -> T:
     """The section that a child answers with; AssertionError with the reason where it has none."""
     with closing(ask(job)) as messages:
         for message in messages:

@@ -8,7 +8,7 @@ import msgspec
 
 from worker.bench.figures import figure, latency
 from worker.bench.plan import Corpus
-from worker.bench.report import FORMAT, LevelReport, Report
+from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.verdict import judge
 from worker.bench.sections import (
     Bandwidth,
@@ -105,10 +105,12 @@ def level(
     return replaced(plain, **measured(per_s, size=size))
 
 
-def report(levels: list[LevelReport], *, model: str = "A model", max_kld: float = 0.05) -> Report:
+def report(
+    levels: list[LevelReport], *, model: str = "A model", max_kld: float = 0.05
+) -> BenchReport:
     """A report over these levels, judged."""
     bandwidth = Bandwidth(threads=2, nbytes=1, per_s=figure([1e10, 1.1e10]), cache_bytes=1 << 25)
-    return Report(
+    return BenchReport(
         format=FORMAT, created="2026-01-01T00:00:00+00:00", model=model,
         reference=levels[0].quant, effort="quick", streams=4, max_kld=max_kld,
         levels=tuple(levels), noise_floor=None, verdict=judge(levels, max_kld),

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from tests.bench.reports import level, measured, quality, replaced, report
-from worker.bench.report import LevelReport, Report
+from worker.bench.report import BenchReport, LevelReport
 from worker.bench.report.changes import Change, changes_between
 
 
-def before(*, per_s: float = 20.0) -> Report:
+def before(*, per_s: float = 20.0) -> BenchReport:
     """Two levels."""
     return report([level("F16", 1000, 10, 0.0, reference=True), level("Q8_0", 500, per_s, 0.01)])
 
 
-def changed(report_: Report, **fields: object) -> Report:
+def changed(report_: BenchReport, **fields: object) -> BenchReport:
     """The report with its second level changed."""
     first, second = report_.levels
     return replaced(report_, levels=(first, replaced(second, **fields)))
 
 
-def found(a: Report, b: Report, figure: str) -> Change:
+def found(a: BenchReport, b: BenchReport, figure: str) -> Change:
     """The change of one figure of the second level."""
     return next(c for c in changes_between(a, b).changes if (c.quant, c.figure) == ("Q8_0", figure))
 

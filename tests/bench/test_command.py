@@ -18,7 +18,7 @@ import pytest
 from tests.bench.processes import arguments, children, is_gone, wait_until
 from tests.bench.reports import level, report
 from tests.support import ggufs
-from worker.bench.report import Report
+from worker.bench.report import BenchReport
 from worker.bench.report.changes import Changes, read_report
 from worker.bench.report.documents import markdown, write_report
 from worker.bench.run.runner import ask
@@ -63,7 +63,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(cache: Path) -> tuple[Report, dict[str, Any], Path, str]:
+def finished(cache: Path) -> tuple[BenchReport, dict[str, Any], Path, str]:
     """A run that was interrupted, then killed, then let go on to its end: report, JSON from
     stdout, folder, stderr."""
     with bench(cache, *QUICK) as process:
@@ -89,11 +89,11 @@ def finished(cache: Path) -> tuple[Report, dict[str, Any], Path, str]:
     return read_report(out / "report.json"), json.loads(stdout), out, stderr
 
 
-def test_a_run_reports_every_level(finished: tuple[Report, dict[str, Any], Path, str]) -> None:
+def test_a_run_reports_every_level(finished: tuple[BenchReport, dict[str, Any], Path, str]) -> None:
     """Size, loading, speed bare and over HTTP in two passes, memory and quality of each."""
     made, plain, out, stderr = finished
     assert [found.quant for found in made.levels] == ["F16", "Q2_K"]
-    assert msgspec.convert(plain, Report) == made
+    assert msgspec.convert(plain, BenchReport) == made
     assert sorted(path.suffix for path in out.iterdir()) == [
         ".csv",
         ".html",
@@ -121,7 +121,7 @@ def test_a_run_reports_every_level(finished: tuple[Report, dict[str, Any], Path,
 
 
 def test_quality_is_in_the_order_that_it_must_have(
-    finished: tuple[Report, dict[str, Any], Path, str],
+    finished: tuple[BenchReport, dict[str, Any], Path, str],
 ) -> None:
     """Two bits are further from the reference than it is from itself, by far."""
     made, *_ = finished
@@ -135,7 +135,9 @@ def test_quality_is_in_the_order_that_it_must_have(
     assert q2.ppl_reference == pytest.approx(f16.ppl)
 
 
-def test_an_interrupted_run_goes_on(finished: tuple[Report, dict[str, Any], Path, str]) -> None:
+def test_an_interrupted_run_goes_on(
+    finished: tuple[BenchReport, dict[str, Any], Path, str],
+) -> None:
     """What was measured before Ctrl-C and before the kill is not measured again, and is told."""
     made, _, _, stderr = finished
     assert {"probe", "load", "speed"} <= set(made.levels[0].cached)
@@ -145,7 +147,7 @@ def test_an_interrupted_run_goes_on(finished: tuple[Report, dict[str, Any], Path
 
 
 def test_a_complete_run_is_not_taken_for_the_next_one(
-    cache: Path, finished: tuple[Report, dict[str, Any], Path, str]
+    cache: Path, finished: tuple[BenchReport, dict[str, Any], Path, str]
 ) -> None:
     """Timings are taken anew; quality, which does not change, and files are kept."""
     kept = cache / "gguf-worker" / "bench"
@@ -227,7 +229,7 @@ def test_a_quantised_file_alone_has_no_quality(
     words = (str(path), "--quick", "--threads", "1", "--parallel", "1", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
-    made = msgspec.json.decode(stdout, type=Report)
+    made = msgspec.json.decode(stdout, type=BenchReport)
     (found,) = made.levels
     assert found.errors == {}
     assert found.quality is None
@@ -294,7 +296,7 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     words = ("--quick", "--threads", "1", "--parallel", "1", "--no-quality", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *paths, *words)
     assert code == 0, stderr
-    made = msgspec.json.decode(stdout, type=Report)
+    made = msgspec.json.decode(stdout, type=BenchReport)
     assert made.reference == "Q8_0"
     assert [found.quant for found in made.levels] == ["Q8_0", "Q4_0"]
     (note,) = made.notes
@@ -337,7 +339,7 @@ def test_damage_in_the_cache_is_made_good(
              "--parallel", "1", "--json")  # fmt: skip
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
-    first = msgspec.json.decode(stdout, type=Report)
+    first = msgspec.json.decode(stdout, type=BenchReport)
     kept = tmp_path / "gguf-worker" / "bench"
     (eight,), (four,) = kept.glob("quants/*/*-Q8_0.gguf"), kept.glob("quants/*/*-Q4_0.gguf")
     raw = bytearray(eight.read_bytes())
@@ -350,7 +352,7 @@ def test_damage_in_the_cache_is_made_good(
     partial.write_bytes(b"garbage where a folder belongs")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
-    again = msgspec.json.decode(stdout, type=Report)
+    again = msgspec.json.decode(stdout, type=BenchReport)
     assert "Q8_0: quantise" in stderr
     assert "Q4_0: quantise" in stderr
     assert "F16: quality" in stderr

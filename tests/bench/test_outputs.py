@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from tests.bench.reports import level, replaced, report
-from worker.bench.report import LevelReport, Report
+from worker.bench.report import BenchReport, LevelReport
 from worker.bench.report.changes import read_report
 from worker.bench.report.columns import tables
 from worker.bench.report.documents import (
@@ -47,7 +47,7 @@ def levels() -> list[LevelReport]:
     ]
 
 
-def hostile() -> Report:
+def hostile() -> BenchReport:
     """A model whose names are an attack on whoever shows them."""
     found = [
         replaced(one, file=f"/models/{HOSTILE}.gguf", encoding=HOSTILE, file_type=HOSTILE)
@@ -95,7 +95,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("make", [lambda: report(levels()), hostile], ids=["plain", "hostile"])
-def test_the_page_is_one_sound_file(make: Callable[[], Report]) -> None:
+def test_the_page_is_one_sound_file(make: Callable[[], BenchReport]) -> None:
     """Tags nest, nothing is loaded from elsewhere, nothing runs."""
     text = page(make())
     parsed = Page(text)
@@ -124,7 +124,7 @@ def test_the_page_holds_everything() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: report(levels()), hostile], ids=["plain", "hostile"])
-def test_the_plot_is_sound_svg(make: Callable[[], Report]) -> None:
+def test_the_plot_is_sound_svg(make: Callable[[], BenchReport]) -> None:
     """It parses, has a dot for each level that was measured, and no script."""
     made = make()
     tree = ElementTree.fromstring(picture(made))

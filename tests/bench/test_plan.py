@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.bench.plan import Level, Plan, settings_of
+from worker.bench.plan import BenchPlan, Level, settings_of
 from worker.bench.sections import TokenCost
 from worker.bench.sizes import EFFORTS, Effort, expected_s, sizes_for
 from worker.settings import Settings
@@ -46,7 +46,7 @@ def test_a_fast_model_writes_more_in_a_repetition() -> None:
 def test_cells_are_enough_for_all_streams() -> None:
     """The context holds every stream at full depth."""
     sizes = sizes_for("normal", FAST, 2048, 4, quality=True)
-    plan = Plan(
+    plan = BenchPlan(
         levels=(Level(name="F16", path="x"),), source=None, imatrix=None,
         settings=Settings(parallel=3), effort="normal", threads=2, corpus=None,
         questions="general", max_kld=0.05,

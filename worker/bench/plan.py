@@ -47,7 +47,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     quant: str | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run needs to know.
 
     source   file that levels are quantised from; None where all files were given
@@ -67,7 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False
 
 
-def settings_of(plan: Plan, sizes: Sizes) -> Settings:
+def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
     """The worker's settings while speed is measured: cells for all streams at full depth."""
     longest = max(sizes.depth + max(sizes.prompt, sizes.decode), sizes.prompt + sizes.decode) + 8
     return msgspec.structs.replace(

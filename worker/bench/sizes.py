@@ -9,7 +9,6 @@ import msgspec
 from worker.bench.sections import TokenCost
 
 Effort = Literal["quick", "normal", "thorough"]
-
 SEED = 7  # of all random prompts
 
 

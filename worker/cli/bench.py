@@ -24,7 +24,7 @@ from worker.model.config import load_config
 from worker.settings import Settings
 
 if TYPE_CHECKING:
-    from worker.bench.plan import Level, Plan
+    from worker.bench.plan import BenchPlan, Level
 
 _GB = 10**9
 
@@ -123,8 +123,8 @@ def _ending_well() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
-    from worker.bench.plan import GENERAL_TEXT, Plan, open_corpus
+def _plan(arguments: argparse.Namespace) -> BenchPlan:
+    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
 
     settings = settings_from(arguments)
@@ -150,7 +150,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     if not arguments.no_quality and (len(levels) > 1 or arguments.text):
         default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
-    return Plan(
+    return BenchPlan(
         levels=levels,
         source=str(source) if source else None,
         imatrix=arguments.imatrix,

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from worker.bench.report import Report
+from worker.bench.report import BenchReport
 from worker.bench.report.changes import Change, Changes
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.words import paragraphs
@@ -23,7 +23,7 @@ from worker.machine import human_bytes
 _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
 
 
-def watch(events: Generator[Event]) -> Report:
+def watch(events: Generator[Event]) -> BenchReport:
     """Follow a run on stderr: a live table on a terminal, else a line for each stage."""
     console = Console(stderr=True)
     view = _View(console.width)
@@ -50,7 +50,7 @@ class _View:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self.report: Report | None = None
+        self.report: BenchReport | None = None
         self._notes: list[str] = []
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
@@ -60,7 +60,7 @@ class _View:
 
     def take(self, event: Event) -> None:
         """Note what happened."""
-        if isinstance(event, Report):
+        if isinstance(event, BenchReport):
             self.report = event
         elif isinstance(event, Note):
             self._notes.append(event.text)
@@ -90,7 +90,7 @@ def _left(position: Position) -> str:
     return f", {minutes}:{rest:02} left"
 
 
-def report_table(report: Report, width: int) -> RenderableType:
+def report_table(report: BenchReport, width: int) -> RenderableType:
     """The summary and all the words; the files have the other tables.
 
     width: characters of a line; where the summary is wider, the rest of it stands below
@@ -105,7 +105,7 @@ def report_table(report: Report, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _blocks(columns: list[Column], report: Report, width: int) -> Iterator[Table]:
+def _blocks(columns: list[Column], report: BenchReport, width: int) -> Iterator[Table]:
     """Tables of as many columns as fit, each beginning with the first one; none is cut off."""
     name, *rest = columns
 

@@ -13,17 +13,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worker.bench.figures import Figure, figure, latency
+from worker.bench.figures import Figure, Ids, figure, latency
 from worker.bench.sections import LoopSpeed, Rate, Requests, TokenCost
 from worker.bench.sizes import SEED, Sizes
 from worker.engine.backend import Backend
 from worker.engine.request import Request, SamplingParams
 
-Ids = NDArray[np.int32]
 # slot, tokens to read into it, position of the first of them
-Run = tuple[int, Ids, int]
+TokenRun = tuple[int, Ids, int]
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 _PROBE_TOKENS, _PROBE_STEPS = 64, 8
 
@@ -42,7 +40,7 @@ def greedy_samplers(backend: Backend, count: int) -> Generator[list[Any]]:
             backend.free_sampler(sampler)
 
 
-def read_runs(backend: Backend, runs: Iterable[Run]) -> Generator[tuple[int, int]]:
+def read_runs(backend: Backend, runs: Iterable[TokenRun]) -> Generator[tuple[int, int]]:
     """Compute runs of tokens in as few full batches as they fill.
 
     Yields (slot, batch row of its last token) of a run as soon as its last token is computed; the

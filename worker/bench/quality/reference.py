@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.bench.figures import Floats
-from worker.bench.quality.windows import BLOCK, Ids, Logits, Windows, gathered, log_sums
+from worker.bench.figures import Floats, Ids
+from worker.bench.quality.windows import BLOCK, Logits, Windows, gathered, log_sums
 
 MAX_BYTES = 256 << 20
 _ENTRY_BYTES = 8  # int32 id, float32 ln p

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from worker.bench.figures import Floats, mean_and_error, percentile, share_and_error
+from worker.bench.figures import Floats, Ids, mean_and_error, percentile, share_and_error
 from worker.bench.quality.answers import (
     Answers,
     choose,
@@ -41,7 +41,6 @@ from worker.bench.quality.reference import (
     shape_of,
 )
 from worker.bench.quality.windows import (
-    Ids,
     Logits,
     cut,
     gathered,

@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.bench.figures import Floats
+from worker.bench.figures import Floats, Ids
 from worker.bench.plan import Corpus
 from worker.errors import UsageError
 from worker.llama.backend import LlamaBackend
 from worker.llama.vocab import Vocab
 
 Logits = NDArray[np.float32]
-Ids = NDArray[np.int32]
 
 MIN_WINDOW = 32
 _SHORT_WINDOW, _FEW_WINDOWS = 128, 10

@@ -131,7 +131,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: tuple[Comparison, ...]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run found. Levels are ordered by size, the largest first.
 
     noise_floor  the reference against itself, with other threads and batches

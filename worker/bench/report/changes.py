@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, cast
 import msgspec
 
 from worker.bench.figures import Difference, Figure, difference, paired_difference
-from worker.bench.report import FORMAT, LevelReport, Report
+from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.verdict import MATERIAL_SPEED
 from worker.bench.sections import Quality
@@ -53,7 +53,7 @@ class _Format(msgspec.Struct):
     format: Annotated[int, msgspec.Meta(ge=0, lt=1000)]
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> BenchReport:
     """A report.json. Raises UsageError where it is none."""
     try:
         raw = path.read_bytes()
@@ -63,7 +63,7 @@ def read_report(path: Path) -> Report:
                 f"{path} has format {found}, and {FORMAT} is read here.",
                 hint="Measure again with this version.",
             )
-        report = msgspec.json.decode(raw, type=Report)
+        report = msgspec.json.decode(raw, type=BenchReport)
         _check_numbers(msgspec.json.decode(raw))
         if any(level.quality and level.quality.ppl <= 0 for level in report.levels):
             raise ValueError("a perplexity is not above 0")
@@ -87,7 +87,7 @@ def _check_numbers(value: Any) -> None:
         raise ValueError("it holds a number that was never measured")
 
 
-def changes_between(before: Report, after: Report) -> Changes:
+def changes_between(before: BenchReport, after: BenchReport) -> Changes:
     """Every figure of every level that is in both."""
     ours = {level.quant: level for level in before.levels}
     theirs = {level.quant: level for level in after.levels}
@@ -103,10 +103,10 @@ def changes_between(before: Report, after: Report) -> Changes:
     )
 
 
-def _conditions(before: Report, after: Report) -> list[str]:
+def _conditions(before: BenchReport, after: BenchReport) -> list[str]:
     """What else is different, so that a change may come from there."""
 
-    def facts(report: Report) -> dict[str, object]:
+    def facts(report: BenchReport) -> dict[str, object]:
         machine, corpus = report.machine, report.corpus
         return {
             "model": report.model,
@@ -131,9 +131,9 @@ def _conditions(before: Report, after: Report) -> list[str]:
 class _Pair(NamedTuple):
     """One level in both reports."""
 
-    before: Report
+    before: BenchReport
     a: LevelReport
-    after: Report
+    after: BenchReport
     b: LevelReport
 
     def change(self, column: Column) -> Change | None:
@@ -201,6 +201,6 @@ def _plain(before: float, after: float, *, is_real: bool) -> Difference:
     return Difference(value=after - before, margin=None, is_real=is_real)
 
 
-def _reference(report: Report) -> str | None:
+def _reference(report: BenchReport) -> str | None:
     """The content of what divergences are measured from."""
     return next((level.sha256 for level in report.levels if level.is_reference), None)

@@ -11,17 +11,17 @@ from typing import Literal, TypeVar
 import msgspec
 
 from worker.bench.figures import Figure, Latency, divergence, milliseconds, per_s, plus_minus
-from worker.bench.report import LevelReport, Report
+from worker.bench.report import BenchReport, LevelReport
 from worker.bench.sections import ProcessMemory, Quality, Requests
 from worker.machine import human_bytes
 
 NONE = "–"
 # name in the CSV, heading, where: the two ways in which requests are measured
 _WAYS = (("bare", "bare", "in the bare loop"), ("http", "HTTP", "over HTTP"))
-Value = Figure | Latency | float | str | None
+FigureValue = Figure | Latency | float | str | None
+P = TypeVar("P")
 # How a comparison judges a change: by the spread of repetitions; exactly; as memory, which differs
 # from start to start; window by window, of the text's own tokens or of the divergence.
-P = TypeVar("P")
 By = Literal["spread", "exact", "memory", "nll", "kld"]
 
 
@@ -40,7 +40,7 @@ class Column(msgspec.Struct, frozen=True):
 
     title: str
     meaning: str
-    value: Callable[[LevelReport], dict[str, Value]]
+    value: Callable[[LevelReport], dict[str, FigureValue]]
     text: Callable[[LevelReport], str]
     by: By | None = None
     unit: str = ""
@@ -54,7 +54,7 @@ class Table(msgspec.Struct, frozen=True):
     columns: list[Column]
 
 
-def tables(report: Report) -> list[Table]:
+def tables(report: BenchReport) -> list[Table]:
     """All tables for which the report has something to show, the summary first."""
     recommended = report.verdict.recommended
     name = _column(
@@ -87,12 +87,12 @@ def mark(level: LevelReport, recommended: str | None) -> str:
 
 def _column(
     title: str, meaning: str, part: Callable[[LevelReport], P | None],
-    value: Callable[[P], dict[str, Value]], text: Callable[[P], str],
+    value: Callable[[P], dict[str, FigureValue]], text: Callable[[P], str],
     by: By | None = None, unit: str = "", *sizes: str,
 ) -> Column:  # fmt: skip
     """A column of a part of the level; without that part no value, and a dash as the cell."""
 
-    def values(level: LevelReport) -> dict[str, Value]:
+    def values(level: LevelReport) -> dict[str, FigureValue]:
         found = part(level)
         return {} if found is None else value(found)
 
@@ -129,7 +129,7 @@ def _size() -> list[Column]:
     ]  # fmt: skip
 
 
-def _speed(report: Report) -> list[Column]:
+def _speed(report: BenchReport) -> list[Column]:
     found: list[Column] = []
     counts = sorted({1, report.streams})
     for depth in sorted({0, report.sizes.depth}):
@@ -159,7 +159,7 @@ def _speed(report: Report) -> list[Column]:
     return found
 
 
-def _latency(report: Report) -> list[Column]:
+def _latency(report: BenchReport) -> list[Column]:
     def of(way: str, n: int, title: str, meaning: str, field: str) -> Column:
         return _column(
             title, meaning, _requests(way, n),

@@ -17,8 +17,8 @@ import jinja2
 import msgspec
 
 from worker.bench.figures import Figure, Latency
-from worker.bench.report import LevelReport, Report
-from worker.bench.report.columns import Table, Value, mark, tables
+from worker.bench.report import BenchReport, LevelReport
+from worker.bench.report.columns import FigureValue, Table, mark, tables
 from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
 from worker.bench.run.cache import write_whole
@@ -43,7 +43,7 @@ _templates = jinja2.Environment(
 )
 
 
-def write_report(report: Report, folder: Path) -> list[Path]:
+def write_report(report: BenchReport, folder: Path) -> list[Path]:
     """Write report.json, .md, .csv, .svg and .html; each is whole or not there.
 
     Raises DiskSpaceError where the folder takes no more.
@@ -65,7 +65,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def page(report: Report) -> str:
+def page(report: BenchReport) -> str:
     """Everything in one HTML file."""
     found = tables(report)
     return _templates.get_template("page.html.j2").render(
@@ -81,12 +81,12 @@ def page(report: Report) -> str:
     )
 
 
-def picture(report: Report) -> str:
+def picture(report: BenchReport) -> str:
     """The plot alone, as SVG."""
     return _templates.get_template("plot.svg.j2").render(drawing=Drawing(report), styled=True)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: BenchReport) -> str:
     """Verdict, tables, how it was measured, what the columns mean."""
     lines = [f"# {escape_markdown(report.model)}: which quant level", ""]
     lines += [escape_markdown(headline(report)), ""]
@@ -111,7 +111,7 @@ def escape_markdown(text: str) -> str:
     return html.escape(_shown(text), quote=False).replace("\n", " ")
 
 
-def comma_separated(report: Report) -> str:
+def comma_separated(report: BenchReport) -> str:
     """One row for each level: plain numbers in bytes, seconds, nats and shares."""
     found = tables(report)
     rows = [dict(_fields(found, level)) for level in report.levels]
@@ -130,7 +130,7 @@ def _fields(found: list[Table], level: LevelReport) -> Iterator[tuple[str, objec
                 yield from _plain(name, value)
 
 
-def _plain(name: str, value: Value) -> Iterator[tuple[str, object]]:
+def _plain(name: str, value: FigureValue) -> Iterator[tuple[str, object]]:
     """`per_s` gives `per_s` and `per_s_error`; `ttft` gives `ttft_p50_s`, `ttft_p95_s`, ..."""
     if isinstance(value, Figure):
         yield name, value.mean
@@ -151,5 +151,5 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _indented(report: Report) -> str:
+def _indented(report: BenchReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from worker.bench.report import LevelReport, Report
+from worker.bench.report import BenchReport, LevelReport
 from worker.machine import human_bytes
 
 _LARGEST = 26.0  # radius of the largest file
@@ -57,7 +57,7 @@ class Drawing:
     width, height = 760, 440
     left, right, top, bottom = 76, 736, 40, 384
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: BenchReport) -> None:
         measured = [level for level in report.levels if level.speed is not None]
         scored = [level for level in measured if level.quality is not None]
         self._levels, self._by_quality = scored or measured, bool(scored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.bench.figures import Difference
-from worker.bench.report import Comparison, Report
+from worker.bench.report import BenchReport, Comparison
 from worker.machine import human_bytes
 
 _CONFIDENCE = {
@@ -14,7 +14,7 @@ _CONFIDENCE = {
 }
 
 
-def paragraphs(report: Report) -> list[tuple[str, list[str]]]:
+def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
     """Titles and their sentences."""
     judged = [f"{found.quant} {found.why.rstrip('.')}." for found in report.verdict.judgements]
     if all(level.quality is None for level in report.levels):
@@ -38,7 +38,7 @@ def paragraphs(report: Report) -> list[tuple[str, list[str]]]:
     return [(title, texts) for title, texts in found if texts]
 
 
-def headline(report: Report) -> str:
+def headline(report: BenchReport) -> str:
     """The verdict in one sentence."""
     verdict = report.verdict
     if verdict.recommended is None:
@@ -64,7 +64,7 @@ def _difference(found: Difference, value: str, margin: str, unit: str) -> str:
     )
 
 
-def measured(report: Report) -> list[str]:
+def measured(report: BenchReport) -> list[str]:
     """With what, on what, how much."""
     machine, build, sizes = report.machine, report.machine.versions, report.sizes
     bandwidth = machine.bandwidth
@@ -104,7 +104,7 @@ def measured(report: Report) -> list[str]:
     return lines
 
 
-def _quality(report: Report) -> list[str]:
+def _quality(report: BenchReport) -> list[str]:
     assert report.corpus is not None
     lines: list[str] = []
     first = next((level.quality for level in report.levels if level.quality), None)

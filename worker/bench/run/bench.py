@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from worker.bench.plan import Level, Plan
-from worker.bench.report import FORMAT, LevelReport, Report
+from worker.bench.plan import BenchPlan, Level
+from worker.bench.report import FORMAT, BenchReport, LevelReport
 from worker.bench.report.verdict import judge
 from worker.bench.run.cache import BenchCache
 from worker.bench.run.level import File, LevelRunner, open_file
@@ -24,7 +24,7 @@ _USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
 class Bench:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, cache: BenchCache) -> None:
+    def __init__(self, plan: BenchPlan, cache: BenchCache) -> None:
         self._plan, self._cache = plan, cache
         self._runner = Runner(cache, fresh=plan.fresh)
         self._notes: list[str] = []
@@ -69,9 +69,9 @@ class Bench:
         levels.start(sizes, cost, reference.config)
         found: dict[str, LevelReport] = {}
 
-        def report() -> Report:
+        def report() -> BenchReport:
             by_size = sorted(found.values(), key=lambda level: -level.size_bytes)
-            return Report(
+            return BenchReport(
                 format=FORMAT,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 model=reference.config.name or Path(reference.path).stem,
@@ -107,7 +107,7 @@ class Bench:
             found[level.name] = yield from levels.serve_again(level, found[level.name])
             yield report()
 
-    def _without_first(self, plan: Plan, failure: WorkerError) -> Events[Plan]:
+    def _without_first(self, plan: BenchPlan, failure: WorkerError) -> Events[BenchPlan]:
         """The plan with the next level as its reference.
 
         Raises where there is none, or where the command line is the reason.

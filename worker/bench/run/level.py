@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from worker.bench.plan import Level, Plan, settings_of
+from worker.bench.plan import BenchPlan, Level, settings_of
 from worker.bench.quality.reference import MAX_BYTES, is_whole
 from worker.bench.report import LevelReport
 from worker.bench.run import stages
 from worker.bench.run.cache import key_of, remove
 from worker.bench.run.runner import Events, Runner
-from worker.bench.run.stages import Cost, Stage, StageJob, first_pass
+from worker.bench.run.stages import BenchStage, Cost, StageJob, first_pass
 from worker.bench.sections import Machine, Quality, TokenCost
 from worker.bench.sizes import EFFORTS, Sizes, expected_s
 from worker.errors import BackendError, ModelFileError
@@ -50,7 +50,7 @@ class LevelRunner:
     noise_floor  of the reference, once it was scored
     """
 
-    def __init__(self, runner: Runner, plan: Plan, machine: Machine) -> None:
+    def __init__(self, runner: Runner, plan: BenchPlan, machine: Machine) -> None:
         self._runner, self._plan, self._machine = runner, plan, machine
         self._sizes, self._settings = EFFORTS[plan.effort][0], plan.settings  # until `start`
         self._rows: Path | None = None
@@ -155,7 +155,7 @@ class LevelRunner:
         )
 
     def _add(
-        self, report: LevelReport, level: Level, stage: Stage[Any]
+        self, report: LevelReport, level: Level, stage: BenchStage[Any]
     ) -> Events[tuple[LevelReport, BackendError | None]]:
         """The report with the stage's section, or with the reason why there is none."""
         failure = None
@@ -177,7 +177,7 @@ class LevelRunner:
         cached = tuple(name for owner, name in self._runner.cached if owner == level.name)
         return msgspec.structs.replace(report, cached=cached), failure
 
-    def _rows_for(self, stage: Stage[Any]) -> Path:
+    def _rows_for(self, stage: BenchStage[Any]) -> Path:
         """The reference's rows, where the stage compares with them."""
         if stage not in (stages.QUALITY, stages.NOISE_FLOOR):
             return Path()
@@ -208,7 +208,7 @@ class LevelRunner:
         return section
 
     def _run(
-        self, stage: Stage[T], level: Level, path: str, place: Path, key: str | None, *,
+        self, stage: BenchStage[T], level: Level, path: str, place: Path, key: str | None, *,
         writes: bool = False,
     ) -> Events[T]:  # fmt: skip
         job = StageJob(
@@ -217,7 +217,7 @@ class LevelRunner:
         )  # fmt: skip
         return self._runner.run(stage, job, key)
 
-    def _key(self, stage: Stage[Any], sha256: str, rows: str) -> str:
+    def _key(self, stage: BenchStage[Any], sha256: str, rows: str) -> str:
         """A hash of everything that bears on a section.
 
         sha256  of the level's file

@@ -17,9 +17,9 @@ from typing import IO, TypeVar
 import msgspec
 
 from worker.bench.measure.server import clean_environment
-from worker.bench.report import Report
+from worker.bench.report import BenchReport
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
-from worker.bench.run.stages import Failure, Line, Progress, Stage, StageJob
+from worker.bench.run.stages import BenchStage, Failure, Line, Progress, StageJob
 from worker.errors import BackendError
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.
@@ -35,7 +35,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     share    of this stage, 0 to 1
     done     of the whole run, 0 to 1
-    left_s   seconds that it will still take; None until something has been timed
+    left_s   seconds that it will still take; None while no stage is planned
     """
 
     level: str | None
@@ -52,7 +52,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # What a run tells while it goes on: a report is what is known so far, the last one is whole.
-Event = Position | Note | Report
+Event = Position | Note | BenchReport
 Events = Generator[Event, None, T]
 
 
@@ -120,7 +120,7 @@ class Runner:
         self._fresh = fresh
         self._timings: list[str] = []
 
-    def run(self, stage: Stage[T], job: StageJob, key: str | None = None) -> Events[T]:
+    def run(self, stage: BenchStage[T], job: StageJob, key: str | None = None) -> Events[T]:
         """The section of the job's stage. Raises BackendError where the child has none.
 
         key: the section is kept under it, for a run that goes on where this one was interrupted;
@@ -153,7 +153,7 @@ class Runner:
                 )
         return section
 
-    def _ask(self, level: str | None, stage: Stage[T], job: StageJob) -> Events[T]:
+    def _ask(self, level: str | None, stage: BenchStage[T], job: StageJob) -> Events[T]:
         yield self.clock.position(level, stage.name, 0.0)
         with contextlib.closing(ask(job)) as lines:
             for line in lines:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from worker.bench.plan import Level, Plan
+from worker.bench.plan import BenchPlan, Level
 from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Machine, Quality, TokenCost
 from worker.bench.sizes import Sizes
 from worker.settings import Settings
@@ -32,7 +32,7 @@ class StageJob(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stage: str
-    plan: Plan
+    plan: BenchPlan
     settings: Settings
     sizes: Sizes
     level: Level | None = None
@@ -83,7 +83,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         return _START_S + self.size / _LOAD_PER_S
 
 
-class Stage(msgspec.Struct, Generic[T], frozen=True):
+class BenchStage(msgspec.Struct, Generic[T], frozen=True):
     """A row of the table.
 
     section     what the child answers; the level's report has it in `field`
@@ -102,19 +102,23 @@ class Stage(msgspec.Struct, Generic[T], frozen=True):
         return self.name.replace(" ", "_")
 
 
-MACHINE = Stage("machine", Machine, lambda _: 1.0)
-QUANTISE = Stage("quantise", int, lambda cost: cost.weights / _QUANTISE_PER_S)
-PROBE = Stage("probe", TokenCost, lambda _: 1.0)
-LOAD = Stage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size / _LOAD_PER_S)
-SPEED = Stage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)
-SERVE = Stage("serve", HttpSpeed, lambda cost: _START_S + cost.start_s + cost.test_s)
-SERVE_AGAIN = Stage("serve again", HttpSpeed, SERVE.expected_s)
-QUALITY = Stage("quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False)
+MACHINE = BenchStage("machine", Machine, lambda _: 1.0)
+QUANTISE = BenchStage("quantise", int, lambda cost: cost.weights / _QUANTISE_PER_S)
+PROBE = BenchStage("probe", TokenCost, lambda _: 1.0)
+LOAD = BenchStage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size / _LOAD_PER_S)
+SPEED = BenchStage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)
+SERVE = BenchStage("serve", HttpSpeed, lambda cost: _START_S + cost.start_s + cost.test_s)
+SERVE_AGAIN = BenchStage("serve again", HttpSpeed, SERVE.expected_s)
+QUALITY = BenchStage(
+    "quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False
+)
 # The reference against itself: what it differs by is no property of any level.
-NOISE_FLOOR = Stage("noise floor", Quality, lambda c: c.start_s + 2 * c.scoring_s, is_timing=False)
+NOISE_FLOOR = BenchStage(
+    "noise floor", Quality, lambda c: c.start_s + 2 * c.scoring_s, is_timing=False
+)
 
 
-def first_pass(plan: Plan, level: Level) -> list[Stage[Any]]:
+def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
     quality = [QUALITY, NOISE_FLOOR] if level is plan.levels[0] else [QUALITY]
     return [LOAD, SPEED, SERVE, *(quality if plan.corpus else [])]
