@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import Curve, draw
-from benchmarks.models import SHAPES, write_model
+from benchmarks.models import write_model
+from benchmarks.shapes import SHAPES
 from worker import log, machine
 from worker.engine.engine import Engine
 from worker.engine.request import Request

@@ -19,7 +19,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.models import SHAPES, write_model
+from benchmarks.models import write_model
+from benchmarks.shapes import SHAPES
 from worker import log, machine
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
@@ -53,7 +54,7 @@ CASES = (
 )
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedBytes(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes: what llama.cpp reports, and what is resident before and after."""
 
     weights: int
@@ -71,7 +72,7 @@ def settings_of(case: tuple[str, str, int, int, str, bool]) -> Settings:
     )
 
 
-def measure(path: Path, settings: Settings) -> Measured:
+def measure(path: Path, settings: Settings) -> LoadedBytes:
     """Load, compute one full batch with as many outputs as a step may have, look."""
     log.configure("console")
     before = machine.resident_bytes()
@@ -91,7 +92,7 @@ def measure(path: Path, settings: Settings) -> Measured:
         backend.batch.outputs[: backend.max_outputs] = 1
         backend.decode()
         residency = backend.context.residency
-        return Measured(
+        return LoadedBytes(
             weights=sum(size for _, size in backend.weights.residency.buffers),
             kv=sum(size for _, size in residency.kv_buffers),
             compute=sum(size for _, size in residency.compute_buffers),
@@ -127,7 +128,7 @@ def main() -> int:
             output = subprocess.run(
                 [*command, msgspec.json.encode(settings)], check=True, stdout=subprocess.PIPE
             ).stdout
-            got = msgspec.json.decode(output.splitlines()[-1], type=Measured)
+            got = msgspec.json.decode(output.splitlines()[-1], type=LoadedBytes)
             planned = plan.weights_bytes + plan.kv_bytes + plan.compute_bytes
             error = planned / (got.weights + got.kv + got.compute) - 1
             table.add_row(

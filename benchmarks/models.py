@@ -18,50 +18,10 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+from benchmarks.shapes import SHAPES, ModelShape
+
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 POOL_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The sizes of a model. `experts` 0 means dense; `window` 0 means full attention."""
-
-    architecture: str = "llama"
-    layers: int
-    embedding: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    feed_forward: int
-    vocab: int
-    context: int
-    tied: bool = False
-    experts: int = 0
-    experts_used: int = 0
-    expert_feed_forward: int = 0
-    window: int = 0
-
-
-SHAPES: dict[str, Shape] = {
-    "demo-5m": Shape(layers=6, embedding=256, heads=4, kv_heads=2, head_dim=64, feed_forward=768,
-                     vocab=2048, context=1024, tied=True),
-    "tinyllama-1.1b": Shape(layers=22, embedding=2048, heads=32, kv_heads=4, head_dim=64,
-                            feed_forward=5632, vocab=32000, context=2048),
-    "llama-1b": Shape(layers=16, embedding=2048, heads=32, kv_heads=8, head_dim=64,
-                      feed_forward=8192, vocab=128256, context=131072, tied=True),
-    "llama2-7b": Shape(layers=32, embedding=4096, heads=32, kv_heads=32, head_dim=128,
-                       feed_forward=11008, vocab=32000, context=4096),
-    "qwen2-0.5b": Shape(architecture="qwen2", layers=24, embedding=896, heads=14, kv_heads=2,
-                        head_dim=64, feed_forward=4864, vocab=151936, context=32768, tied=True),
-    "qwen3-0.6b": Shape(architecture="qwen3", layers=28, embedding=1024, heads=16, kv_heads=8,
-                        head_dim=128, feed_forward=3072, vocab=151936, context=40960, tied=True),
-    "moe-small": Shape(architecture="qwen3moe", layers=8, embedding=1024, heads=16, kv_heads=4,
-                       head_dim=64, feed_forward=3072, vocab=32000, context=8192, experts=16,
-                       experts_used=4, expert_feed_forward=768),
-    "gemma3-1b": Shape(architecture="gemma3", layers=26, embedding=1152, heads=4, kv_heads=1,
-                       head_dim=256, feed_forward=6912, vocab=262144, context=32768, tied=True,
-                       window=512),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,7 +63,7 @@ SCALES: dict[Type, tuple[int, int | None]] = {
 
 
 def write_model(
-    path: Path, shape: Shape, quant: str = "Q4_K_M", *, hollow: bool = False, seed: int = 0
+    path: Path, shape: ModelShape, quant: str = "Q4_K_M", *, hollow: bool = False, seed: int = 0
 ) -> Path:
     """Write a model of `shape` in `quant`; returns `path`.
 
@@ -132,7 +92,7 @@ def write_model(
     return path
 
 
-def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _tensors(shape: ModelShape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and sizes, rows first as numpy has it: (out, in)."""
     width, head = shape.embedding, shape.head_dim
     gemma = shape.architecture.startswith("gemma")
@@ -167,7 +127,7 @@ def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield block + "ffn_down.weight", (width, shape.feed_forward)
 
 
-def _type_of(name: str, size: tuple[int, ...], shape: Shape, recipe: Recipe) -> Type:
+def _type_of(name: str, size: tuple[int, ...], shape: ModelShape, recipe: Recipe) -> Type:
     """As llama.cpp's quantiser chooses it, for the mixes of `RECIPES`."""
     if len(size) == 1 or "ffn_gate_inp" in name:
         return Type.F32
@@ -244,7 +204,7 @@ def _set_half(blocks: np.ndarray, at: int, value: float) -> None:
     blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
 
 
-def _add_keys(writer: gguf.GGUFWriter, name: str, shape: Shape, recipe: Recipe) -> None:
+def _add_keys(writer: gguf.GGUFWriter, name: str, shape: ModelShape, recipe: Recipe) -> None:
     writer.add_name(name)
     writer.add_file_type(recipe.file_type)
     writer.add_quantization_version(2)

@@ -12,15 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
+import numpy as np
 
-from tests.support.processes import Server, serving
 from worker import log, machine
+from worker.bench.measure.bare_loop import greedy_samplers, read_runs, write_steps
+from worker.bench.measure.client import StreamedRequest
+from worker.bench.measure.server import serving
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
 from worker.engine.request import Request
@@ -28,6 +30,7 @@ from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
+from worker.settings import Settings
 
 PROMPT = "Once upon a time there was"
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
@@ -35,32 +38,15 @@ GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 
 def bare_loop(backend: LlamaBackend, prompt: list[int], tokens: int, streams: int) -> float:
     """Tokens per second of decode and sample alone."""
-    requests = [
-        Request(id=str(i), prompt=tuple(prompt), max_tokens=tokens, sampling=GREEDY)
-        for i in range(streams)
-    ]
-    samplers = [backend.make_sampler(request) for request in requests]
-    last = [0] * streams
     backend.context.clear()
-    for slot in range(streams):
-        backend.batch.clear()
-        for position, token in enumerate(prompt):
-            row = backend.batch.add_one(token, position, slot)
-            backend.batch.outputs[row] = position == len(prompt) - 1
-        backend.decode()
-        last[slot] = backend.sample(len(prompt) - 1, samplers[slot])
-    started = time.perf_counter()
-    for step in range(tokens - 1):
-        backend.batch.clear()
-        for slot in range(streams):
-            backend.batch.add_one(last[slot], len(prompt) + step, slot)
-        backend.decode()
-        for slot in range(streams):
-            last[slot] = backend.sample(slot, samplers[slot])
-    elapsed = time.perf_counter() - started
-    for sampler in samplers:
-        backend.free_sampler(sampler)
-    return streams * (tokens - 1) / elapsed
+    ids = np.array(prompt, np.int32)
+    with greedy_samplers(backend, streams) as samplers:
+        runs = [(slot, ids, 0) for slot in range(streams)]
+        first = [backend.sample(row, samplers[slot]) for slot, row in read_runs(backend, runs)]
+        started = time.perf_counter()
+        for _ in write_steps(backend, samplers, first, [len(prompt)] * streams, tokens - 1):
+            pass
+        return streams * (tokens - 1) / (time.perf_counter() - started)
 
 
 def through_engine(backend: LlamaBackend, prompt: list[int], tokens: int, streams: int) -> float:
@@ -79,26 +65,16 @@ def through_engine(backend: LlamaBackend, prompt: list[int], tokens: int, stream
     return count / (time.perf_counter() - started)
 
 
-def through_http(server: Server, tokens: int, streams: int) -> float:
-    """Tokens per second over SSE, between each stream's first and last token."""
-    body = {"prompt": PROMPT, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    body |= {"stream": True}
-    spans: list[tuple[float, float]] = []
-    barrier = threading.Barrier(streams)
-
-    def client() -> None:
-        barrier.wait()
-        with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=600) as answer:
-            times = [time.perf_counter() for line in answer.iter_lines() if '"text"' in line]
-        spans.append((times[0], times[-1]))
-
-    threads = [threading.Thread(target=client) for _ in range(streams)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    elapsed = max(end for _, end in spans) - max(begin for begin, _ in spans)
-    return streams * (tokens - 1) / elapsed
+def through_http(port: int, tokens: int, streams: int) -> float:
+    """Tokens per second over SSE, from the first token of any stream to the last of all."""
+    requests = [StreamedRequest(PROMPT, tokens) for _ in range(streams)]
+    with ThreadPoolExecutor(streams) as pool:
+        running = [pool.submit(request.run, "127.0.0.1", port) for request in requests]
+        answers = [future.result() for future in running]
+    if failed := next((answer.error for answer in answers if answer.error), None):
+        raise SystemExit(f"The server failed: {failed}.")
+    begin, end = min(a.times[0] for a in answers), max(a.times[-1] for a in answers)
+    return streams * (tokens - 1) / (end - begin)
 
 
 def main() -> None:
@@ -118,14 +94,14 @@ def main() -> None:
     report: list[dict[str, object]] = []
     with (
         LlamaBackend(arguments.model, LoadOptions(), options) as backend,
-        serving("--model", arguments.model, "-c", str(cells), "-np", str(most)) as server,
+        serving(arguments.model, Settings(ctx_size=cells, parallel=most)) as server,
     ):
         prompt = backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False)
         for streams in arguments.streams:
             ways: dict[str, Callable[[], float]] = {
                 "bare loop": lambda n=streams: bare_loop(backend, prompt, arguments.tokens, n),
                 "engine": lambda n=streams: through_engine(backend, prompt, arguments.tokens, n),
-                "http": lambda n=streams: through_http(server, arguments.tokens, n),
+                "http": lambda n=streams: through_http(server.port, arguments.tokens, n),
             }
             samples: dict[str, list[float]] = {name: [] for name in ways}
             for measured in [False] + [True] * arguments.rounds:

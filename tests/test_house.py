@@ -55,7 +55,7 @@ RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
     "huggingface_hub": {"hub"},
-    "jinja2": {"chat"},
+    "jinja2": {"chat", "bench"},
     "litestar": {"service"},
     "prometheus_client": {"service"},
     "uvicorn": {"service"},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import models
+from benchmarks.models import write_model
 from benchmarks.peers import report
 from benchmarks.peers.cases import CASES, Case, Sample
 from benchmarks.peers.neighbours import ForeignLoad
@@ -21,7 +21,9 @@ from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 from benchmarks.peers.report import Results
 from benchmarks.peers.servers import PEERS, Peer, Setup
+from benchmarks.shapes import SHAPES
 from worker import machine
+from worker.bench.measure.machine import cpu_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHAPE, QUANT = "llama-1b", "Q4_K_M"
@@ -41,6 +43,7 @@ def main() -> None:
             threads=given.threads,
             cells=CELLS,
             slots=SLOTS,
+            baseline=given.baseline,
             peers_python=given.peers_python,
             llama_server=given.llama_server,
             logs=Path(logs),
@@ -55,7 +58,7 @@ def main() -> None:
             "cells": CELLS,
             "slots": SLOTS,
             "rounds": given.rounds,
-            "cpu": _cpu_model(),
+            "cpu": cpu_name(),
             "cpus": machine.usable_cpus(),
             "python": platform.python_version(),
             "versions": versions,
@@ -123,9 +126,7 @@ def _default_model() -> Path:
     if not path.exists():
         _say(f"writing {path.name}")
         path.parent.mkdir(exist_ok=True)
-        unfinished = models.write_model(
-            path.with_suffix(".unfinished"), models.SHAPES[SHAPE], QUANT
-        )
+        unfinished = write_model(path.with_suffix(".unfinished"), SHAPES[SHAPE], QUANT)
         unfinished.replace(path)
     return path
 
@@ -139,6 +140,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--retakes", type=int, default=2, help="of a disturbed sample, at most")
     parser.add_argument("--model", type=Path, help=f"default: {SHAPE} {QUANT}, random weights")
     parser.add_argument("--threads", type=int, default=machine.usable_cpus())
+    parser.add_argument(
+        "--baseline", type=Path, metavar="DIR",
+        help="another checkout with its own .venv, measured as the peer `before`",
+    )  # fmt: skip
     parser.add_argument(
         "--peers-python", type=Path, default=ROOT / ".venv-peers" / "bin" / "python"
     )
@@ -158,14 +163,6 @@ def _names(known: Collection[str]) -> Callable[[str], list[str]]:
         return names
 
     return read
-
-
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _say(text: str) -> None:

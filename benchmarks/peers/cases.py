@@ -9,19 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from benchmarks.peers.answers import (
-    Answer,
-    Endpoint,
-    Job,
+    TextRequest,
     Work,
     joint_rate,
     longest_gap,
     median,
     total_rate,
 )
-from benchmarks.peers.client import Client, Stream
+from benchmarks.peers.endpoints import Endpoint, HttpPeer
 from benchmarks.peers.neighbours import busy_neighbour
 from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
+from worker.bench.measure.client import StreamedAnswer, StreamedRequest
 
 SHORT = 12  # words, and with this vocabulary tokens
 PREFIX = 400
@@ -56,36 +55,38 @@ class Case(msgspec.Struct, frozen=True):
 
 def one_stream(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
     """Tokens per second between the first token and the last, the median of three requests."""
-    jobs = [Job(prompts.text(SHORT), 64) for _ in range(3)]
-    answers = _answers(peers[0], Work(jobs, 1, LIMIT_S))
+    requests = [TextRequest(prompts.text(SHORT), 64) for _ in range(3)]
+    answers = _answers(peers[0], Work(requests, 1, LIMIT_S))
     rates = [a.decode_rate for a in answers if a.tokens]
     return {"value": median(rates or [0.0]), "ttft_s": _median_ttft(answers)}
 
 
 def eight_streams(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
     """Sixteen short requests by eight clients; prompts count in the time, not in the tokens."""
-    jobs = [Job(prompts.text(SHORT), 48) for _ in range(16)]
-    return _throughput(_answers(peers[0], Work(jobs, 8, LIMIT_S)))
+    requests = [TextRequest(prompts.text(SHORT), 48) for _ in range(16)]
+    return _throughput(_answers(peers[0], Work(requests, 8, LIMIT_S)))
 
 
 def shared_prefix(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
     """The same with a prefix in common that the peer has not seen before."""
     prefix = prompts.text(PREFIX)
-    jobs = [Job(f"{prefix} {prompts.text(SHORT)}", 48) for _ in range(16)]
-    return _throughput(_answers(peers[0], Work(jobs, 8, PREFIX_LIMIT_S)))
+    requests = [TextRequest(f"{prefix} {prompts.text(SHORT)}", 48) for _ in range(16)]
+    return _throughput(_answers(peers[0], Work(requests, 8, PREFIX_LIMIT_S)))
 
 
 def long_prompt(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
     """How long four streams stand still while a long prompt is read, and what it waits itself."""
     client = peers[0]
-    assert isinstance(client, Client)
-    alone = _whole(client.run(Stream(Job(prompts.text(LONG), 4), LIMIT_S)))
+    assert isinstance(client, HttpPeer)
+    alone = _whole(client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S)))
     with ThreadPoolExecutor(4) as pool:
-        streams = [Stream(Job(prompts.text(SHORT), 512), 2 * LIMIT_S) for _ in range(4)]
+        streams = [
+            client.request(TextRequest(prompts.text(SHORT), 512), 2 * LIMIT_S) for _ in range(4)
+        ]
         running = [pool.submit(client.run, stream) for stream in streams]
         try:
             _wait_until_all_run(streams)
-            arrival = client.run(Stream(Job(prompts.text(LONG), 4), LIMIT_S))
+            arrival = client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S))
         finally:
             for stream in streams:
                 stream.stop()
@@ -104,16 +105,16 @@ def long_prompt(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
 
 def busy_machine(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
     """The share of its idle speed that one stream keeps beside another busy process."""
-    jobs = [Job(prompts.text(SHORT), 48) for _ in range(2)]
-    idle = _answers(peers[0], Work(jobs[:1], 1, LIMIT_S))[0].decode_rate
+    requests = [TextRequest(prompts.text(SHORT), 48) for _ in range(2)]
+    idle = _answers(peers[0], Work(requests[:1], 1, LIMIT_S))[0].decode_rate
     with busy_neighbour():
-        busy = _answers(peers[0], Work(jobs[1:], 1, BUSY_LIMIT_S))[0].decode_rate
+        busy = _answers(peers[0], Work(requests[1:], 1, BUSY_LIMIT_S))[0].decode_rate
     return {"value": busy / max(idle, 1e-9), "idle_tok_s": idle, "busy_tok_s": busy}
 
 
 def two_processes(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
     """Two of the peer, one stream each: tokens per second together while both run."""
-    works = [Work([Job(prompts.text(SHORT), 64)], 1, LIMIT_S) for _ in peers]
+    works = [Work([TextRequest(prompts.text(SHORT), 64)], 1, LIMIT_S) for _ in peers]
     with ThreadPoolExecutor(len(peers)) as pool:
         answers = [found[0] for found in pool.map(_answers, peers, works)]
     return {"value": joint_rate(answers)} | {
@@ -139,19 +140,19 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
-def _answers(peer: Endpoint, work: Work) -> list[Answer]:
+def _answers(peer: Endpoint, work: Work) -> list[StreamedAnswer]:
     """Send and check."""
     return [_whole(answer) for answer in peer.answer_all(work)]
 
 
-def _whole(answer: Answer) -> Answer:
+def _whole(answer: StreamedAnswer) -> StreamedAnswer:
     """An answer that was cut off is a measurement, one with an error is none."""
     if answer.error:
         raise PeerError(f"failed a request: {answer.error}")
     return answer
 
 
-def _throughput(answers: Sequence[Answer]) -> Sample:
+def _throughput(answers: Sequence[StreamedAnswer]) -> Sample:
     return {
         "value": total_rate(answers),
         "ttft_s": _median_ttft(answers),
@@ -161,13 +162,13 @@ def _throughput(answers: Sequence[Answer]) -> Sample:
     }
 
 
-def _median_ttft(answers: Sequence[Answer]) -> float:
+def _median_ttft(answers: Sequence[StreamedAnswer]) -> float:
     """Of those that got a token; the longest wait where nobody did."""
     waits = [a.ttft for a in answers if a.times]
     return median(waits) if waits else max(a.ttft for a in answers)
 
 
-def _wait_until_all_run(streams: Sequence[Stream]) -> None:
+def _wait_until_all_run(streams: Sequence[StreamedRequest]) -> None:
     deadline = time.monotonic() + LIMIT_S
     while any(stream.num_reads < 4 for stream in streams):
         if time.monotonic() > deadline:

@@ -33,11 +33,12 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], log: Path, *, answers: bool = False
+    command: Sequence[str], log: Path, *, answers: bool = False, folder: Path | None = None
 ) -> Generator[subprocess.Popen[bytes]]:
     """Run a command with its output in `log`; its stdin ends with us.
 
-    answers: stdout is a pipe to us and not in the log.
+    answers  stdout is a pipe to us and not in the log
+    folder   to start in; None: ours
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -46,6 +47,7 @@ def started(
             stdout=subprocess.PIPE if answers else output,
             stderr=output,
             env=environment(),
+            cwd=folder,
         )
     try:
         yield process

@@ -7,25 +7,30 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.peers.answers import Answer, Endpoint, Job, Work
-from benchmarks.peers.client import Client
-from benchmarks.peers.processes import PeerError, free_port, last_lines, started
+from benchmarks.peers.endpoints import (
+    HOST,
+    BareProcess,
+    Endpoint,
+    HttpPeer,
+    wait_until_ready,
+    warm_up,
+)
+from benchmarks.peers.processes import PeerError, free_port, started
 
 START_TIMEOUT_S = 180.0
-_WARM_UP_S = 60.0
 _log_numbers = itertools.count(1)
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """Equal for all peers. `cells` is the KV cache of all `slots` together.
 
+    baseline      another checkout of the worker with its own .venv, or None
     peers_python  a Python that has requirements.txt
     llama_server  the native binary, or None
     logs          folder for what the peers write
@@ -35,6 +40,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     cells: int
     slots: int
+    baseline: Path | None
     peers_python: Path
     llama_server: Path | None
     logs: Path
@@ -57,17 +63,31 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def _worker(setup: Setup, port: int) -> list[str]:
+    return _serve(sys.executable, setup, port)
+
+
+def _before(setup: Setup, port: int) -> list[str]:
+    return _serve(str(_baseline_python(setup)), setup, port)
+
+
+def _serve(python: str, setup: Setup, port: int) -> list[str]:
     return [
-        *(sys.executable, "-m", "worker", "serve", "--model", str(setup.model)),
-        *("--host", "127.0.0.1", "--port", str(port)),
+        *(python, "-m", "worker", "serve", "--model", str(setup.model.resolve())),
+        *("--host", HOST, "--port", str(port)),
         *("-c", str(setup.cells), "-np", str(setup.slots), "-t", str(setup.threads)),
     ]
+
+
+def _baseline_python(setup: Setup) -> Path:
+    if setup.baseline is None:
+        raise PeerError("is not there; name another checkout with --baseline")
+    return setup.baseline.resolve() / ".venv" / "bin" / "python"
 
 
 def _llama_server(setup: Setup, port: int) -> list[str]:
     return [
         *(str(setup.llama_server), "--model", str(setup.model)),
-        *("--host", "127.0.0.1", "--port", str(port), "--no-webui"),
+        *("--host", HOST, "--port", str(port), "--no-webui"),
         *("-c", str(setup.cells), "-np", str(setup.slots), "-t", str(setup.threads)),
     ]
 
@@ -83,58 +103,30 @@ def _llama_cpp_python(setup: Setup, port: int) -> list[str]:
     # would only cost it memory, and a new request must not interrupt the one that runs.
     return [
         *(str(setup.peers_python), "-m", "llama_cpp.server", "--model", str(setup.model)),
-        *("--host", "127.0.0.1", "--port", str(port), "--n_ctx", str(setup.cells // setup.slots)),
+        *("--host", HOST, "--port", str(port), "--n_ctx", str(setup.cells // setup.slots)),
         *("--n_threads", str(setup.threads), "--n_threads_batch", str(setup.threads)),
         *("--logits_all", "false", "--interrupt_requests", "false"),
     ]
 
 
 def _over_http(
-    command: Callable[[Setup, int], list[str]], ready: str
+    command: Callable[[Setup, int], list[str]],
+    ready: str,
+    folder: Callable[[Setup], Path | None] = lambda _: None,
 ) -> Callable[[Setup], AbstractContextManager[Endpoint]]:
+    """How to start a server: its command, the path that says it is ready, the folder to start in
+    (None: ours)."""
+
     @contextlib.contextmanager
     def start(setup: Setup) -> Generator[Endpoint]:
         port, log = free_port(), setup.logs / f"{next(_log_numbers):03}.log"
-        with started(command(setup, port), log) as process:
-            client = Client(f"http://127.0.0.1:{port}", setup.model.name)
-            deadline = time.monotonic() + START_TIMEOUT_S
-            try:
-                while client.get(ready) != 200:
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        raise PeerError(f"did not start:\n{last_lines(log)}")
-                    time.sleep(0.05)
-                _warm_up(client)
-                yield client
-            finally:
-                client.close()
+        with started(command(setup, port), log, folder=folder(setup)) as process:
+            peer = HttpPeer(port, setup.model.name)
+            wait_until_ready(peer, ready, process, log, START_TIMEOUT_S)
+            warm_up(peer)
+            yield peer
 
     return start
-
-
-class BareProcess:
-    """`bare_loop` in a process of its own, spoken to in lines."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self._process = process
-        self._log = log
-
-    def answer_all(self, work: Work) -> list[Answer]:
-        """Compute all jobs; `clients` is the size of a wave."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(work) + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise PeerError(f"has ended:\n{last_lines(self._log)}") from None
-        return msgspec.json.decode(self.read_line(), type=list[Answer])
-
-    def read_line(self) -> bytes:
-        """The next line of its stdout."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise PeerError(f"has ended:\n{last_lines(self._log)}")
-        return line
 
 
 @contextlib.contextmanager
@@ -145,14 +137,8 @@ def _start_bare(setup: Setup) -> Generator[Endpoint]:
     with started([*module, *map(str, numbers)], log, answers=True) as process:
         bare = BareProcess(process, log)
         bare.read_line()
-        _warm_up(bare)
+        warm_up(bare)
         yield bare
-
-
-def _warm_up(endpoint: Endpoint) -> None:
-    answer = endpoint.answer_all(Work([Job("warm up", 8)], 1, _WARM_UP_S))[0]
-    if answer.error:
-        raise PeerError(f"failed its first request: {answer.error}")
 
 
 def _python_version(package: str) -> Callable[[Setup], str]:
@@ -163,9 +149,15 @@ def _python_version(package: str) -> Callable[[Setup], str]:
     return version
 
 
+_VERSIONS = "import worker, llama_cpp; print(worker.__version__, 'on', llama_cpp.__version__)"
+
+
 def _worker_version(_: Setup) -> str:
-    code = "import worker, llama_cpp; print(worker.__version__, 'on', llama_cpp.__version__)"
-    return _output([sys.executable, "-c", code])
+    return _output([sys.executable, "-c", _VERSIONS])
+
+
+def _before_version(setup: Setup) -> str:
+    return _output([str(_baseline_python(setup)), "-c", _VERSIONS], folder=setup.baseline)
 
 
 def _native_version(setup: Setup) -> str:
@@ -174,11 +166,13 @@ def _native_version(setup: Setup) -> str:
     return _output([str(setup.llama_server), "--version"])
 
 
-def _output(command: list[str]) -> str:
+def _output(command: list[str], folder: Path | None = None) -> str:
     """The first line that says a version. Raises PeerError where the command fails."""
     if not os.access(command[0], os.X_OK):
         raise PeerError(f"is not there: no {command[0]}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=folder
+    )
     lines = (done.stdout + done.stderr).strip().splitlines()
     if done.returncode or not lines:
         raise PeerError(f"is not there: {lines[-1] if lines else command[0]}")
@@ -190,6 +184,7 @@ PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("worker", _over_http(_worker, "/health"), _worker_version),
+        Peer("before", _over_http(_before, "/health", lambda s: s.baseline), _before_version),
         Peer("llama-server", _over_http(_llama_server, "/health"), _native_version),
         Peer("xllamacpp", _over_http(_xllamacpp, "/health"), _python_version("xllamacpp")),
         Peer(

@@ -6,30 +6,40 @@ from typing import TypeVar
 
 import msgspec
 
-from worker.bench.bandwidth import Bandwidth
-from worker.bench.choices import Choices
-from worker.bench.corpus import Corpus
-from worker.bench.fingerprint import Build, Machine
-from worker.bench.greedy import Greedy
-from worker.bench.loading import Loading
-from worker.bench.memory import Buffers
-from worker.bench.plan import EFFORTS
-from worker.bench.results import FORMAT, LevelQuality, LevelReport, Memory, Report, Speed
-from worker.bench.speed import Rate, Requests
-from worker.bench.statistics import figure, latency
-from worker.bench.verdict import judge
+from worker.bench.figures import figure, latency
+from worker.bench.plan import Corpus
+from worker.bench.report import FORMAT, BenchReport, LevelReport
+from worker.bench.report.verdict import judge
+from worker.bench.sections import (
+    Bandwidth,
+    BareSpeed,
+    Buffers,
+    Choices,
+    Greedy,
+    HttpSpeed,
+    LoadTimes,
+    Machine,
+    Needs,
+    ProcessMemory,
+    Quality,
+    Rate,
+    Requests,
+    TokenCost,
+    Versions,
+)
+from worker.bench.sizes import EFFORTS
 
 WINDOWS = 10
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def quality(kld: float, spread: float = 0.05) -> LevelQuality:
+def quality(kld: float, spread: float = 0.05) -> Quality:
     """Windows around `kld`, each off by up to `spread` of it, the same pattern for every level."""
     pattern = [1 + spread * ((i * 7) % WINDOWS - (WINDOWS - 1) / 2) / WINDOWS * 2
                for i in range(WINDOWS)]  # fmt: skip
     error = kld * spread / WINDOWS**0.5
-    return LevelQuality(
+    return Quality(
         tokens=2550, windows=WINDOWS, window=512,
         ppl=2.1 + kld, ppl_error=0.02, ppl_reference=2.1,
         ln_ppl_ratio=kld / 2, ln_ppl_ratio_error=error,
@@ -43,70 +53,74 @@ def quality(kld: float, spread: float = 0.05) -> LevelQuality:
                         flips=min(1.0, kld), flips_error=0.01, changed=min(1.0, kld)),
         greedy=Greedy(prompts=2, tokens=8, identical=1, first_difference=(3, None),
                       median_first_difference=5.5),
+        text_tokens=300, reference_rows=(1000, 64), threads=2, batch_rows=512,
     )  # fmt: skip
 
 
-def speed(per_s: float, passes: tuple[float, float] | None = None) -> Speed:
-    """`per_s` everywhere, spread by 1 %; over HTTP the mean of the passes."""
-    first, second = passes or (per_s * 0.995, per_s * 1.005)
+def measured(
+    per_s: float, passes: tuple[float, float] | None = None, size: int = 10**9
+) -> dict[str, BareSpeed | HttpSpeed]:
+    """The sections of speed: `per_s` everywhere, spread by 1 %; over HTTP the two passes."""
 
-    def rate(kind: str, streams: int, depth: int) -> Rate:
+    def rate(kind: str, streams: int) -> Rate:
         values = [per_s * streams * share for share in (0.99, 1.0, 1.01)]
-        return Rate(kind=kind, streams=streams, depth=depth, tokens=16, per_s=figure(values))
+        return Rate(kind=kind, streams=streams, depth=0, tokens=16, per_s=figure(values))
 
-    def requests(streams: int) -> Requests:
+    def requests(streams: int, *values: float) -> Requests:
         return Requests(
             streams=streams, prompt=64, tokens=16, ttft=latency([0.01, 0.02]),
-            itl=latency([1 / per_s] * 120), per_s=figure([first, first, second, second]),
-            passes=(first, second),
+            itl=latency([1 / per_s] * 120), per_s=figure(values), passes=(values[0],),
         )  # fmt: skip
 
-    mean = (first + second) / 2
-    return Speed(
-        prefill_tokens_per_s=per_s * 10, prefill_error=1.0, decode_tokens_per_s=per_s,
-        decode_error=1.0, served_tokens_per_s=mean, served_error=1.0,
-        rates=(rate("prefill", 1, 0), rate("decode", 1, 0), rate("decode", 4, 0)),
-        bare_requests=(requests(1),), http_requests=(requests(1), requests(4)),
-        threads=2, threads_batch=2, read_per_token=10**9, gb_per_s=per_s, bandwidth_share=0.5,
-        bandwidth_note=None,
+    def memory(times: int) -> ProcessMemory:
+        return ProcessMemory(peak_rss=size * times, rss=size, pss=size * (times - 1))
+
+    def serve(value: float) -> HttpSpeed:
+        both = (requests(1, value, value), requests(4, value, value))
+        return HttpSpeed(requests=both, memory=memory(3))
+
+    first, second = passes or (per_s * 0.995, per_s * 1.005)
+    bare = BareSpeed(
+        rates=(rate("prefill", 1), rate("decode", 1), rate("decode", 4)),
+        requests=(requests(1, first, first, second, second),), threads=2, threads_batch=2,
+        read_per_token=10**9, memory=memory(2),
+        buffers=Buffers(weights={"CPU": size}, kv={"CPU": 1000}, compute={}, device_bytes=0),
+        needs=Needs(context=2048, streams=4, planned_bytes=size * 2, kv_bytes_per_token=1000,
+                    max_context=100_000, trained_context=32_768),
     )  # fmt: skip
+    return {"speed": bare, "serve": serve(first), "serve_again": serve(second)}
 
 
 def level(
     quant: str, size: int, per_s: float, kld: float | None, *, reference: bool = False
 ) -> LevelReport:
     """A level that was measured; without `kld` it was not scored."""
-    found = None if kld is None else quality(kld)
-    buffers = Buffers(weights={"CPU": size}, kv={"CPU": 1000}, compute={}, device_bytes=0)
-    return LevelReport(
+    plain = LevelReport(
         quant=quant, is_reference=reference, file=f"/models/{quant}.gguf", sha256="ab" * 32,
         size_bytes=size, n_params=size, bpw=8.0, bpw_without_embeddings=7.5, file_type=quant,
         encoding=quant, mix={quant: 1.0},
-        load=Loading(cold=figure([1.0, 1.1]), dropped=1.0, warm=figure([0.5, 0.52])),
-        speed=speed(per_s),
-        memory=Memory(
-            peak_rss=size * 2, pss=size, server_peak_rss=size * 3, server_pss=size * 2,
-            device_bytes=0, buffers=buffers, kv_bytes_per_token=1000, context=2048, streams=4,
-            planned_bytes=size * 2, max_context=100_000, trained_context=32_768,
-        ),
-        quality=found, errors={}, cached=(),
+        load=LoadTimes(cold=figure([1.0, 1.1]), dropped=1.0, warm=figure([0.5, 0.52])),
+        quality=None if kld is None else quality(kld),
     )  # fmt: skip
+    return replaced(plain, **measured(per_s, size=size))
 
 
-def report(levels: list[LevelReport], *, model: str = "A model", max_kld: float = 0.05) -> Report:
+def report(
+    levels: list[LevelReport], *, model: str = "A model", max_kld: float = 0.05
+) -> BenchReport:
     """A report over these levels, judged."""
     bandwidth = Bandwidth(threads=2, nbytes=1, per_s=figure([1e10, 1.1e10]), cache_bytes=1 << 25)
-    return Report(
+    return BenchReport(
         format=FORMAT, created="2026-01-01T00:00:00+00:00", model=model,
         reference=levels[0].quant, effort="quick", streams=4, max_kld=max_kld,
         levels=tuple(levels), noise_floor=None, verdict=judge(levels, max_kld),
         corpus=Corpus(name="text.txt", path="text.txt", sha256="cd" * 32, nbytes=1000),
-        corpus_tokens=300, questions="general", reference_rows=(1000, 64),
+        questions="general", token_cost=TokenCost(read_s=0.001, write_s=0.01),
         sizes=EFFORTS["quick"][0], seed=7,
         machine=Machine(system="Linux", cpu="A processor", cpus=2, memory_bytes=1 << 34,
-                        bandwidth=bandwidth, devices=()),
-        build=Build(worker="0", python="3.11", bindings="0.3.36", backends=("CPU",),
-                    system_info=""),
+                        bandwidth=bandwidth, devices=(),
+                        versions=Versions(worker="0", python="3.11", bindings="0.3.36",
+                                          backends=("CPU",), system_info="")),
         notes=(),
     )  # fmt: skip
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from worker.bench.cache import Cache, key_of
+from worker.bench.run.cache import BenchCache, key_of
 from worker.errors import UsageError
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
+def cache(tmp_path: Path) -> BenchCache:
     """An empty one with room for 1,000 bytes."""
-    return Cache(tmp_path / "cache", 1000)
+    return BenchCache(tmp_path / "cache", 1000)
 
 
 def finished(shares: Generator[float, None, str]) -> tuple[str, int]:
@@ -32,7 +32,7 @@ def finished(shares: Generator[float, None, str]) -> tuple[str, int]:
         told += 1
 
 
-def test_a_hash_is_read_once(cache: Cache, tmp_path: Path) -> None:
+def test_a_hash_is_read_once(cache: BenchCache, tmp_path: Path) -> None:
     """And again when the file has changed."""
     file = tmp_path / "file"
     file.write_bytes(b"one")
@@ -42,8 +42,8 @@ def test_a_hash_is_read_once(cache: Cache, tmp_path: Path) -> None:
     assert finished(cache.sha256(file)) == (hashlib.sha256(b"other").hexdigest(), 1)
 
 
-def test_a_measurement_is_found_under_its_key(cache: Cache) -> None:
-    """With its time; not under another key, not as another kind, not when too old."""
+def test_a_measurement_is_found_under_its_key(cache: BenchCache) -> None:
+    """Not under another key, not as another kind, not when too old."""
     assert key_of("load", {"a": 1, "b": 2}) == key_of("load", {"b": 2, "a": 1})
     key, other = key_of("load", 1), key_of("load", 2)
     assert key != other
@@ -51,7 +51,7 @@ def test_a_measurement_is_found_under_its_key(cache: Cache) -> None:
 
     now = time.time()
     cache.save(key, {"seconds": 3}, now - 60)
-    assert cache.load(key, dict[str, int], 120) == ({"seconds": 3}, now - 60)
+    assert cache.load(key, dict[str, int], 120) == {"seconds": 3}
     assert cache.load(key, dict[str, int], 30) is None
     assert cache.load(key, list[int], 120) is None
     assert cache.load(other, dict[str, int], 120) is None
@@ -59,7 +59,7 @@ def test_a_measurement_is_found_under_its_key(cache: Cache) -> None:
     assert cache.load(key, dict[str, int], 120) is None
 
 
-def test_a_half_written_measurement_is_none(cache: Cache) -> None:
+def test_a_half_written_measurement_is_none(cache: BenchCache) -> None:
     """A file that was cut short is as good as not there."""
     cache.save("key", {"seconds": 3}, 1e12)
     (file,) = (cache.folder / "stages").iterdir()
@@ -67,7 +67,7 @@ def test_a_half_written_measurement_is_none(cache: Cache) -> None:
     assert cache.load("key", dict[str, int], float("inf")) is None
 
 
-def filled(cache: Cache) -> list[Path]:
+def filled(cache: BenchCache) -> list[Path]:
     """Two files and a folder of rows of 300 bytes each, the first used longest ago."""
     entries: list[Path] = []
     for age, name in ((300, "A"), (200, "B")):
@@ -83,7 +83,7 @@ def filled(cache: Cache) -> list[Path]:
     return [*entries, rows]
 
 
-def test_the_oldest_goes_first(cache: Cache) -> None:
+def test_the_oldest_goes_first(cache: BenchCache) -> None:
     """Only as much as is needed for what comes, and never what is in use."""
     a, b, rows = filled(cache)
     cache.make_room(100)
@@ -94,7 +94,7 @@ def test_the_oldest_goes_first(cache: Cache) -> None:
     assert (b.exists(), rows.exists()) == (True, False)
 
 
-def test_use_makes_young(cache: Cache) -> None:
+def test_use_makes_young(cache: BenchCache) -> None:
     """What was just used stays when something must go."""
     a, b, rows = filled(cache)
     cache.use(a)
@@ -102,7 +102,7 @@ def test_use_makes_young(cache: Cache) -> None:
     assert (a.exists(), b.exists(), rows.exists()) == (True, False, True)
 
 
-def test_clean_removes_all_of_it(cache: Cache) -> None:
+def test_clean_removes_all_of_it(cache: BenchCache) -> None:
     """And says how much that was."""
     filled(cache)
     cache.save("key", 1, 1.0)
@@ -111,7 +111,7 @@ def test_clean_removes_all_of_it(cache: Cache) -> None:
     assert {path.name for path in cache.folder.iterdir()} == {"lock"}
 
 
-def test_two_runs_do_not_measure_at_once(cache: Cache) -> None:
+def test_two_runs_do_not_measure_at_once(cache: BenchCache) -> None:
     """The second is told to wait; when the first is done it may."""
     with (
         cache.locked(),
@@ -129,12 +129,12 @@ def test_a_folder_that_cannot_be_written_to_says_what_to_do(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with (
         pytest.raises(UsageError, match=r"cannot be written to: .* Set XDG_CACHE_HOME"),
-        Cache(tmp_path / "file" / "cache").locked(),
+        BenchCache(tmp_path / "file" / "cache").locked(),
     ):
         raise AssertionError("not reached")
 
 
-def test_garbage_in_the_cache_is_nothing(cache: Cache) -> None:
+def test_garbage_in_the_cache_is_nothing(cache: BenchCache) -> None:
     """Whatever lies where a measurement should."""
     cache.save("key", 1, time.time())
     (stored,) = cache.folder.glob("stages/*")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from tests.bench.reports import level, quality, replaced, report, speed
-from worker.bench.changes import Change, changes_between
-from worker.bench.results import LevelReport, Report
+from tests.bench.reports import level, measured, quality, replaced, report
+from worker.bench.report import BenchReport, LevelReport
+from worker.bench.report.changes import Change, changes_between
 
 
-def before(*, per_s: float = 20.0) -> Report:
+def before(*, per_s: float = 20.0) -> BenchReport:
     """Two levels."""
     return report([level("F16", 1000, 10, 0.0, reference=True), level("Q8_0", 500, per_s, 0.01)])
 
 
-def changed(report_: Report, **fields: object) -> Report:
+def changed(report_: BenchReport, **fields: object) -> BenchReport:
     """The report with its second level changed."""
     first, second = report_.levels
     return replaced(report_, levels=(first, replaced(second, **fields)))
 
 
-def found(a: Report, b: Report, figure: str) -> Change:
+def found(a: BenchReport, b: BenchReport, figure: str) -> Change:
     """The change of one figure of the second level."""
     return next(c for c in changes_between(a, b).changes if (c.quant, c.figure) == ("Q8_0", figure))
 
@@ -33,14 +33,14 @@ def test_a_report_has_not_changed_from_itself() -> None:
 
 def test_speed_is_judged_by_its_spread() -> None:
     """A tenth faster is real where runs differ by 1 %; and none where passes differ by 10 %."""
-    faster = changed(before(), speed=speed(22))
-    assert found(before(), faster, "decode x1 at 0").is_real
-    assert found(before(), faster, "HTTP x1").is_real
+    faster = changed(before(), **measured(22))
+    assert found(before(), faster, "write").is_real
+    assert found(before(), faster, "HTTP").is_real
     noisy = before()
     noisy = replaced(noisy, verdict=replaced(noisy.verdict, speed_noise=0.1))
-    assert not found(noisy, faster, "decode x1 at 0").is_real
-    slightly = changed(before(), speed=speed(20.3))
-    assert not found(before(), slightly, "decode x1 at 0").is_real
+    assert not found(noisy, faster, "write").is_real
+    slightly = changed(before(), **measured(20.3))
+    assert not found(before(), slightly, "write").is_real
 
 
 def test_quality_is_judged_window_by_window() -> None:
@@ -87,13 +87,24 @@ def test_what_else_differs_is_told_one_by_one() -> None:
     )
 
 
+def test_speeds_of_other_sizes_are_not_compared() -> None:
+    """Reading a longer prompt is another figure; writing is still the same one."""
+    sizes = replaced(before().sizes, prompt=before().sizes.prompt + 1)
+    changes = changes_between(before(), replaced(before(), sizes=sizes)).changes
+    figures = {change.figure for change in changes}
+    assert "write" in figures
+    assert not figures & {"read", "HTTP"}
+
+
 def test_memory_and_size_have_no_spread() -> None:
     """Resident memory is real above 2 %, the size of a file always."""
     level_ = before().levels[1]
-    assert level_.memory is not None
+    assert level_.speed is not None
+    assert level_.speed.memory is not None
     for share, is_real in ((1.01, False), (1.05, True)):
-        memory = replaced(level_.memory, peak_rss=round(1000 * share))
-        assert found(before(), changed(before(), memory=memory), "peak_rss").is_real == is_real
+        memory = replaced(level_.speed.memory, peak_rss=round(1000 * share))
+        speed = replaced(level_.speed, memory=memory)
+        assert found(before(), changed(before(), speed=speed), "peak").is_real == is_real
     assert found(before(), changed(before(), size_bytes=501), "size").is_real
 
 

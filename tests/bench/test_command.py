@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ import pytest
 from tests.bench.processes import arguments, children, is_gone, wait_until
 from tests.bench.reports import level, report
 from tests.support import ggufs
-from worker.bench.changes import Changes, read_report
-from worker.bench.job import ProbeJob
-from worker.bench.markdown import markdown
-from worker.bench.output import write_report
-from worker.bench.results import Report
+from worker.bench.report import BenchReport
+from worker.bench.report.changes import Changes, read_report
+from worker.bench.report.documents import markdown, write_report
+from worker.bench.run.runner import ask
+from worker.bench.run.stages import PROBE, Line, StageJob
 from worker.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
@@ -63,7 +63,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(cache: Path) -> tuple[Report, dict[str, Any], Path, str]:
+def finished(cache: Path) -> tuple[BenchReport, dict[str, Any], Path, str]:
     """A run that was interrupted, then killed, then let go on to its end: report, JSON from
     stdout, folder, stderr."""
     with bench(cache, *QUICK) as process:
@@ -89,11 +89,11 @@ def finished(cache: Path) -> tuple[Report, dict[str, Any], Path, str]:
     return read_report(out / "report.json"), json.loads(stdout), out, stderr
 
 
-def test_a_run_reports_every_level(finished: tuple[Report, dict[str, Any], Path, str]) -> None:
+def test_a_run_reports_every_level(finished: tuple[BenchReport, dict[str, Any], Path, str]) -> None:
     """Size, loading, speed bare and over HTTP in two passes, memory and quality of each."""
     made, plain, out, stderr = finished
     assert [found.quant for found in made.levels] == ["F16", "Q2_K"]
-    assert msgspec.convert(plain, Report) == made
+    assert msgspec.convert(plain, BenchReport) == made
     assert sorted(path.suffix for path in out.iterdir()) == [
         ".csv",
         ".html",
@@ -105,22 +105,23 @@ def test_a_run_reports_every_level(finished: tuple[Report, dict[str, Any], Path,
         assert found.errors == {}
         assert found.load is not None
         assert found.speed is not None
-        assert found.memory is not None
+        assert found.speed.memory is not None
+        assert found.serve is not None
+        assert found.serve.memory is not None
         assert found.quality is not None
         assert len(found.sha256) == 64
-        assert {request.streams for request in found.speed.http_requests} == {1, 2}
-        assert all(len(request.passes) == 2 for request in found.speed.http_requests)
+        assert {request.streams for request in found.http()} == {1, 2}
+        assert all(len(request.passes) == 2 for request in found.http())
         assert {rate.kind for rate in found.speed.rates} == {"prefill", "decode"}
-        assert found.memory.peak_rss is not None
-        assert found.memory.server_peak_rss is not None
-        assert found.memory.peak_rss > found.size_bytes
+        assert found.serve.memory.peak_rss > found.size_bytes
+        assert found.speed.memory.peak_rss > found.size_bytes
     assert "Q2_K: quantise" in stderr
     assert made.verdict.rule
     assert made.verdict.speed_noise is not None
 
 
 def test_quality_is_in_the_order_that_it_must_have(
-    finished: tuple[Report, dict[str, Any], Path, str],
+    finished: tuple[BenchReport, dict[str, Any], Path, str],
 ) -> None:
     """Two bits are further from the reference than it is from itself, by far."""
     made, *_ = finished
@@ -129,12 +130,14 @@ def test_quality_is_in_the_order_that_it_must_have(
     assert f16 is not None
     assert q2 is not None
     assert abs(f16.kld_mean) < 1e-6
-    assert q2.kld_mean > 1e-3 > 100 * abs(made.noise_floor.quality.kld_mean)
+    assert q2.kld_mean > 1e-3 > 100 * abs(made.noise_floor.kld_mean)
     assert q2.same_top < 0.99
     assert q2.ppl_reference == pytest.approx(f16.ppl)
 
 
-def test_an_interrupted_run_goes_on(finished: tuple[Report, dict[str, Any], Path, str]) -> None:
+def test_an_interrupted_run_goes_on(
+    finished: tuple[BenchReport, dict[str, Any], Path, str],
+) -> None:
     """What was measured before Ctrl-C and before the kill is not measured again, and is told."""
     made, _, _, stderr = finished
     assert {"probe", "load", "speed"} <= set(made.levels[0].cached)
@@ -144,7 +147,7 @@ def test_an_interrupted_run_goes_on(finished: tuple[Report, dict[str, Any], Path
 
 
 def test_a_complete_run_is_not_taken_for_the_next_one(
-    cache: Path, finished: tuple[Report, dict[str, Any], Path, str]
+    cache: Path, finished: tuple[BenchReport, dict[str, Any], Path, str]
 ) -> None:
     """Timings are taken anew; quality, which does not change, and files are kept."""
     kept = cache / "gguf-worker" / "bench"
@@ -205,7 +208,11 @@ def test_two_reports_are_compared(
         paths.append(str(write_report(made, tmp_path / name)[0]))
     code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths)
     assert code == 0
-    line = next(line for line in stdout.splitlines() if "decode x1 at 0" in line and "Q8_0" in line)
+    line = next(
+        line
+        for line in stdout.splitlines()
+        if line.startswith("Q8_0") and line.split()[1] == "write"
+    )
     assert "+50.0%" in line
     assert line.rstrip().endswith("real")
     code, stdout, _ = run(capsys, monkeypatch, tmp_path, "--compare", *paths, "--json")
@@ -222,7 +229,7 @@ def test_a_quantised_file_alone_has_no_quality(
     words = (str(path), "--quick", "--threads", "1", "--parallel", "1", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
-    made = msgspec.json.decode(stdout, type=Report)
+    made = msgspec.json.decode(stdout, type=BenchReport)
     (found,) = made.levels
     assert found.errors == {}
     assert found.quality is None
@@ -285,11 +292,11 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     """Its failure is in the report, and so are the others."""
     broken = tiny(tmp_path, "F16")
     paths = [str(broken), *(str(tiny(tmp_path, name)) for name in ("Q8_0", "Q4_0"))]
-    monkeypatch.setattr("worker.bench.run.ProbeJob", probe_that_fails_for(str(broken)))
+    monkeypatch.setattr("worker.bench.run.runner.ask", ask_without_probe_of(str(broken)))
     words = ("--quick", "--threads", "1", "--parallel", "1", "--no-quality", "--json")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *paths, *words)
     assert code == 0, stderr
-    made = msgspec.json.decode(stdout, type=Report)
+    made = msgspec.json.decode(stdout, type=BenchReport)
     assert made.reference == "Q8_0"
     assert [found.quant for found in made.levels] == ["Q8_0", "Q4_0"]
     (note,) = made.notes
@@ -297,16 +304,15 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     assert note in markdown(made).replace("\\_", "_")
 
 
-def probe_that_fails_for(path: str) -> Any:
-    """The first job of a level, which for this file is one that cannot be done."""
+def ask_without_probe_of(path: str) -> Callable[[StageJob], Generator[Line]]:
+    """Children that answer, but for the first job of a level with this file."""
 
-    def job(**fields: Any) -> ProbeJob:
-        made = ProbeJob(**fields)
-        if made.path != path:
-            return made
-        return msgspec.structs.replace(made, path=f"{path}.gone")
+    def answer(job: StageJob) -> Generator[Line]:
+        if job.stage == PROBE.name and job.path == path:
+            job = msgspec.structs.replace(job, path=f"{path}.gone")
+        return ask(job)
 
-    return job
+    return answer
 
 
 def test_what_was_measured_outlives_a_reader_that_left(tmp_path: Path) -> None:
@@ -333,7 +339,7 @@ def test_damage_in_the_cache_is_made_good(
              "--parallel", "1", "--json")  # fmt: skip
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
-    first = msgspec.json.decode(stdout, type=Report)
+    first = msgspec.json.decode(stdout, type=BenchReport)
     kept = tmp_path / "gguf-worker" / "bench"
     (eight,), (four,) = kept.glob("quants/*/*-Q8_0.gguf"), kept.glob("quants/*/*-Q4_0.gguf")
     raw = bytearray(eight.read_bytes())
@@ -346,7 +352,7 @@ def test_damage_in_the_cache_is_made_good(
     partial.write_bytes(b"garbage where a folder belongs")
     code, stdout, stderr = run(capsys, monkeypatch, tmp_path, *words)
     assert code == 0, stderr
-    again = msgspec.json.decode(stdout, type=Report)
+    again = msgspec.json.decode(stdout, type=BenchReport)
     assert "Q8_0: quantise" in stderr
     assert "Q4_0: quantise" in stderr
     assert "F16: quality" in stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.bench import loading
-from worker.bench.loading import drop, measure_loading
+from worker.bench.measure import loading
+from worker.bench.measure.loading import drop, measure_loading
 
 
 @pytest.fixture

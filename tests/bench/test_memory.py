@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import SHAPES, write_model
-from tests.bench.jobs import answer_of
+from benchmarks.models import write_model
+from benchmarks.shapes import SHAPES
+from tests.bench.jobs import job_of, section_of
 from tests.support.processes import Server
-from worker.bench.job import ServeAnswer, ServeJob, SpeedAnswer, SpeedJob
-from worker.bench.memory import process_memory, read_per_token
-from worker.bench.plan import Sizes
-from worker.bench.server import arguments_of, clean_environment
+from worker.bench.measure.machine import process_memory, read_per_token
+from worker.bench.measure.server import arguments_of, clean_environment
+from worker.bench.run.stages import SERVE, SPEED
+from worker.bench.sizes import Sizes
 from worker.demo import MODEL_PATH
 from worker.gguf.splits import open_header
 from worker.memory.plan import plan_memory
@@ -61,7 +62,7 @@ def test_a_level_s_memory_is_of_its_own_process() -> None:
     """A child that holds the demo model: more than the model, less than us with all our tests;
     buffers as llama.cpp reports them, and a plan that is near to what was used."""
     settings = Settings(parallel=2, ctx_size=512, threads=1, threads_batch=1)
-    found = answer_of(SpeedJob(path=str(MODEL_PATH), settings=settings, sizes=SIZES), SpeedAnswer)
+    found = section_of(SPEED, job_of(SPEED, MODEL_PATH, settings, SIZES))
     assert found.memory is not None
     config = load_config(MODEL_PATH)
     assert config.size_bytes < found.memory.peak_rss < found.needs.planned_bytes * 1.3
@@ -76,8 +77,7 @@ def test_a_level_s_memory_is_of_its_own_process() -> None:
 def test_a_server_is_measured_over_http() -> None:
     """Requests at 1 and at N streams with as many tokens as asked for, and the server's memory."""
     settings = Settings(parallel=2, ctx_size=512, threads=1, threads_batch=1)
-    job = ServeJob(path=str(MODEL_PATH), settings=settings, sizes=SIZES, seed=3)
-    found = answer_of(job, ServeAnswer)
+    found = section_of(SERVE, job_of(SERVE, MODEL_PATH, settings, SIZES))
     assert [request.streams for request in found.requests] == [1, 2]
     for request in found.requests:
         assert request.ttft is not None
@@ -130,7 +130,7 @@ def test_a_server_is_told_what_bears_on_speed_only(monkeypatch: pytest.MonkeyPat
 def test_the_plan_is_the_worker_s() -> None:
     """What is reported as needed is what `worker plan` says for the same settings."""
     settings = Settings(parallel=2, ctx_size=512, threads=1, threads_batch=1)
-    found = answer_of(SpeedJob(path=str(MODEL_PATH), settings=settings, sizes=SIZES), SpeedAnswer)
+    found = section_of(SPEED, job_of(SPEED, MODEL_PATH, settings, SIZES))
     from worker import machine
 
     plan = plan_memory(load_config(MODEL_PATH), settings, machine.memory())

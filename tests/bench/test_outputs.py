@@ -15,13 +15,16 @@ import pytest
 from rich.console import Console
 
 from tests.bench.reports import level, replaced, report
-from worker.bench.changes import read_report
-from worker.bench.html import html
-from worker.bench.markdown import comma_separated, markdown
-from worker.bench.output import write_report
-from worker.bench.results import LevelReport, Report
-from worker.bench.svg import svg
-from worker.bench.tables import tables
+from worker.bench.report import BenchReport, LevelReport
+from worker.bench.report.changes import read_report
+from worker.bench.report.columns import tables
+from worker.bench.report.documents import (
+    comma_separated,
+    markdown,
+    page,
+    picture,
+    write_report,
+)
 from worker.cli.bench_table import report_table
 from worker.errors import UsageError
 
@@ -32,7 +35,8 @@ VOID = {"meta", "br", "hr", "img", "input", "link"}
 def levels() -> list[LevelReport]:
     """A reference and three others, one of which failed."""
     failed = replaced(
-        level("Q2_K", 200 << 20, 40, 0.4), speed=None, memory=None, quality=None, load=None,
+        level("Q2_K", 200 << 20, 40, 0.4), load=None, speed=None, serve=None, serve_again=None,
+        quality=None,
         errors={"speed": "The process ended by SIGABRT."},
     )  # fmt: skip
     return [
@@ -43,7 +47,7 @@ def levels() -> list[LevelReport]:
     ]
 
 
-def hostile() -> Report:
+def hostile() -> BenchReport:
     """A model whose names are an attack on whoever shows them."""
     found = [
         replaced(one, file=f"/models/{HOSTILE}.gguf", encoding=HOSTILE, file_type=HOSTILE)
@@ -91,26 +95,26 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("make", [lambda: report(levels()), hostile], ids=["plain", "hostile"])
-def test_the_page_is_one_sound_file(make: Callable[[], Report]) -> None:
+def test_the_page_is_one_sound_file(make: Callable[[], BenchReport]) -> None:
     """Tags nest, nothing is loaded from elsewhere, nothing runs."""
-    text = html(make())
-    page = Page(text)
-    assert page.open == []
+    text = page(make())
+    parsed = Page(text)
+    assert parsed.open == []
     assert text.startswith("<!DOCTYPE html>")
-    assert not page.seen & {"script", "link", "img", "iframe", "object", "embed", "form"}
-    names = {name for name, _ in page.attributes}
+    assert not parsed.seen & {"script", "link", "img", "iframe", "object", "embed", "form"}
+    names = {name for name, _ in parsed.attributes}
     assert not names & {"src", "href", "action", "onload", "onclick", "style"}
     assert not re.search(r"url\(|@import", text)
     assert "prefers-color-scheme:dark" in text
     for name in ("title", "table", "svg", "details"):
-        assert name in page.seen
+        assert name in parsed.seen
 
 
 def test_the_page_holds_everything() -> None:
     """Verdict, all levels, the reasons, the failure, and the report itself."""
     made = report(levels())
-    page = Page(html(made))
-    text = "".join(page.text)
+    parsed = Page(page(made))
+    text = "".join(parsed.text)
     assert "Take Q4_K_M on this machine" in text
     for one in made.levels:
         assert one.quant in text
@@ -120,10 +124,10 @@ def test_the_page_holds_everything() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: report(levels()), hostile], ids=["plain", "hostile"])
-def test_the_plot_is_sound_svg(make: Callable[[], Report]) -> None:
+def test_the_plot_is_sound_svg(make: Callable[[], BenchReport]) -> None:
     """It parses, has a dot for each level that was measured, and no script."""
     made = make()
-    tree = ElementTree.fromstring(svg(made))
+    tree = ElementTree.fromstring(picture(made))
     space = "{http://www.w3.org/2000/svg}"
     assert tree.tag == f"{space}svg"
     dots = tree.findall(f".//{space}circle")
@@ -137,7 +141,7 @@ def test_the_plot_is_sound_svg(make: Callable[[], Report]) -> None:
 def test_the_plot_puts_things_where_they_belong() -> None:
     """Faster is to the right, less divergence is higher, larger is larger; the chosen one stands
     out; the line goes through the best."""
-    tree = ElementTree.fromstring(svg(report(levels())))
+    tree = ElementTree.fromstring(picture(report(levels())))
     space = "{http://www.w3.org/2000/svg}"
     f16, q8, q4 = tree.findall(f".//{space}circle")
     x, y, r = ([float(dot.get(name, "")) for dot in (f16, q8, q4)] for name in ("cx", "cy", "r"))
@@ -158,7 +162,7 @@ def test_the_plot_puts_things_where_they_belong() -> None:
 
 def test_no_name_in_the_plot_is_struck_out() -> None:
     """By the line that shows the error of its own level."""
-    tree = ElementTree.fromstring(svg(report(levels())))
+    tree = ElementTree.fromstring(picture(report(levels())))
     space = "{http://www.w3.org/2000/svg}"
     names = {found.text or "": found for found in tree.iter(f"{space}text")}
     assert "F16 (0)" in names
@@ -174,10 +178,12 @@ def test_no_name_in_the_plot_is_struck_out() -> None:
 def test_without_quality_bits_are_drawn() -> None:
     """A plot of what there is; and one without any result is sound too."""
     scoreless = [replaced(one, quality=None) for one in levels()]
-    text = svg(report(scoreless))
+    text = picture(report(scoreless))
     assert "bits per weight" in text
-    nothing = [replaced(one, speed=None, quality=None) for one in levels()]
-    assert ElementTree.fromstring(svg(report(nothing))) is not None
+    nothing = [
+        replaced(one, speed=None, serve=None, serve_again=None, quality=None) for one in levels()
+    ]
+    assert ElementTree.fromstring(picture(report(nothing))) is not None
 
 
 def test_the_markdown_tables_are_tables() -> None:
@@ -236,7 +242,7 @@ def test_a_report_reads_back(tmp_path: Path) -> None:
     assert read_report(paths[0]) == made
     plain = msgspec.json.decode(paths[0].read_bytes())
     first = plain["levels"][0]
-    assert {"quant", "size_bytes", "bpw", "speed", "memory", "quality"} <= first.keys()
+    assert {"quant", "size_bytes", "bpw", "load", "speed", "serve", "quality"} <= first.keys()
     assert {"ppl", "kld_mean", "same_top"} <= first["quality"].keys()
     assert plain["verdict"]["rule"]
 

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from worker.bench.plan import (
-    EFFORTS,
-    Effort,
-    Level,
-    Plan,
-    Probe,
-    expected_s,
-    settings_of,
-    sizes_for,
-)
+from worker.bench.plan import BenchPlan, Level, settings_of
+from worker.bench.sections import TokenCost
+from worker.bench.sizes import EFFORTS, Effort, expected_s, sizes_for
 from worker.settings import Settings
 
-FAST = Probe(read_s=5e-5, write_s=3e-4)
-SLOW = Probe(read_s=0.05, write_s=0.2)
+FAST = TokenCost(read_s=5e-5, write_s=3e-4)
+SLOW = TokenCost(read_s=0.05, write_s=0.2)
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize("context", [64, 300, 2048, 131_072])
-@pytest.mark.parametrize("probe", [FAST, SLOW], ids=["fast", "slow"])
-def test_sequences_fit_the_context(effort: Effort, context: int, probe: Probe) -> None:
+@pytest.mark.parametrize("cost", [FAST, SLOW], ids=["fast", "slow"])
+def test_sequences_fit_the_context(effort: Effort, context: int, cost: TokenCost) -> None:
     """No test is longer than what the model was trained on, and every one measures something."""
-    sizes = sizes_for(effort, probe, context, 4, quality=True)
+    sizes = sizes_for(effort, cost, context, 4, quality=True)
     longest = max(sizes.depth + max(sizes.prompt, sizes.decode), sizes.prompt + sizes.decode)
     assert longest <= context
     assert sizes.window <= context
@@ -40,7 +33,7 @@ def test_a_slow_model_is_measured_less() -> None:
     assert cut.windows < full.windows
     assert cut.depth < full.depth
     assert expected_s(cut, SLOW, 4, quality=True) < expected_s(full, SLOW, 4, quality=True) / 4
-    half = Probe(read_s=2e-3, write_s=2e-2)
+    half = TokenCost(read_s=2e-3, write_s=2e-2)
     fitted = sizes_for("normal", half, 131_072, 4, quality=True)
     assert expected_s(fitted, half, 4, quality=True) <= budget_s
 
@@ -53,7 +46,7 @@ def test_a_fast_model_writes_more_in_a_repetition() -> None:
 def test_cells_are_enough_for_all_streams() -> None:
     """The context holds every stream at full depth."""
     sizes = sizes_for("normal", FAST, 2048, 4, quality=True)
-    plan = Plan(
+    plan = BenchPlan(
         levels=(Level(name="F16", path="x"),), source=None, imatrix=None,
         settings=Settings(parallel=3), effort="normal", threads=2, corpus=None,
         questions="general", max_kld=0.05,

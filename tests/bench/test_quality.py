@@ -8,16 +8,22 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.bench.jobs import answer_of
+from tests.bench.jobs import job_of, section_of
 from tests.support import ggufs
 from tests.support.reference import ReferenceLlama, log_softmax
-from worker.bench.choices import answer, compare_choices
-from worker.bench.corpus import cut, open_corpus, text_of
-from worker.bench.greedy import compare_greedy, continue_greedily
-from worker.bench.job import QualityAnswer, QualityJob
-from worker.bench.plan import EFFORTS, Sizes
-from worker.bench.questions import Question, demo_questions, general_questions
-from worker.bench.rows import logits_of
+from worker.bench.plan import Questions, open_corpus
+from worker.bench.quality.answers import (
+    Question,
+    choose,
+    compare_choices,
+    compare_greedy,
+    continue_greedily,
+    questions_of,
+)
+from worker.bench.quality.windows import cut, logits_of, text_of
+from worker.bench.run.stages import NOISE_FLOOR, QUALITY
+from worker.bench.sections import Quality
+from worker.bench.sizes import EFFORTS, Sizes
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.gguf.splits import open_header
@@ -54,17 +60,15 @@ def level_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def answers(
     level_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[QualityAnswer, QualityAnswer, QualityAnswer]:
+) -> tuple[Quality, Quality, Quality]:
     """What children answer: the reference, the level, the reference with other threads."""
     folder = tmp_path_factory.mktemp("rows") / "demo"
-    job = QualityJob(
-        path=str(MODEL_PATH), settings=Settings(), sizes=sizes(), folder=str(folder),
-        corpus=open_corpus(HELDOUT_PATH), questions="demo", threads=1, batch_rows=512, writes=True,
-    )  # fmt: skip
-    reference = answer_of(job, QualityAnswer)
+    job = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(HELDOUT_PATH),
+                 questions="demo", place=folder, writes=True)  # fmt: skip
+    reference = section_of(QUALITY, job)
     level = msgspec.structs.replace(job, path=str(level_path), writes=False)
-    noise = msgspec.structs.replace(job, writes=False, threads=2, batch_rows=48)
-    return reference, answer_of(level, QualityAnswer), answer_of(noise, QualityAnswer)
+    noise = msgspec.structs.replace(job, stage=NOISE_FLOOR.name, writes=False)
+    return reference, section_of(QUALITY, level), section_of(NOISE_FLOOR, noise)
 
 
 def rows_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -77,7 +81,7 @@ def rows_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_figures_are_those_of_the_definitions(
-    answers: tuple[QualityAnswer, QualityAnswer, QualityAnswer], level_path: Path
+    answers: tuple[Quality, Quality, Quality], level_path: Path
 ) -> None:
     """From llama.cpp's own logits, by plain numpy in double precision."""
     _, logits, targets = rows_of(MODEL_PATH)
@@ -87,7 +91,7 @@ def test_figures_are_those_of_the_definitions(
     kld = (np.exp(p) * (p - q)).sum(axis=1)
     nll, nll_reference = -q[row, targets], -p[row, targets]
     dp = np.exp(-nll) - np.exp(-nll_reference)
-    found = answers[1].quality
+    found = answers[1]
     count = len(targets)
     assert found.tokens == count == WINDOWS * (WINDOW // 2 - 1)
     assert found.ppl == pytest.approx(np.exp(nll.mean()), rel=1e-6)
@@ -118,7 +122,7 @@ def test_figures_are_those_of_the_definitions(
 
 
 def test_figures_agree_with_an_independent_forward_pass(
-    answers: tuple[QualityAnswer, QualityAnswer, QualityAnswer], level_path: Path
+    answers: tuple[Quality, Quality, Quality], level_path: Path
 ) -> None:
     """Weights dequantised by another library, the model computed in numpy.
 
@@ -135,7 +139,7 @@ def test_figures_agree_with_an_independent_forward_pass(
         logp.append(log_softmax(np.concatenate(logits)))
     p, q = logp
     row = np.arange(len(targets))
-    reference, level = answers[0].quality, answers[1].quality
+    reference, level = answers[0], answers[1]
     assert reference.ppl == pytest.approx(np.exp(-p[row, targets].mean()), rel=5e-3)
     assert level.ppl == pytest.approx(np.exp(-q[row, targets].mean()), rel=5e-3)
     kld = (np.exp(p) * (p - q)).sum(axis=1)
@@ -144,33 +148,32 @@ def test_figures_agree_with_an_independent_forward_pass(
 
 
 def test_the_reference_does_not_differ_from_itself(
-    answers: tuple[QualityAnswer, QualityAnswer, QualityAnswer],
+    answers: tuple[Quality, Quality, Quality],
 ) -> None:
     """No divergence, no flips, the same text; with other threads and batches next to none."""
     reference, level, noise = answers
-    assert abs(reference.quality.kld_mean) < 1e-6
-    assert reference.quality.same_top == 1
+    assert abs(reference.kld_mean) < 1e-6
+    assert reference.same_top == 1
     assert reference.choices.flips == reference.choices.changed == 0
     assert reference.greedy.identical == reference.greedy.prompts
-    assert abs(noise.quality.kld_mean) < level.quality.kld_mean / 100
-    assert noise.quality.ppl != reference.quality.ppl or noise.quality.kld_max > 0
+    assert abs(noise.kld_mean) < level.kld_mean / 100
+    assert noise.ppl != reference.ppl or noise.kld_max > 0
 
 
 def test_another_tokenizer_is_refused(
-    answers: tuple[QualityAnswer, QualityAnswer, QualityAnswer], tmp_path: Path
+    answers: tuple[Quality, Quality, Quality], tmp_path: Path
 ) -> None:
     """Rows of another text are not compared."""
     del answers
     text = tmp_path / "other.txt"
     text.write_text("Something else entirely. " * 200)
-    job = QualityJob(
-        path=str(MODEL_PATH), settings=Settings(), sizes=sizes(), folder=str(tmp_path / "rows"),
-        corpus=open_corpus(HELDOUT_PATH), questions="demo", threads=1, batch_rows=512, writes=True,
-    )  # fmt: skip
-    answer_of(job, QualityAnswer)
-    again = msgspec.structs.replace(job, corpus=open_corpus(text), writes=False)
+    job = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(HELDOUT_PATH),
+                 questions="demo", place=tmp_path / "rows", writes=True)  # fmt: skip
+    section_of(QUALITY, job)
+    again = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(text),
+                   questions="demo", place=tmp_path / "rows")  # fmt: skip
     with pytest.raises(AssertionError, match="cuts the text differently"):
-        answer_of(again, QualityAnswer)
+        section_of(QUALITY, again)
 
 
 def test_windows_are_llama_cpp_s() -> None:
@@ -205,7 +208,7 @@ def test_endings_are_scored_by_their_own_tokens() -> None:
         Question(text="Once upon a", endings=(" time", " time there was", " cow", " zebra")),
     ]  # fmt: skip
     with opened(MODEL_PATH) as backend:
-        found = answer(backend, questions)
+        found = choose(backend, questions)
         for question, index in zip(questions, found, strict=True):
             sums = [_score(backend, question.text, end) for end in question.endings]
             assert index == int(np.argmax(sums))
@@ -227,7 +230,7 @@ def _score(backend: LlamaBackend, text: str, ending: str) -> float:
 
 def test_flips_count_both_ways() -> None:
     """Right to wrong and wrong to right are flips; from one wrong answer to another is none."""
-    questions = general_questions(4)
+    questions = questions_of("general", 4)
     found = compare_choices(questions, [0, 1, 0, 2], [1, 0, 0, 3])
     assert found.flips == 0.5
     assert found.changed == 0.75
@@ -236,10 +239,11 @@ def test_flips_count_both_ways() -> None:
 
 def test_question_sets_are_fixed_and_sound() -> None:
     """Four different endings each, the same ones in every run, fewer where fewer are asked for."""
-    for make, least in ((demo_questions, 120), (general_questions, 60)):
-        everything = make(1000)
+    kinds: tuple[tuple[Questions, int], ...] = (("demo", 120), ("general", 60))
+    for kind, least in kinds:
+        everything = questions_of(kind, 1000)
         assert len(everything) >= least
-        assert make(10) == everything[:10] == make(10)
+        assert questions_of(kind, 10) == everything[:10] == questions_of(kind, 10)
         for question in everything:
             assert len(set(question.endings)) == 4
             assert all(ending.startswith(" ") for ending in question.endings)
@@ -291,10 +295,7 @@ def test_a_model_that_computes_no_numbers_says_so(tmp_path: Path, weight: float,
     values *= weight
     raw[tensor.offset : tensor.offset + values.nbytes] = values.tobytes()
     path.write_bytes(raw)
-    job = QualityJob(
-        path=str(path), settings=Settings(), sizes=EFFORTS["quick"][0],
-        folder=str(tmp_path / "rows"), corpus=open_corpus(HELDOUT_PATH), questions="general",
-        threads=1, batch_rows=512, writes=True,
-    )  # fmt: skip
+    job = job_of(QUALITY, path, Settings(), EFFORTS["quick"][0], corpus=open_corpus(HELDOUT_PATH),
+                 place=tmp_path / "rows", writes=True)  # fmt: skip
     with pytest.raises(AssertionError, match=word):
-        answer_of(job, QualityAnswer)
+        section_of(QUALITY, job)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.reference import log_softmax
-from worker.bench.corpus import Windows
-from worker.bench.quality import compare
-from worker.bench.reference import ReferenceRows, Shape, condense, shape_of
-from worker.bench.rows import log_sums
+from worker.bench.quality.reference import ReferenceRows, RowShape, condense, shape_of
+from worker.bench.quality.scoring import compare
+from worker.bench.quality.windows import Windows, log_sums
 
 RNG = np.random.default_rng(3)
 VOCAB, ROWS = 500, 40
@@ -34,7 +33,7 @@ def test_log_sums_are_exact_enough() -> None:
 
 def test_whole_rows_are_exact() -> None:
     """With a head as wide as the vocabulary there is no sampling error."""
-    block = condense(REFERENCE, TARGETS, Shape(head=VOCAB, drawn=0), seed=0)
+    block = condense(REFERENCE, TARGETS, RowShape(head=VOCAB, drawn=0), seed=0)
     found = compare(LEVEL, TARGETS, block)
     assert np.abs(found.kld - exact_kld()).max() < 2e-6
     assert (found.sampling == 0).all()
@@ -48,7 +47,7 @@ def test_whole_rows_are_exact() -> None:
 
 def test_a_row_keeps_its_likeliest_and_the_mass_of_the_others() -> None:
     """The head is ranked, nothing outside of it is likelier, and all mass is accounted for."""
-    block = condense(REFERENCE, TARGETS, Shape(head=50, drawn=16), seed=0)
+    block = condense(REFERENCE, TARGETS, RowShape(head=50, drawn=16), seed=0)
     p = np.exp(log_softmax(REFERENCE))
     head = block.ids[:, :50]
     for row in range(ROWS):
@@ -64,7 +63,7 @@ def test_the_sampled_part_is_right_on_average() -> None:
     p, q = log_softmax(REFERENCE), log_softmax(LEVEL)
     head = np.argsort(-p, axis=1)[:, :30]
     without = (np.exp(p) * (p - q))[np.arange(ROWS)[:, None], head].sum(axis=1).mean()
-    shape = Shape(head=30, drawn=8)
+    shape = RowShape(head=30, drawn=8)
     means: list[float] = []
     said: list[float] = []
     for seed in range(300):
@@ -84,10 +83,10 @@ def test_rows_stay_within_their_bound(rows: int, vocab: int) -> None:
     """Eight bytes an entry, 256 MiB in all; whole rows where they fit."""
     shape = shape_of(rows, vocab)
     assert shape.head >= 1
-    assert rows * shape.width * 8 <= 256 << 20
-    assert shape.width <= vocab
+    assert rows * (shape.head + shape.drawn) * 8 <= 256 << 20
+    assert (shape.head + shape.drawn) <= vocab
     if rows * vocab * 8 <= 256 << 20:
-        assert shape == Shape(head=vocab, drawn=0)
+        assert shape == RowShape(head=vocab, drawn=0)
     else:
         assert shape.drawn >= 1
 
@@ -96,7 +95,7 @@ def test_rows_come_back_from_disk(tmp_path: Path) -> None:
     """What was written is read, windows included, and takes no more than it says."""
     windows = Windows(tokens=RNG.integers(0, VOCAB, (1, 82)).astype(np.int32), first=41,
                       num_tokens=90)  # fmt: skip
-    shape = Shape(head=20, drawn=4)
+    shape = RowShape(head=20, drawn=4)
     block = condense(REFERENCE, TARGETS, shape, seed=5)
     ReferenceRows.create(tmp_path / "rows", windows, shape).write(0, block)
     again = ReferenceRows(tmp_path / "rows")
@@ -107,4 +106,4 @@ def test_rows_come_back_from_disk(tmp_path: Path) -> None:
     for name in ("ids", "top", "logp", "tail", "target"):
         assert (getattr(read, name) == getattr(block, name)).all()
     size = sum(file.stat().st_size for file in (tmp_path / "rows").iterdir())
-    assert size < ROWS * (shape.width * 8 + 40) + 4096
+    assert size < ROWS * ((shape.head + shape.drawn) * 8 + 40) + 4096

@@ -8,8 +8,13 @@ import pytest
 from huggingface_hub import constants
 
 from tests.support import ggufs
-from worker.bench.plan import QUANTS, Level
-from worker.bench.selection import levels_of_files, levels_of_source, named_by_encoding
+from worker.bench.plan import (
+    QUANTS,
+    Level,
+    levels_of_files,
+    levels_of_source,
+    named_by_encoding,
+)
 from worker.cli.bench import levels_of
 from worker.cli.main import parser
 from worker.cli.options import settings_from

@@ -9,11 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from tests.bench.jobs import answer_of
+from tests.bench.jobs import job_of, section_of
 from tests.support.fakes import FakeBackend
-from worker.bench.job import SpeedAnswer, SpeedJob
-from worker.bench.plan import Sizes
-from worker.bench.speed import BareLoop, BareSpeed, measure_speed
+from worker.bench.measure.bare_loop import BareLoop, measure_speed
+from worker.bench.run.stages import SPEED
+from worker.bench.sections import LoopSpeed
+from worker.bench.sizes import Sizes
 from worker.demo import MODEL_PATH
 from worker.lifecycle.loading import open_backend, prepare
 from worker.settings import Settings
@@ -27,7 +28,7 @@ def fake(*, cuts_tails: bool = True) -> FakeBackend:
     return FakeBackend(num_cells=256, num_slots=4, capacity=16, cuts_tails=cuts_tails)
 
 
-def measured(backend: FakeBackend) -> BareSpeed:
+def measured(backend: FakeBackend) -> LoopSpeed:
     """All tests on the fake's own time."""
     return measure_speed(backend, SIZES, 3, lambda: None, clock=lambda: backend.now)
 
@@ -91,9 +92,8 @@ def test_the_child_agrees_with_a_loop_written_here() -> None:
     settings = Settings(threads=1, threads_batch=1, parallel=2, ctx_size=1024)
     sizes = Sizes(window=64, windows=1, questions=1, greedy_prompts=1, greedy_tokens=4,
                   prompt=128, depth=0, decode=200, repetitions=10, requests=1, loads=1)  # fmt: skip
-    job = SpeedJob(path=str(MODEL_PATH), settings=settings, sizes=sizes)
-    found = answer_of(job, SpeedAnswer)
-    rate = next(r.per_s for r in found.bare.rates if (r.kind, r.streams) == ("decode", 1))
+    found = section_of(SPEED, job_of(SPEED, MODEL_PATH, settings, sizes))
+    rate = next(r.per_s for r in found.rates if (r.kind, r.streams) == ("decode", 1))
     speeds: list[float] = []
     with open_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)) as backend:
         for _ in range(10):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.bench.reports import level, quality, replaced, speed
-from worker.bench.results import LevelReport
-from worker.bench.verdict import Judge, judge, speed_noise
+from tests.bench.reports import level, measured, quality, replaced
+from worker.bench.report import LevelReport
+from worker.bench.report.verdict import VerdictRule, judge, speed_noise
 
 MB = 10**6
 
@@ -39,7 +39,7 @@ def test_the_limit_is_the_users() -> None:
 
 def test_without_a_gain_in_speed_quality_decides() -> None:
     """Of levels of one speed the nearest to the reference; of those nearly as near the smallest."""
-    levels = [replaced(found, speed=speed(20)) for found in five()]
+    levels = [replaced(found, **measured(20)) for found in five()]
     assert judge(levels, 0.05).recommended == "Q6_K"  # 0.004 is within 0.005 of the reference
     assert judge(levels, 0.02).recommended == "Q8_0"
 
@@ -47,7 +47,7 @@ def test_without_a_gain_in_speed_quality_decides() -> None:
 def test_noise_between_passes_is_no_difference() -> None:
     """Levels whose passes differ by more than their means are of one speed, and that is doubted."""
     levels = [
-        replaced(found, speed=speed(20, (20 * share, 40 - 20 * share)))
+        replaced(found, **measured(20, (20 * share, 40 - 20 * share)))
         for found, share in zip(five(), (0.7, 1.3, 0.8, 1.25, 0.75), strict=True)
     ]
     noise, degrees = speed_noise(levels)
@@ -57,7 +57,7 @@ def test_noise_between_passes_is_no_difference() -> None:
     verdict = judge(levels, 0.05)
     assert verdict.recommended == "Q6_K"
     assert verdict.confidence == "toss-up"
-    assert not any(found.speed_is_real for found in verdict.comparisons)
+    assert not any(found.speed and found.speed.is_real for found in verdict.comparisons)
     assert any("known to" in doubt for doubt in verdict.doubts)
 
 
@@ -66,7 +66,7 @@ def test_the_smallest_must_not_be_beaten() -> None:
     levels = five()
     shares = (0.9, 1.0, 1.2, 0.8, 0.7)
     levels = [
-        replaced(found, speed=speed(20 * share, (10 * share, 30 * share)))
+        replaced(found, **measured(20 * share, (10 * share, 30 * share)))
         for found, share in zip(levels, shares, strict=True)
     ]
     verdict = judge(levels, 1.0)
@@ -93,8 +93,11 @@ def test_two_that_cannot_be_told_apart_are_a_toss_up() -> None:
     verdict = judge(levels, 0.05)
     assert verdict.recommended == "Q4_K_M"
     assert verdict.confidence == "toss-up"
-    assert not verdict.comparisons[2].speed_is_real
-    assert not verdict.comparisons[2].kld_is_real
+    speed, kld = verdict.comparisons[2].speed, verdict.comparisons[2].kld
+    assert speed is not None
+    assert kld is not None
+    assert not speed.is_real
+    assert not kld.is_real
 
 
 def test_a_level_that_is_beaten_is_not_on_the_front() -> None:
@@ -108,9 +111,10 @@ def test_a_level_that_is_beaten_is_not_on_the_front() -> None:
 def test_a_level_without_room_for_a_context_is_not_taken() -> None:
     """8,192 tokens must fit, or what the model was trained on."""
     levels = five()
-    memory = levels[3].memory
-    assert memory is not None
-    levels[3] = replaced(levels[3], memory=replaced(memory, max_context=4096))
+    speed = levels[3].speed
+    assert speed is not None
+    needs = replaced(speed.needs, max_context=4096)
+    levels[3] = replaced(levels[3], speed=replaced(speed, needs=needs))
     assert judge(levels, 0.05).recommended == "Q6_K"
 
 
@@ -132,7 +136,12 @@ def test_a_level_that_failed_costs_no_other() -> None:
     """It is judged as not measured and is on no front."""
     levels = five()
     levels[2] = replaced(
-        levels[2], speed=None, memory=None, quality=None, errors={"load": "It was killed."}
+        levels[2],
+        speed=None,
+        serve=None,
+        serve_again=None,
+        quality=None,
+        errors={"load": "It was killed."},
     )
     verdict = judge(levels, 0.05)
     assert verdict.recommended == "Q4_K_M"
@@ -143,10 +152,7 @@ def test_a_level_that_failed_costs_no_other() -> None:
 
 def test_one_pass_is_judged_by_its_repetitions() -> None:
     """Without a second pass there is no noise between passes to go by."""
-    found = five()[0]
-    assert found.speed is not None
-    once = [replaced(r, passes=r.passes[:1]) for r in found.speed.http_requests]
-    single = replaced(found, speed=replaced(found.speed, http_requests=tuple(once)))
+    single = replaced(five()[0], serve_again=None)
     assert speed_noise([single]) == (None, 0)
     other = five()[3]
-    assert Judge([single], 0.05).speed_difference(single, other).is_real
+    assert VerdictRule([single], 0.05).speed_difference(single, other).is_real

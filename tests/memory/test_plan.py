@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.models import Shape, write_model
+from benchmarks.models import write_model
+from benchmarks.shapes import ModelShape as Shape
 from tests.support import ggufs
 from worker import log
 from worker.errors import DoesNotFitError

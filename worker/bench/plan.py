@@ -1,147 +1,45 @@
-"""What will be run: the levels, the sizes of each measurement, the stages of each level."""
+"""From what was given on the command line to what will be run: the levels and the plan.
+
+The reference is the level that all others are compared with; it is the first one of a plan.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from worker.bench.corpus import Corpus
-from worker.model.config import ModelConfig
+from worker.bench.sizes import Effort, Sizes
+from worker.errors import UsageError
+from worker.gguf.quant import ENCODINGS
+from worker.llama.quantize.plan import type_named
+from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
-Effort = Literal["quick", "normal", "thorough"]
-Stage = Literal["quantise", "load", "speed", "serve", "quality"]
 Questions = Literal["demo", "general"]
 
 QUANTS = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q3_K_M", "Q2_K")
-SEED = 7
+GENERAL_TEXT = Path(__file__).parent / "quality" / "general.txt"
+_PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
+_MAX_TEXT_BYTES = 64 << 20
 
 
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured.
+class Corpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The text that quality is measured on: its name, its content's hash, its size."""
 
-    window, windows   tokens of a window of text, and how many windows at most
-    questions         multiple-choice questions
-    greedy_prompts, greedy_tokens  continuations, and their length
-    prompt            tokens of a prompt in the speed tests
-    depth             tokens before it in the deep tests; 0 where the context has no room
-    decode            tokens decoded in a repetition
-    repetitions       of each speed test, after one that is not counted
-    requests          over HTTP for each number of streams, by each stream, in each of two passes
-    loads             of the file, from the disk and from the cache each
-    """
-
-    window: int
-    windows: int
-    questions: int
-    greedy_prompts: int
-    greedy_tokens: int
-    prompt: int
-    depth: int
-    decode: int
-    repetitions: int
-    requests: int
-    loads: int
-
-
-# Effort -> sizes, and the seconds of computing that a level may take before they are cut down.
-EFFORTS: dict[Effort, tuple[Sizes, float]] = {
-    "quick": (
-        Sizes(window=512, windows=8, questions=32, greedy_prompts=4, greedy_tokens=24,
-              prompt=128, depth=512, decode=24, repetitions=3, requests=2, loads=1),
-        10.0,
-    ),
-    "normal": (
-        Sizes(window=512, windows=24, questions=96, greedy_prompts=8, greedy_tokens=48,
-              prompt=512, depth=1024, decode=32, repetitions=5, requests=3, loads=2),
-        40.0,
-    ),
-    "thorough": (
-        Sizes(window=512, windows=400, questions=400, greedy_prompts=8, greedy_tokens=128,
-              prompt=512, depth=4096, decode=128, repetitions=10, requests=6, loads=5),
-        600.0,
-    ),
-}  # fmt: skip
-_LEAST = Sizes(window=128, windows=4, questions=16, greedy_prompts=2, greedy_tokens=16,
-               prompt=64, depth=128, decode=16, repetitions=3, requests=2, loads=1)  # fmt: skip
-
-_LEAST_S, _MOST_DECODE = 0.03, 64
-
-
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reference takes on this machine: seconds a token, read and written."""
-
-    read_s: float
-    write_s: float
-
-
-def sizes_for(effort: Effort, probe: Probe, context: int, streams: int, *, quality: bool) -> Sizes:
-    """The effort's sizes, cut down evenly where they would take longer than its time.
-
-    context: the longest sequence of the model
-    """
-    wanted, budget_s = EFFORTS[effort]
-    # A repetition of a few milliseconds would measure the clock and the neighbours.
-    decode = max(wanted.decode, min(_MOST_DECODE, int(_LEAST_S / probe.write_s)))
-    wanted = msgspec.structs.replace(wanted, decode=decode)
-    sizes, share = _within(wanted, context), 1.0
-    for _ in range(20):
-        seconds = expected_s(sizes, probe, streams, quality=quality)
-        if seconds <= budget_s:
-            break
-        share *= max(0.3, min(0.95, budget_s / seconds))
-        sizes = _within(_scaled(wanted, share), context)
-    return sizes
-
-
-def expected_s(sizes: Sizes, probe: Probe, streams: int, *, quality: bool) -> float:
-    """Seconds that a level's measurements will compute."""
-    rounds = sizes.repetitions + 1
-    deep = 1 if sizes.depth else 0
-    read = rounds * sizes.prompt * (1 + deep) + streams * sizes.depth
-    asked = 3 * (sizes.requests + 1)  # in the bare loop, and in both passes over HTTP
-    read += asked * sizes.prompt * (1 + streams)
-    # A step of several streams takes longer than a step of one, by less than their number.
-    many = 1 + 0.5 * (streams - 1)
-    write = rounds * sizes.decode * (1 + deep) * (1 + many)
-    write += asked * sizes.decode * (1 + many)
-    if quality:
-        read += sizes.windows * sizes.window + sizes.questions * 35
-        write += sizes.greedy_tokens * (1 + 0.5 * (sizes.greedy_prompts - 1))
-    return read * probe.read_s + write * probe.write_s
-
-
-def _scaled(sizes: Sizes, share: float) -> Sizes:
-    cut = {
-        name: max(getattr(_LEAST, name), int(getattr(sizes, name) * share))
-        for name in ("windows", "questions", "greedy_tokens", "prompt", "depth", "decode")
-    }
-    few = {
-        name: max(getattr(_LEAST, name), round(getattr(sizes, name) * share**0.5))
-        for name in ("repetitions", "requests", "greedy_prompts", "loads")
-    }
-    return msgspec.structs.replace(sizes, **cut, **few)
-
-
-def _within(sizes: Sizes, context: int) -> Sizes:
-    """Sizes whose longest sequence the model's context holds."""
-    prompt = max(1, min(sizes.prompt, context // 4))
-    decode = max(1, min(sizes.decode, context // 4))
-    return msgspec.structs.replace(
-        sizes,
-        prompt=prompt,
-        decode=decode,
-        depth=max(0, min(sizes.depth, context - prompt - decode - 8)),
-        window=min(sizes.window, context),
-        greedy_tokens=max(1, min(sizes.greedy_tokens, context - 40)),
-    )
+    name: str
+    path: str
+    sha256: str
+    nbytes: int
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """One level: its name in the report, and its file or, until it is made, None.
+    """One level: its name in the report, and its file; None until the file is made.
 
-    quant: what the quantiser is asked for, where the file is made from the source
+    quant  type that the source is quantised to; None for a file that was given
     """
 
     name: str
@@ -149,13 +47,12 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     quant: str | None = None
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a run needs to know; the first level is the reference.
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run needs to know.
 
-    source   the file that levels are quantised from, where they are
+    source   file that levels are quantised from; None where all files were given
     imatrix  importance matrix for that
-    threads  for quality, where all levels must have the same; speed takes those of the settings
-             or, as the service does, the number that is fastest
+    threads  of every measurement: those of the settings, or all CPUs
     """
 
     levels: tuple[Level, ...]
@@ -170,7 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False
 
 
-def settings_of(plan: Plan, sizes: Sizes) -> Settings:
+def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
     """The worker's settings while speed is measured: cells for all streams at full depth."""
     longest = max(sizes.depth + max(sizes.prompt, sizes.decode), sizes.prompt + sizes.decode) + 8
     return msgspec.structs.replace(
@@ -178,6 +75,104 @@ def settings_of(plan: Plan, sizes: Sizes) -> Settings:
     )
 
 
-def longest_sequence(config: ModelConfig) -> int:
-    """Tokens of the longest sequence that the model was trained on; 4096 where it does not say."""
-    return config.context or 4096
+def open_corpus(path: Path) -> Corpus:
+    """Look at a text file. Raises UsageError where it is none."""
+    try:
+        raw = path.read_bytes() if path.stat().st_size <= _MAX_TEXT_BYTES else None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    if raw is None:
+        raise UsageError(
+            f"{path} is larger than {_MAX_TEXT_BYTES >> 20} MiB.", hint="Give a part of it."
+        )
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 at byte {error.start}.") from None
+    return Corpus(
+        name=path.name, path=str(path), sha256=hashlib.sha256(raw).hexdigest(), nbytes=len(raw)
+    )
+
+
+def levels_of_source(
+    path: Path, quants: Sequence[str] | None, reference: str | None
+) -> tuple[tuple[Level, ...], Path | None]:
+    """The levels of one file, and the source that they are quantised from.
+
+    A file in F16, BF16 or F32 is quantised. A file that is quantised already is the only level.
+    Raises UsageError, ModelFileError.
+    """
+    config = load_config(path)
+    own = Level(name=config.quant, path=str(path))
+    if config.quant not in _PLAIN:
+        if quants or reference not in (None, config.quant):
+            raise UsageError(
+                f"{path.name} is {config.quant}, and quantising it again would lose quality twice.",
+                hint="Give its F16, BF16 or F32 file, or several files of the model.",
+            )
+        return (own,), None
+    wanted = list(dict.fromkeys(map(type_named, QUANTS if quants is None else quants)))
+    first = own
+    if reference is not None and type_named(reference) != config.quant:
+        first = Level(name=type_named(reference), path=None, quant=type_named(reference))
+    others = [name for name in wanted if name not in (first.name, own.name)]
+    levels = [first, *(Level(name=name, path=None, quant=name) for name in others)]
+    if own.name in wanted and first is not own:
+        levels.append(own)
+    return tuple(levels), path
+
+
+def levels_of_files(
+    files: Mapping[str, Path], quants: Sequence[str] | None, reference: str | None
+) -> tuple[Level, ...]:
+    """The levels of several files of one model; `files` has them by the name to show.
+
+    The reference is the level that `reference` names, else the one with the most bits per weight.
+    Raises UsageError, ModelFileError.
+    """
+    configs = {name: load_config(path) for name, path in files.items()}
+    _check_one_model(configs)
+    chosen = list(files)
+    if quants is not None:
+        known = {name.upper() for name in files}
+        if absent := [name for name in quants if name.upper() not in known]:
+            raise UsageError(
+                f"None of the files is {' or '.join(absent)}.",
+                hint=f"There are {', '.join(files)}.",
+            )
+        asked = {name.upper() for name in quants} | {(reference or "").upper()}
+        chosen = [name for name in files if name.upper() in asked]
+    names = {name.upper(): name for name in chosen}
+    if reference is not None and reference.upper() not in names:
+        raise UsageError(
+            f"None of the files is {reference}.", hint=f"There are {', '.join(files)}."
+        )
+    ordered = sorted(chosen, key=lambda name: -configs[name].bits_per_weight)
+    first = names[reference.upper()] if reference else ordered[0]
+    ordered.remove(first)
+    return tuple(Level(name=name, path=str(files[name])) for name in (first, *ordered))
+
+
+def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:
+    """Files by the names to show: the encoding, `Q8_0`. Where two files have the same encoding,
+    their file names; where those are the same too, their paths."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("A file was given twice.")
+    names = [load_config(path).quant for path in paths]
+    for longer in ([path.stem for path in paths], [str(path.with_suffix("")) for path in paths]):
+        pairs = zip(names, longer, strict=True)
+        names = [name if names.count(name) == 1 else other for name, other in pairs]
+    return dict(zip(names, paths, strict=True))
+
+
+def _check_one_model(configs: Mapping[str, ModelConfig]) -> None:
+    """Levels are compared token by token, so all files must be of one model."""
+    shapes = {
+        name: (config.architecture, config.layers, config.embedding, config.vocab_size)
+        for name, config in configs.items()
+    }
+    if len(set(shapes.values())) > 1:
+        listed = "; ".join(f"{name}: {' '.join(map(str, shape))}" for name, shape in shapes.items())
+        raise UsageError(
+            f"The files are not of one model ({listed}).", hint="Give files of one model."
+        )

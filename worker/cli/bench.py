@@ -13,6 +13,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
@@ -22,9 +24,8 @@ from worker.model.config import load_config
 from worker.settings import Settings
 
 if TYPE_CHECKING:
-    from worker.bench.plan import Level, Plan
+    from worker.bench.plan import BenchPlan, Level
 
-_GENERAL_TEXT = Path(__file__).parent.parent / "bench" / "general.txt"
 _GB = 10**9
 
 
@@ -73,7 +74,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; or compare two reports; or clean up."""
-    from worker.bench.cache import DEFAULT_BYTES, Cache
+    from worker.bench.run.cache import DEFAULT_BYTES, BenchCache
     from worker.files import cache_folder
 
     if arguments.compare:
@@ -81,15 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
     if not 0 <= limit < math.inf:
         raise UsageError("--cache-gb must not be negative, and a number.")
-    cache = Cache(cache_folder("bench"), int(limit))
+    cache = BenchCache(cache_folder("bench"), int(limit))
     if arguments.clean:
-        from worker.machine import human_bytes
-
         with cache.locked():
-            sys.stderr.write(f"{human_bytes(cache.clean())} removed from {cache.folder}\n")
+            sys.stderr.write(f"{machine.human_bytes(cache.clean())} removed from {cache.folder}\n")
         return 0
-    from worker.bench.output import write_report
-    from worker.bench.run import Bench
+    from worker.bench.report.documents import write_report
+    from worker.bench.run.bench import Bench
     from worker.cli.bench_table import report_table, watch
     from worker.cli.console import data_console, write_json
 
@@ -97,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = _folder(arguments.out)
     bench = Bench(plan, cache)
     with _ending_well():
-        report = watch(bench.events(), plan)
+        report = watch(bench.events())
     if out is not None:
         for path in write_report(report, out):
             sys.stderr.write(f"wrote {path}\n")
@@ -112,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _ending_well() -> Generator[None]:
-    """Told to end, we leave by way of an exception, so that what we have started ends too."""
+    """Leave by an exception when told to end, so that what we have started ends too."""
 
     def leave(number: int, _frame: object) -> None:
         sys.exit(128 + number)
@@ -125,19 +124,17 @@ def _ending_well() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
-    from worker.bench.corpus import open_corpus
-    from worker.bench.plan import Plan
-    from worker.bench.verdict import DEFAULT_MAX_KLD
+def _plan(arguments: argparse.Namespace) -> BenchPlan:
+    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
+    from worker.bench.report.verdict import DEFAULT_MAX_KLD
 
     settings = settings_from(arguments)
     levels, source = levels_of(arguments, settings)
     for level in levels:
-        if level.path is not None and os.fsencode(level.path) != level.path.encode(
-            errors="replace"
-        ):
+        path = level.path or ""
+        if os.fsencode(path) != path.encode(errors="replace"):
             raise UsageError(
-                f"{level.path!r} is no text in UTF-8, so a report could not name it.",
+                f"{path!r} is no text in UTF-8, so a report could not name it.",
                 hint="Rename it, or give it another name with `ln -s`.",
             )
     # Only the demo model carries a card of ours; its kind of text is not that of others.
@@ -152,9 +149,9 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         read_imatrix(arguments.imatrix)
     corpus = None
     if not arguments.no_quality and (len(levels) > 1 or arguments.text):
-        default = HELDOUT_PATH if is_demo else _GENERAL_TEXT
+        default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
-    return Plan(
+    return BenchPlan(
         levels=levels,
         source=str(source) if source else None,
         imatrix=arguments.imatrix,
@@ -172,7 +169,7 @@ def levels_of(
     arguments: argparse.Namespace, settings: Settings
 ) -> tuple[tuple[Level, ...], Path | None]:
     """Levels and, where they are made here, their source."""
-    from worker.bench.selection import levels_of_files, levels_of_source, named_by_encoding
+    from worker.bench.plan import levels_of_files, levels_of_source, named_by_encoding
 
     quants = None
     if arguments.quants is not None:
@@ -184,7 +181,7 @@ def levels_of(
         files = _pulled(arguments.models[0], settings)
     if not files:
         texts = arguments.models or [settings.model]
-        paths = [model_path(_named(settings, text)) for text in texts]
+        paths = [model_path(msgspec.structs.replace(settings, model=text)) for text in texts]
         if len(paths) == 1:
             return levels_of_source(paths[0], quants, arguments.reference)
         files = named_by_encoding(paths)
@@ -204,12 +201,6 @@ def _pulled(text: str, settings: Settings) -> dict[str, Path]:
     return downloaded(load_catalog(settings.catalog).find(reference.name))
 
 
-def _named(settings: Settings, text: str | None) -> Settings:
-    import msgspec
-
-    return msgspec.structs.replace(settings, model=text)
-
-
 def _folder(name: str | None) -> Path | None:
     """The folder for the reports, made before anything is measured for it."""
     if name is None:
@@ -226,7 +217,7 @@ def _folder(name: str | None) -> Path | None:
 
 
 def _compare(before: Path, after: Path, *, as_json: bool) -> int:
-    from worker.bench.changes import changes_between, read_report
+    from worker.bench.report.changes import changes_between, read_report
     from worker.cli.bench_table import changes_table
     from worker.cli.console import data_console, write_json
 

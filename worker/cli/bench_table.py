@@ -12,22 +12,21 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from worker.bench.changes import Change, Changes
-from worker.bench.columns import Column
-from worker.bench.events import Event, Finished, LevelDone, Note, Step
-from worker.bench.plan import Plan
-from worker.bench.results import LevelReport, Report
-from worker.bench.summary import paragraphs
-from worker.bench.tables import tables
+from worker.bench.report import BenchReport
+from worker.bench.report.changes import Change, Changes
+from worker.bench.report.columns import Column, tables
+from worker.bench.report.words import paragraphs
+from worker.bench.run.runner import Event, Note, Position
 from worker.cli.console import plain, titled
 from worker.machine import human_bytes
 
 _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
 
 
-def watch(events: Generator[Event], plan: Plan) -> Report:
-    """Follow a run on stderr: a live table on a terminal, else a line for each level."""
-    console, view = Console(stderr=True), _View(plan)
+def watch(events: Generator[Event]) -> BenchReport:
+    """Follow a run on stderr: a live table on a terminal, else a line for each stage."""
+    console = Console(stderr=True)
+    view = _View(console.width)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(events))
         live = None
@@ -37,24 +36,22 @@ def watch(events: Generator[Event], plan: Plan) -> Report:
                      transient=True, redirect_stdout=False, redirect_stderr=False)
             )  # fmt: skip
         for event in events:
-            if isinstance(event, Finished):
-                return event.report
             view.take(event)
             if live is not None:
                 live.update(view.render())
-            elif line := view.line(event):
+            elif line := _line(event):
                 sys.stderr.write(f"{line}\n")
-    raise AssertionError("a run ends with its report")
+    assert view.report is not None
+    return view.report
 
 
 class _View:
-    """The levels so far, and how far the one at work is."""
+    """What is known so far, and how far the stage at work is."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._done: dict[str, LevelReport] = {}
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self.report: BenchReport | None = None
         self._notes: list[str] = []
-        self._step: Step | None = None
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
         )
@@ -63,56 +60,37 @@ class _View:
 
     def take(self, event: Event) -> None:
         """Note what happened."""
-        if isinstance(event, LevelDone):
-            self._done[event.level.quant] = event.level
-        elif isinstance(event, Step):
-            self._step = event
-            left = "" if event.left_s is None else f", {_duration(event.left_s)} left"
-            self._bar.update(self._whole, completed=event.done, description=f"all{left}")
+        if isinstance(event, BenchReport):
+            self.report = event
+        elif isinstance(event, Note):
+            self._notes.append(event.text)
+        else:
+            self._bar.update(self._whole, completed=event.done, description=f"all{_left(event)}")
             name = f"{event.level}: {event.stage}" if event.level else event.stage
             self._bar.update(self._stage, completed=event.share, description=name)
-        elif not isinstance(event, Finished):
-            self._notes.append(event.text)
-
-    def line(self, event: Event) -> str | None:
-        """What to say of an event where nothing can be drawn: each stage as it begins."""
-        if isinstance(event, Step) and event.share == 0.0:
-            left = "" if event.left_s is None else f", {_duration(event.left_s)} left"
-            return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}{left}"
-        return event.text if isinstance(event, Note) else None
 
     def render(self) -> RenderableType:
         """Table, notes, bars."""
-        table = Table(box=None)
-        for title in ("level", "size", "load s", "read", "write", "HTTP", "peak", "KLD", "top"):
-            table.add_column(title, justify="left" if title == "level" else "right")
-        for level in self._plan.levels:
-            found = self._done.get(level.name)
-            table.add_row(*(_row(found) if found else [plain(level.name)]))
-        notes = [plain(text) for text in self._notes]
-        return Group(table, *notes, self._bar)
+        found = self.report
+        shown = _blocks(tables(found)[0].columns, found, self._width) if found else ()
+        return Group(*shown, *map(plain, self._notes), self._bar)
 
 
-def _row(level: LevelReport) -> list[Text]:
-    speed, memory, quality = level.speed, level.memory, level.quality
-    cells = [level.quant, human_bytes(level.size_bytes)]
-    cells.append(f"{level.load.warm.mean:.2f}" if level.load else "–")
-    cells.append(f"{speed.prefill_tokens_per_s:.1f}" if speed else "–")
-    cells.append(f"{speed.decode_tokens_per_s:.1f}" if speed else "–")
-    served = speed.served_tokens_per_s if speed else None
-    cells.append(f"{served:.1f}" if served is not None else "–")
-    cells.append(human_bytes(memory.peak_rss) if memory and memory.peak_rss else "–")
-    cells.append(f"{abs(quality.kld_mean):.5f}" if quality else "–")
-    cells.append(f"{quality.same_top:.1%}" if quality else "–")
-    return [plain(cell) for cell in cells]
+def _line(event: Event) -> str | None:
+    """What to say of an event where nothing can be drawn: each stage as it begins."""
+    if isinstance(event, Position) and event.share == 0.0:
+        return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}{_left(event)}"
+    return event.text if isinstance(event, Note) else None
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02}"
+def _left(position: Position) -> str:
+    if position.left_s is None:
+        return ""
+    minutes, rest = divmod(round(position.left_s), 60)
+    return f", {minutes}:{rest:02} left"
 
 
-def report_table(report: Report, width: int) -> RenderableType:
+def report_table(report: BenchReport, width: int) -> RenderableType:
     """The summary and all the words; the files have the other tables.
 
     width: characters of a line; where the summary is wider, the rest of it stands below
@@ -127,7 +105,7 @@ def report_table(report: Report, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _blocks(columns: list[Column], report: Report, width: int) -> Iterator[Table]:
+def _blocks(columns: list[Column], report: BenchReport, width: int) -> Iterator[Table]:
     """Tables of as many columns as fit, each beginning with the first one; none is cut off."""
     name, *rest = columns
 
@@ -171,7 +149,7 @@ def _cells(change: Change) -> list[str]:
     if change.margin is not None and change.before:
         relative += f" ± {change.margin / abs(change.before):.1%}"
     verdict = "real" if change.is_real else change.note or "not real"
-    return [change.quant, change.figure.replace("_", " "), _number(change.before, change.unit),
+    return [change.quant, change.figure, _number(change.before, change.unit),
             _number(change.after, change.unit), relative, verdict]  # fmt: skip
 
 

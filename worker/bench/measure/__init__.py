@@ -1,0 +1,1 @@
+"""Speed, loading time and memory of one level, measured in a process of its own."""

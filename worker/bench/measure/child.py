@@ -1,0 +1,203 @@
+"""One stage in a process of its own: `python -m worker.bench.measure.child`.
+
+A job comes as a line of JSON on standard input. Progress, and then one section of the report,
+leave as such lines on standard output. When standard input ends, so does the process. So a
+level's peak memory is its own, and a native abort costs one stage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from worker import log, machine
+from worker.bench.measure.bare_loop import measure_speed, token_cost
+from worker.bench.measure.client import measure_requests
+from worker.bench.measure.loading import measure_loading
+from worker.bench.measure.machine import (
+    buffers_of,
+    needs_of,
+    process_memory,
+    read_per_token,
+    this_machine,
+)
+from worker.bench.measure.server import serving
+from worker.bench.quality.scoring import score
+from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
+from worker.bench.run import stages
+from worker.bench.run.stages import Failure, Progress, Result, StageJob
+from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Quality, Requests, TokenCost
+from worker.bench.sizes import SEED
+from worker.errors import WorkerError
+from worker.gguf.splits import open_header
+from worker.lifecycle import parent
+from worker.lifecycle.loading import find_devices, memory_with, open_backend, prepare
+from worker.llama.backend import LlamaBackend
+from worker.llama.quantize.target import quantize
+from worker.model.config import load_config
+from worker.settings import Settings
+
+_PROBE_CELLS = 512
+_GLANCE = 100_000  # characters of a text, far more than the fewest tokens need
+_OTHER_SEED = 1_000_000  # far from the prompts of the first pass
+_BATCH_ROWS, _OTHER_BATCH_ROWS = 512, 96
+
+# Takes the share of the job that is done, 0 to 1.
+OnShare = Callable[[float], None]
+
+
+def _quantise(job: StageJob, report: OnShare) -> int:
+    assert job.level is not None
+    assert job.level.quant is not None
+    imatrix = Path(job.plan.imatrix) if job.plan.imatrix else None
+    made = quantize(
+        Path(job.path), Path(job.place), job.level.quant,
+        threads=job.plan.threads, imatrix=imatrix, on_progress=report,
+    )  # fmt: skip
+    return made.file_bytes
+
+
+def _probe(job: StageJob, _: OnShare) -> TokenCost:
+    settings = msgspec.structs.replace(job.settings, ctx_size=_PROBE_CELLS, parallel=1)
+    with open_level(job.path, settings) as backend:
+        if job.plan.corpus is not None:  # a text that is too short is told before all measurements
+            cut(text_of(job.plan.corpus)[:_GLANCE], backend.vocab, MIN_WINDOW, 1)
+        return token_cost(backend)
+
+
+def _load(job: StageJob, report: OnShare) -> LoadTimes:
+    # Choosing the number of threads would hide how long loading takes.
+    settings = _with_threads(job.settings, job.settings.threads or machine.usable_cpus())
+    files = [Path(file.path) for file in open_header(Path(job.path)).files]
+    tick = _ticking(report, 2 * job.sizes.loads)
+    return measure_loading(
+        files, lambda: open_level(job.path, settings).close(), job.sizes.loads, tick
+    )
+
+
+def _speed(job: StageJob, report: OnShare) -> BareSpeed:
+    config = load_config(job.path)
+    needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
+    tests = (2 if job.sizes.depth else 1) * 3 + 2
+    with open_level(job.path, job.settings) as backend:
+        found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
+        tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]
+        return BareSpeed(
+            rates=found.rates,
+            requests=found.requests,
+            threads=backend.context.threads,
+            threads_batch=backend.context.threads_batch,
+            read_per_token=read_per_token(config, tensors),
+            memory=process_memory(),
+            buffers=buffers_of(backend),
+            needs=needs,
+        )
+
+
+def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
+    vocab_size = load_config(job.path).vocab_size
+    seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
+    counts = sorted({1, job.settings.slots})
+    requests: list[Requests] = []
+    with serving(Path(job.path), job.settings) as server:
+        report(0.2)
+        for streams in counts:
+            requests.append(
+                measure_requests(server.host, server.port, vocab_size, job.sizes, streams, seed)
+            )
+            seed += streams * (job.sizes.requests + 1)  # prompts that no request had before
+            report(0.2 + 0.8 * len(requests) / len(counts))
+        return HttpSpeed(requests=tuple(requests), memory=process_memory(server.pid))
+
+
+def _quality(job: StageJob, report: OnShare) -> Quality:
+    sizes, threads, batch_rows = job.sizes, job.plan.threads, _BATCH_ROWS
+    if job.stage == stages.NOISE_FLOOR.name:
+        threads, batch_rows = threads // 2 or min(2, machine.usable_cpus()), _OTHER_BATCH_ROWS
+    slots = max(sizes.greedy_prompts, 1)
+    cells = max(sizes.window, slots * (sizes.greedy_tokens + 40)) + 256
+    settings = msgspec.structs.replace(
+        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells
+    )
+    outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
+    with open_level(job.path, settings, outputs=outputs) as backend:
+        return score(backend, job, threads, batch_rows, report)
+
+
+_DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
+    stages.MACHINE.name: lambda job, _: this_machine(job.plan.threads),
+    stages.QUANTISE.name: _quantise,
+    stages.PROBE.name: _probe,
+    stages.LOAD.name: _load,
+    stages.SPEED.name: _speed,
+    stages.SERVE.name: _serve,
+    stages.SERVE_AGAIN.name: _serve,
+    stages.QUALITY.name: _quality,
+    stages.NOISE_FLOOR.name: _quality,
+}
+
+
+def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBackend:
+    """A file as the service opens it. Raises WorkerError; DoesNotFitError before anything loads."""
+    file = Path(path)
+    return open_backend(file, settings, prepare(file, settings), chunk_outputs=outputs)
+
+
+def _with_threads(settings: Settings, threads: int) -> Settings:
+    """Settings with a fixed number of threads, so that none is chosen by trying."""
+    return msgspec.structs.replace(settings, threads=threads, threads_batch=threads)
+
+
+def _ticking(report: OnShare, count: int) -> Callable[[], None]:
+    """A function that reports one of `count` parts at each call."""
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        report(min(1.0, done / count))
+
+    return tick
+
+
+def main() -> None:
+    """Read the job; write its section, or why there is none."""
+    # What native code prints must not come between the lines.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    log.configure("console", quiet=True)
+    asked = b""
+    while not asked.endswith(b"\n"):
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        asked += data
+    # Standard input ends when the parent is gone; nobody would read the section.
+    parent.watch("stdin", lambda: os._exit(1))
+
+    def write(line: Progress | Failure | Result) -> None:
+        """Fails when the parent is gone, which ends this process."""
+        out.write(msgspec.json.encode(line) + b"\n")
+        out.flush()
+
+    try:
+        job = msgspec.json.decode(asked, type=StageJob)
+        section = _DOERS[job.stage](job, lambda share: write(Progress(share=share)))
+        line = Result(section=msgspec.Raw(msgspec.json.encode(section)))
+    except WorkerError as error:
+        line = Failure(code=error.code, message=str(error))
+    except OSError as error:
+        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        line = Failure(code="IO", message=f"{place}{error.strerror or error}.")
+    except MemoryError:
+        line = Failure(code="DOES_NOT_FIT", message="There is not enough memory.")
+    write(line)
+
+
+if __name__ == "__main__":
+    main()

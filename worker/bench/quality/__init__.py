@@ -1,0 +1,1 @@
+"""How far a level's distributions and answers are from the reference's."""

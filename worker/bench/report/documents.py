@@ -1,0 +1,156 @@
+"""The documents of a report: JSON, Markdown, CSV, a picture and a page.
+
+Names of models and files come from strangers. The templates escape all of them, and no character
+gets into a document that steers a terminal or that XML cannot hold.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+
+from worker.bench.figures import Figure, Latency
+from worker.bench.report import BenchReport, LevelReport
+from worker.bench.report.columns import FigureValue, Table, mark, tables
+from worker.bench.report.plot import Drawing
+from worker.bench.report.words import headline, paragraphs
+from worker.errors import DiskSpaceError
+from worker.files import written_whole
+
+
+def _shown(value: Any) -> Any:
+    """Text without control characters; anything else as it is."""
+    if type(value) is not str:
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in value)
+
+
+_templates = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    finalize=_shown,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+def write_report(report: BenchReport, folder: Path) -> list[Path]:
+    """Write report.json, .md, .csv, .svg and .html; each is whole or not there.
+
+    Raises DiskSpaceError where the folder takes no more.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    makers = {"json": _indented, "md": markdown, "csv": comma_separated, "svg": picture,
+              "html": page}  # fmt: skip
+    written: list[Path] = []
+    for kind, make in makers.items():
+        target = folder / f"report.{kind}"
+        try:
+            with written_whole(target) as partial:
+                partial.write_text(make(report), encoding="utf-8")
+        except OSError as error:
+            raise DiskSpaceError(
+                f"{target} cannot be written: {error.strerror}.",
+                hint="The same command with another --out has the report without measuring again.",
+            ) from None
+        written.append(target)
+    return written
+
+
+def page(report: BenchReport) -> str:
+    """Everything in one HTML file."""
+    found = tables(report)
+    return _templates.get_template("page.html.j2").render(
+        report=report,
+        headline=headline(report),
+        drawing=Drawing(report),
+        styled=False,
+        tables=found,
+        paragraphs=paragraphs(report),
+        mark=mark,
+        meanings=_meanings(found),
+        json=_indented(report),
+    )
+
+
+def picture(report: BenchReport) -> str:
+    """The plot alone, as SVG."""
+    return _templates.get_template("plot.svg.j2").render(drawing=Drawing(report), styled=True)
+
+
+def markdown(report: BenchReport) -> str:
+    """Verdict, tables, how it was measured, what the columns mean."""
+    lines = [f"# {escape_markdown(report.model)}: which quant level", ""]
+    lines += [escape_markdown(headline(report)), ""]
+    found = tables(report)
+    for table in found:
+        lines += [f"## {table.title}", "", _row([column.title for column in table.columns])]
+        lines.append(_row(["---", *["---:"] * (len(table.columns) - 1)]))
+        for level in report.levels:
+            lines.append(_row([escape_markdown(column.text(level)) for column in table.columns]))
+        lines.append("")
+    for title, texts in paragraphs(report):
+        lines += [f"## {title}", "", *(f"- {escape_markdown(text)}" for text in texts), ""]
+    lines += ["## Columns", ""]
+    lines += [f"- **{title}**: {meaning}" for title, meaning in _meanings(found).items()]
+    return "\n".join(lines) + "\n"
+
+
+def escape_markdown(text: str) -> str:
+    """For Markdown, also inside of a table, and for the HTML that it becomes."""
+    for char in "\\`*_[]|":
+        text = text.replace(char, f"\\{char}")
+    return html.escape(_shown(text), quote=False).replace("\n", " ")
+
+
+def comma_separated(report: BenchReport) -> str:
+    """One row for each level: plain numbers in bytes, seconds, nats and shares."""
+    found = tables(report)
+    rows = [dict(_fields(found, level)) for level in report.levels]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _fields(found: list[Table], level: LevelReport) -> Iterator[tuple[str, object]]:
+    for table in found:
+        for column in table.columns:
+            for name, value in column.value(level).items():
+                yield from _plain(name, value)
+
+
+def _plain(name: str, value: FigureValue) -> Iterator[tuple[str, object]]:
+    """`per_s` gives `per_s` and `per_s_error`; `ttft` gives `ttft_p50_s`, `ttft_p95_s`, ..."""
+    if isinstance(value, Figure):
+        yield name, value.mean
+        yield f"{name}_error", value.error
+    elif isinstance(value, Latency):
+        for share in ("p50", "p95", "p99"):
+            yield f"{name}_{share}_s", getattr(value, share)
+    else:
+        yield name, value
+
+
+def _meanings(found: list[Table]) -> dict[str, str]:
+    """Heading -> what is below it, each once."""
+    return {column.title: column.meaning for table in found for column in table.columns}
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _indented(report: BenchReport) -> str:
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"

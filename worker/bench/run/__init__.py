@@ -1,0 +1,1 @@
+"""The run: stages, one after the other, each in a child process."""

@@ -1,0 +1,128 @@
+"""The run: level by level, the reference first."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from worker.bench.plan import BenchPlan, Level
+from worker.bench.report import FORMAT, BenchReport, LevelReport
+from worker.bench.report.verdict import judge
+from worker.bench.run.cache import BenchCache
+from worker.bench.run.level import File, LevelRunner, open_file
+from worker.bench.run.runner import Event, Events, Note, Runner
+from worker.bench.run.stages import MACHINE, StageJob
+from worker.bench.sizes import EFFORTS, SEED, sizes_for
+from worker.errors import UsageError, WorkerError
+
+_USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
+
+
+class Bench:
+    """One run of a plan."""
+
+    def __init__(self, plan: BenchPlan, cache: BenchCache) -> None:
+        self._plan, self._cache = plan, cache
+        self._runner = Runner(cache, fresh=plan.fresh)
+        self._notes: list[str] = []
+
+    def events(self) -> Generator[Event]:
+        """Run it. Each report among the events holds what is known so far; the last one is whole.
+
+        Raises WorkerError where the run cannot go on at all. A level that fails is reported and
+        costs no other level. Closed early, the next run of the same plan goes on from there.
+        """
+        with self._cache.locked():
+            try:
+                yield from self._run()
+            finally:
+                self._cache.make_room(0)
+
+    def forget_timings(self) -> None:
+        """To be called when the report is written. Until then the same command has the report
+        again without measuring."""
+        self._runner.forget_timings()
+
+    def _run(self) -> Events[None]:
+        plan, runner = self._plan, self._runner
+        job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings,
+                       sizes=EFFORTS[plan.effort][0])  # fmt: skip
+        machine = yield from runner.run(MACHINE, job)
+        source: File | None = None
+        if plan.source is not None:
+            source = yield from open_file(runner, plan.levels[0], Path(plan.source))
+        while True:
+            levels, first = LevelRunner(runner, plan, machine), plan.levels[0]
+            try:
+                reference = yield from levels.file(first, source)
+                cost = yield from levels.probe(first, reference)
+                break
+            except WorkerError as failure:
+                plan = yield from self._without_first(plan, failure)
+        sizes = sizes_for(
+            plan.effort, cost, reference.config.context or _USUAL_CONTEXT, plan.settings.slots,
+            quality=plan.corpus is not None,
+        )  # fmt: skip
+        levels.start(sizes, cost, reference.config)
+        found: dict[str, LevelReport] = {}
+
+        def report() -> BenchReport:
+            by_size = sorted(found.values(), key=lambda level: -level.size_bytes)
+            return BenchReport(
+                format=FORMAT,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                model=reference.config.name or Path(reference.path).stem,
+                reference=first.name,
+                effort=plan.effort,
+                streams=plan.settings.slots,
+                max_kld=plan.max_kld,
+                levels=tuple(by_size),
+                noise_floor=levels.noise_floor,
+                verdict=judge(by_size, plan.max_kld),
+                corpus=plan.corpus,
+                questions=plan.questions if plan.corpus else None,
+                token_cost=cost,
+                sizes=sizes,
+                seed=SEED,
+                machine=machine,
+                notes=tuple(self._notes),
+            )
+
+        measured: list[Level] = []
+        for level in plan.levels:
+            try:
+                file = reference if level is first else (yield from levels.file(level, source))
+            except (WorkerError, OSError) as failure:
+                yield self._note(f"{level.name} is left out: {failure}")
+                runner.clock.drop(level.name)
+                continue
+            found[level.name] = yield from levels.measure(level, file)
+            measured.append(level)
+            yield report()
+        # There and back again: what drifts evenly falls out of the comparison of levels.
+        for level in reversed(measured):
+            found[level.name] = yield from levels.serve_again(level, found[level.name])
+            yield report()
+
+    def _without_first(self, plan: BenchPlan, failure: WorkerError) -> Events[BenchPlan]:
+        """The plan with the next level as its reference.
+
+        Raises where there is none, or where the command line is the reason.
+        """
+        first, *others = plan.levels
+        if failure.code == UsageError.default_code:
+            raise UsageError(str(failure))
+        if not others:
+            raise failure
+        yield self._note(
+            f"{first.name} is left out, and {others[0].name} is the reference instead: {failure}"
+        )
+        self._runner.clock.drop(first.name)
+        return msgspec.structs.replace(plan, levels=tuple(others))
+
+    def _note(self, text: str) -> Note:
+        self._notes.append(text)
+        return Note(text=text)

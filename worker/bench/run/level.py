@@ -1,0 +1,231 @@
+"""One level: its file, and its stages one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from worker.bench.plan import BenchPlan, Level, settings_of
+from worker.bench.quality.reference import MAX_BYTES, is_whole
+from worker.bench.report import LevelReport
+from worker.bench.run import stages
+from worker.bench.run.cache import key_of, remove
+from worker.bench.run.runner import Events, Runner
+from worker.bench.run.stages import BenchStage, Cost, StageJob, first_pass
+from worker.bench.sections import Machine, Quality, TokenCost
+from worker.bench.sizes import EFFORTS, Sizes, expected_s
+from worker.errors import BackendError, ModelFileError
+from worker.gguf.quant import FILE_TYPES, GUESSED
+from worker.model.config import ModelConfig, load_config
+
+# Rises when what a stage measures changes, so that older sections are not taken for it.
+_VERSION = 2
+
+T = TypeVar("T")
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A level's file, with its content's hash."""
+
+    path: str
+    sha256: str
+    config: ModelConfig
+
+
+def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
+    """A file that exists, read and hashed. Raises ModelFileError, BackendError."""
+    config = load_config(path)
+    sha256 = yield from runner.hash(level.name, [Path(file.path) for file in config.files])
+    return File(path=str(path), sha256=sha256, config=config)
+
+
+class LevelRunner:
+    """Runs the stages of the levels of a plan, the reference first.
+
+    noise_floor  of the reference, once it was scored
+    """
+
+    def __init__(self, runner: Runner, plan: BenchPlan, machine: Machine) -> None:
+        self._runner, self._plan, self._machine = runner, plan, machine
+        self._sizes, self._settings = EFFORTS[plan.effort][0], plan.settings  # until `start`
+        self._rows: Path | None = None
+        self.noise_floor: Quality | None = None
+
+    def probe(self, level: Level, file: File) -> Events[TokenCost]:
+        """How long a token of the reference takes. Raises BackendError."""
+        key = self._key(stages.PROBE, file.sha256, "")
+        return (yield from self._run(stages.PROBE, level, file.path, Path(), key))
+
+    def start(self, sizes: Sizes, cost: TokenCost, reference: ModelConfig) -> None:
+        """Settle the sizes, and tell the clock what is ahead."""
+        self._sizes, self._settings = sizes, settings_of(self._plan, sizes)
+        streams = self._settings.slots
+        speed_s = expected_s(sizes, cost, streams, quality=False)
+        expected = Cost(
+            weights=reference.n_params,
+            size=reference.size_bytes,
+            loads=sizes.loads,
+            test_s=speed_s / 3,
+            scoring_s=expected_s(sizes, cost, streams, quality=True) - speed_s,
+        )
+        for level in self._plan.levels:
+            made = [] if level.path else [stages.QUANTISE]
+            for stage in (*made, *first_pass(self._plan, level), stages.SERVE_AGAIN):
+                self._runner.clock.expect(level.name, stage.name, stage.expected_s(expected))
+
+    def file(self, level: Level, source: File | None) -> Events[File]:
+        """The level's file: the one that was given, or made from the source and kept.
+
+        Raises BackendError where it cannot be made, ModelFileError.
+        """
+        if level.path is not None:
+            return (yield from open_file(self._runner, level, Path(level.path)))
+        assert source is not None
+        assert level.quant is not None
+        cache, plan, maker = self._runner.cache, self._plan, self._machine.versions.bindings
+        if plan.imatrix is not None:
+            maker += "-" + (yield from self._runner.hash(level.name, [Path(plan.imatrix)]))[:16]
+        target = cache.quant(source.sha256, maker, Path(source.path), level.quant)
+        key = key_of("made", source.sha256, maker, target.name)
+        file = yield from self._kept(level, target, key)
+        if file is None:
+            # No encoding takes more than 9 bits a weight.
+            cache.make_room(source.config.n_params * 9 // 8, frozenset(filter(None, [self._rows])))
+            if not target.parent.is_dir():
+                remove(target.parent)
+                target.parent.mkdir(parents=True)
+            yield from self._run(stages.QUANTISE, level, source.path, target, None)
+            file = yield from open_file(self._runner, level, target)
+            with contextlib.suppress(OSError):  # on a full disk it is made again next time
+                cache.save(key, file.sha256, time.time())
+        cache.use(target)
+        return file
+
+    def _kept(self, level: Level, target: Path, key: str) -> Events[File | None]:
+        """What an earlier run made. A file that has changed since then is removed."""
+        if not target.exists():
+            return None
+        known = self._runner.cache.load(key, str, math.inf)
+        with contextlib.suppress(ModelFileError, BackendError):
+            file = yield from open_file(self._runner, level, target)
+            if known == file.sha256:
+                return file
+        remove(target)
+        return None
+
+    def measure(self, level: Level, file: File) -> Events[LevelReport]:
+        """Run all stages but the second pass. A stage that fails costs no other stage."""
+        report = self._new_report(level, file)
+        for stage in first_pass(self._plan, level):
+            report, failure = yield from self._add(report, level, stage)
+            # Where these are the reason, no other stage will do better.
+            if failure is not None and failure.code in ("DOES_NOT_FIT", "MODEL_LOAD_FAILED"):
+                self._runner.clock.drop(level.name)
+                break
+        return report
+
+    def serve_again(self, level: Level, report: LevelReport) -> Events[LevelReport]:
+        """The second pass over HTTP, where there was a first one and the file is still here."""
+        if report.serve is not None and Path(report.file).exists():
+            report, _ = yield from self._add(report, level, stages.SERVE_AGAIN)
+        self._runner.clock.drop(level.name)
+        return report
+
+    def _new_report(self, level: Level, file: File) -> LevelReport:
+        """What the file says of itself."""
+        config = file.config
+        file_type = FILE_TYPES.get((config.file_type or 0) & ~GUESSED)
+        return LevelReport(
+            quant=level.name,
+            is_reference=level is self._plan.levels[0],
+            file=file.path,
+            sha256=file.sha256,
+            size_bytes=sum(part.size for part in config.files),
+            n_params=config.n_params,
+            bpw=config.bits_per_weight,
+            bpw_without_embeddings=config.bits_per_weight_without_embeddings,
+            file_type=file_type[0] if file_type and config.file_type is not None else None,
+            encoding=config.quant,
+            mix={name: share.elements / config.n_params for name, share in config.mix.items()},
+        )
+
+    def _add(
+        self, report: LevelReport, level: Level, stage: BenchStage[Any]
+    ) -> Events[tuple[LevelReport, BackendError | None]]:
+        """The report with the stage's section, or with the reason why there is none."""
+        failure = None
+        try:
+            if stage is stages.QUALITY and report.is_reference:
+                section = yield from self._score_reference(report, level)
+            else:
+                place = self._rows_for(stage)
+                key = self._key(stage, report.sha256, place.name)
+                section = yield from self._run(stage, level, report.file, place, key)
+            if stage is stages.NOISE_FLOOR:
+                self.noise_floor = section
+            else:
+                report = msgspec.structs.replace(report, **{stage.field: section})
+        except BackendError as caught:
+            failure = caught
+            errors = {**report.errors, stage.name: str(failure)}
+            report = msgspec.structs.replace(report, errors=errors)
+        cached = tuple(name for owner, name in self._runner.cached if owner == level.name)
+        return msgspec.structs.replace(report, cached=cached), failure
+
+    def _rows_for(self, stage: BenchStage[Any]) -> Path:
+        """The reference's rows, where the stage compares with them."""
+        if stage not in (stages.QUALITY, stages.NOISE_FLOOR):
+            return Path()
+        if self._rows is None:
+            raise BackendError("The reference could not be scored.", code="NO_REFERENCE")
+        return self._rows
+
+    def _score_reference(self, report: LevelReport, level: Level) -> Events[Quality]:
+        """Score the reference and keep its rows, unless an earlier run did."""
+        cache, key = self._runner.cache, self._key(stages.QUALITY, report.sha256, "reference")
+        rows = cache.reference(key)
+        partial = rows.with_name(f"{key}.partial")
+        if not is_whole(rows):
+            cache.forget(key)
+            for folder in (rows, partial):
+                remove(folder)
+            cache.make_room(MAX_BYTES, keep=frozenset([Path(report.file)]))
+        try:
+            section = yield from self._run(
+                stages.QUALITY, level, report.file, partial, key, writes=True
+            )
+            if not rows.exists():
+                partial.rename(rows)
+        finally:
+            remove(partial)
+        cache.use(rows)
+        self._rows = rows
+        return section
+
+    def _run(
+        self, stage: BenchStage[T], level: Level, path: str, place: Path, key: str | None, *,
+        writes: bool = False,
+    ) -> Events[T]:  # fmt: skip
+        job = StageJob(
+            stage=stage.name, plan=self._plan, settings=self._settings, sizes=self._sizes,
+            level=level, path=path, place=str(place), writes=writes,
+        )  # fmt: skip
+        return self._runner.run(stage, job, key)
+
+    def _key(self, stage: BenchStage[Any], sha256: str, rows: str) -> str:
+        """A hash of everything that bears on a section.
+
+        sha256  of the level's file
+        rows    name of the reference's rows that it is compared with
+        """
+        plan, machine = self._plan, self._machine
+        return key_of(
+            stage.name, sha256, rows, self._sizes, self._settings, _VERSION, machine.versions,
+            machine.cpu, machine.cpus, plan.threads, plan.corpus and plan.corpus.sha256,
+            plan.questions,
+        )  # fmt: skip

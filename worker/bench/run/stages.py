@@ -1,0 +1,124 @@
+"""The stages of a run: one table of names, sections of the report and expected seconds.
+
+A stage is one job for a child process, which does it by its name (`measure/child.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from worker.bench.plan import BenchPlan, Level
+from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Machine, Quality, TokenCost
+from worker.bench.sizes import Sizes
+from worker.settings import Settings
+
+_START_S = 0.6  # of a process, with its imports and a small model
+_QUANTISE_PER_S, _LOAD_PER_S = 40e6, 1.5e9  # weights, bytes
+
+T = TypeVar("T")
+
+
+class StageJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child is asked.
+
+    stage   name of the stage
+    level   None for the machine
+    path    file that is measured, or quantised
+    place   where the child writes: a quantised file, or the folder of the reference's rows
+    writes  the file is the reference: it writes the rows that other levels are compared with
+    """
+
+    stage: str
+    plan: BenchPlan
+    settings: Settings
+    sizes: Sizes
+    level: Level | None = None
+    path: str = ""
+    place: str = ""
+    writes: bool = False
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """A line of the child's answer: the share of the job that is done, 0 to 1."""
+
+    share: float
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
+    """The last line of an answer: why there is no section."""
+
+    code: str
+    message: str
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
+    """The last line of an answer: the stage's section, as JSON."""
+
+    section: msgspec.Raw
+
+
+Line = Progress | Failure | Result
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a level is expected to take, by the reference.
+
+    weights, size      of the model: how many, and bytes of the file
+    loads              of the file, cold and warm each
+    test_s, scoring_s  seconds of computing: a test of speed, and the text
+    """
+
+    weights: int
+    size: int
+    loads: int
+    test_s: float
+    scoring_s: float
+
+    @property
+    def start_s(self) -> float:
+        """Seconds until a process has loaded the file."""
+        return _START_S + self.size / _LOAD_PER_S
+
+
+class BenchStage(msgspec.Struct, Generic[T], frozen=True):
+    """A row of the table.
+
+    section     what the child answers; the level's report has it in `field`
+    expected_s  seconds that the stage is expected to take
+    is_timing   it measures this moment, so the next run takes it anew
+    """
+
+    name: str
+    section: type[T]
+    expected_s: Callable[[Cost], float]
+    is_timing: bool = True
+
+    @property
+    def field(self) -> str:
+        """The level report's field for the section."""
+        return self.name.replace(" ", "_")
+
+
+MACHINE = BenchStage("machine", Machine, lambda _: 1.0)
+QUANTISE = BenchStage("quantise", int, lambda cost: cost.weights / _QUANTISE_PER_S)
+PROBE = BenchStage("probe", TokenCost, lambda _: 1.0)
+LOAD = BenchStage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size / _LOAD_PER_S)
+SPEED = BenchStage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)
+SERVE = BenchStage("serve", HttpSpeed, lambda cost: _START_S + cost.start_s + cost.test_s)
+SERVE_AGAIN = BenchStage("serve again", HttpSpeed, SERVE.expected_s)
+QUALITY = BenchStage(
+    "quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False
+)
+# The reference against itself: what it differs by is no property of any level.
+NOISE_FLOOR = BenchStage(
+    "noise floor", Quality, lambda c: c.start_s + 2 * c.scoring_s, is_timing=False
+)
+
+
+def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
+    """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
+    quality = [QUALITY, NOISE_FLOOR] if level is plan.levels[0] else [QUALITY]
+    return [LOAD, SPEED, SERVE, *(quality if plan.corpus else [])]
