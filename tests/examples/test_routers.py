@@ -60,7 +60,6 @@ class Router(Program):
 
 def vllm_router(_folder: Path, port: int, workers: list[str]) -> Router:
     """examples/vllm-router.sh; of an option that is given twice the last one counts."""
-    programs.command("vllm-router")
     (metrics,) = programs.free_ports(1)
     return Router(
         *("sh", EXAMPLES / "vllm-router.sh", "--port", str(port), "--worker-urls", *workers),
@@ -88,12 +87,15 @@ def litellm(folder: Path, port: int, workers: list[str]) -> Router:
     )
 
 
-@pytest.mark.parametrize("start", [vllm_router, litellm])
-def test_a_killed_worker(start: Callable[[Path, int, list[str]], Router], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("program", "start"), [("vllm-router", vllm_router), ("litellm", litellm)])
+def test_a_killed_worker(
+    program: str, start: Callable[[Path, int, list[str]], Router], tmp_path: Path
+) -> None:
     """Only streams of the killed worker end early; the other one answers what is asked meanwhile.
 
     Back on its port, it gets work again.
     """
+    programs.command(program)  # skips before anything is started
     *ports, port = programs.free_ports(3)
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     # Slow enough, and long enough, that streams still run after some answers of a slow router.
