@@ -59,7 +59,7 @@ def activity(line: str) -> str | None:
 
 @contextlib.contextmanager
 def progress() -> Generator[Callable[[str], None]]:
-    """Show what the lines tell that are given: a terminal one line, a file some in a minute."""
+    """Give a function that takes lines of output; show every now and then what they tell."""
     terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     started, doing, over = time.monotonic(), "", threading.Event()
 
