@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worker.engine.batch import Batch
+from worker.engine.backend import Batch
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 

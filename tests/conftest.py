@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs, here
-from tests.support.processes import Server, serving
+from tests.support import here
+from tests.support.models import ggufs
+from tests.support.programs.processes import Server, serving
 from worker import log
 
 log.configure("console", quiet=True)

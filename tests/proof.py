@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tests.support.reference import Checkpoints, Floats, ReferenceLlama
+from tests.support.models.reference import Checkpoints, Floats, ReferenceLlama
 from worker import log
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine

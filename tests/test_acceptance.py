@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support import here
-from tests.support.processes import Server, serving
-from tests.support.reference import ReferenceLlama, log_softmax
+from tests.support.models.reference import ReferenceLlama, log_softmax
+from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from litestar import Router
 
-from tests.support.processes import Server, serving
+from tests.support.programs.processes import Server, serving
 from worker.cli.main import COMMANDS, parser
 from worker.service.app import ROUTES
 

@@ -64,14 +64,8 @@ RESERVED: dict[str, set[str]] = {
     "threading": {"llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "log.py"},
 }
 
-# Folders and modules that keep the rules of size, names and references. In the end these are
-# "worker", "benchmarks" and "scripts".
-TIDY = (
-    "worker/errors.py", "worker/log.py", "worker/machine.py", "worker/files.py",
-    "worker/settings.py", "worker/options.py", "worker/values.py", "worker/gguf", "worker/model",
-    "worker/memory", "worker/hub", "worker/grammar", "worker/chat", "worker/llama", "worker/cli",
-    "worker/demo",
-)  # fmt: skip
+# Folders that keep the rules of size, names and references.
+TIDY = ("worker", "benchmarks", "scripts")
 # Programs of llama.cpp that a text may name.
 FOREIGN = frozenset({"convert_hf_to_gguf.py", "gguf_set_metadata.py"})
 NAMED = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*\w+\.py\b")

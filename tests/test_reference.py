@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests import proof
-from tests.support.ggufs import Tensor, f32, llama_gguf, text
-from tests.support.reference import Cache, ReferenceLlama, perplexity
+from tests.support.models.ggufs import Tensor, f32, llama_gguf, text
+from tests.support.models.reference import Cache, ReferenceLlama, perplexity
 from worker.engine.request import Request
 
 #: Kind of tolerance -> encoding that the writer makes; the K-quant mix is made by llama.cpp.

@@ -1,4 +1,4 @@
-"""The native sampler chain against `tests/support/reference.py`, and what seeds do."""
+"""The native sampler chain against `tests/support/models/reference.py`, and what seeds do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.proof import RecordingBackend, prompt_tokens, run
-from tests.support import reference
-from tests.support.ggufs import write_llama
-from tests.support.reference import Floats, ReferenceLlama
+from tests.support.models import reference
+from tests.support.models.ggufs import write_llama
+from tests.support.models.reference import Floats, ReferenceLlama
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 

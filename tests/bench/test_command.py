@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.bench.processes import arguments, children, is_gone, wait_until
-from tests.bench.reports import level, report
-from tests.support import ggufs
+from tests.bench.report.reports import level, report
+from tests.bench.run.processes import arguments, children, is_gone, wait_until
+from tests.support.models import ggufs
 from worker.bench.report import BenchReport
 from worker.bench.report.changes import Changes, read_report
 from worker.bench.report.documents import markdown, write_report

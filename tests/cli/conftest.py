@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
-from tests.support.hub import Hub, running
-from tests.support.pulling import CATALOG, REPO, Machine
+from tests.support.models import ggufs
+from tests.support.programs.hub import Hub, running
+from tests.support.programs.pulling import CATALOG, REPO, Machine
 from worker.demo import MODEL_PATH
 from worker.gguf.split_name import all_files
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import WorkerProcess, serving
+from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
 from worker.cli.main import main, parser
 from worker.cli.options import settings_from

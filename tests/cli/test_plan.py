@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker import machine
 from worker.cli.main import main
 from worker.machine import human_bytes

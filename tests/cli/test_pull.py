@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import ggufs
-from tests.support.hub import COMMIT, TOKEN
-from tests.support.pulling import REPO, TIMEOUT_S, Machine
+from tests.support.models import ggufs
+from tests.support.programs.hub import COMMIT, TOKEN
+from tests.support.programs.pulling import REPO, TIMEOUT_S, Machine
 from worker.gguf.split_name import all_files
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hub import TOKEN
-from tests.support.pulling import CATALOG, REPO, TIMEOUT_S, Machine
+from tests.support.programs.hub import TOKEN
+from tests.support.programs.pulling import CATALOG, REPO, TIMEOUT_S, Machine
 from worker.demo import MODEL_PATH
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.cli.main import main
 from worker.demo import MODEL_PATH
 from worker.model.config import load_config

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from huggingface_hub import constants
 
-from tests.support import ggufs
-from tests.support.ggufs import f32, text, u32
+from tests.support.models import ggufs
+from tests.support.models.ggufs import f32, text, u32
 from worker.cli import model as cli_model
 from worker.cli.main import main
 from worker.model.config import ModelConfig, load_config

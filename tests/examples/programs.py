@@ -20,7 +20,7 @@ import openai
 import pytest
 
 from tests.support import http
-from tests.support.processes import PATIENCE_S, environment, until
+from tests.support.programs.processes import PATIENCE_S, until
 from worker.demo import MODEL_PATH
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,7 +45,7 @@ class Program:
     ) -> None:
         """env: variables to add to ours; step_seconds: a worker's step takes so long at least.
 
-        `worker` is found beside the interpreter, or is the one of tests/support/slow.py.
+        `worker` is found beside the interpreter, or is the one of tests/support/programs/slow.py.
         """
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         if step_seconds is not None:
@@ -58,7 +58,7 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=ROOT,
-            env={**environment(), "PATH": path, **(env or {})},
+            env={**os.environ, "PATH": path, **(env or {})},
             start_new_session=True,
         )
         self.lines: list[str] = []

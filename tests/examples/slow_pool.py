@@ -1,4 +1,4 @@
-"""examples/pool_manager.py over workers that take their time, see tests/support/slow.py."""
+"""examples/pool_manager.py over the workers of tests/support/programs/slow.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ start = asyncio.create_subprocess_exec
 async def start_slow(program: str, *words: str, **options: Any) -> asyncio.subprocess.Process:
     """Start a worker, but the slow one."""
     assert words[:3] == ("-m", "worker", "serve")
-    return await start(program, "-m", "tests.support.slow", *words[2:], **options)
+    return await start(program, "-m", "tests.support.programs.slow", *words[2:], **options)
 
 
 asyncio.create_subprocess_exec = start_slow

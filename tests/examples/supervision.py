@@ -8,7 +8,7 @@ from abc import abstractmethod
 
 from tests.examples import programs
 from tests.examples.programs import Load, Program, Reader
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 
 class Manager(Program):

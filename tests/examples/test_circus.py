@@ -17,7 +17,7 @@ from tests.examples.supervision import (
     check_a_killed_worker_is_replaced,
     check_workers_leave_with,
 )
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 
 class Circus(Manager):

@@ -18,7 +18,7 @@ import yaml
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, Program, Reader
 from tests.support import http
-from tests.support.processes import until
+from tests.support.programs.processes import until
 from worker.demo import MODEL_PATH
 from worker.errors import DoesNotFitError, UsageError
 from worker.settings import Settings

@@ -17,7 +17,7 @@ import pytest
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
 from tests.support.metrics import count_ended
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 SLOW_POOL = Path(__file__).with_name("slow_pool.py")
 READY = r"^(worker-\d): pid (\d+) at (http://\S+)$"

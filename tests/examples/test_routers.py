@@ -12,9 +12,10 @@ import pytest
 
 from tests.examples import programs
 from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
-from tests.support import ggufs, http
+from tests.support import http
 from tests.support.metrics import count_ended
-from tests.support.processes import serving, until
+from tests.support.models import ggufs
+from tests.support.programs.processes import serving, until
 
 MASTER_KEY = "sk-for-this-test-only-0123456789abcdef"
 

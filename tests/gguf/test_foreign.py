@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
-from tests.support.spoiled import (
+from tests.support.models import ggufs
+from tests.support.models.spoiled import (
     Change,
     Row,
     refused,

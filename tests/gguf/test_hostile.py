@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
-from tests.support.ggufs import (
+from tests.support.models import ggufs
+from tests.support.models.ggufs import (
     ARR,
     BOOL,
     I32,
@@ -24,7 +24,7 @@ from tests.support.ggufs import (
     text,
     u32,
 )
-from tests.support.spoiled import (
+from tests.support.models.spoiled import (
     KEY0,
     LOTS,
     Change,

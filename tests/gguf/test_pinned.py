@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.errors import ModelFileError
 from worker.gguf.pinned import pinned
 from worker.model.config import load_config

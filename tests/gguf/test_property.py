@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support import ggufs
-from tests.support.ggufs import (
+from tests.support.models import ggufs
+from tests.support.models.ggufs import (
     BOOL,
     F32,
     I8,
@@ -34,7 +34,7 @@ from tests.support.ggufs import (
     text,
     u32,
 )
-from tests.support.native import LOADED, REFUSED, Judge, judge
+from tests.support.models.native import LOADED, REFUSED, Judge, judge
 from worker.errors import ModelFileError
 from worker.model.config import load_config
 

@@ -8,7 +8,7 @@ import gguf
 import llama_cpp.llama_cpp as native
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.gguf.quant import (
     ENCODINGS,
     FILE_TYPES,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.errors import ModelFileError
 from worker.gguf import source
 from worker.gguf.fingerprints import PADDING

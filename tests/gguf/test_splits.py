@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
-from tests.support.ggufs import I32, U16, Gguf, Key, text, u32
-from tests.support.native import LOADED, judge
+from tests.support.models import ggufs
+from tests.support.models.ggufs import I32, U16, Gguf, Key, text, u32
+from tests.support.models.native import LOADED, judge
 from worker.errors import ModelFileError
 from worker.gguf.splits import open_header
 from worker.model.config import load_config

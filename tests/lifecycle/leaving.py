@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from tests.support import http
-from tests.support.processes import PATIENCE_S, Server
+from tests.support.programs.processes import PATIENCE_S, Server
 
 #: 1,800 tokens, in steps of 16 tokens each: a prompt that is read for long.
 PROMPT = [5, 9, 17, 33] * 450

@@ -1,7 +1,7 @@
 """A manager that starts a worker with its own arguments, and waits: something to kill.
 
 SPAWN_FROM=thread   start it from a thread that ends, as managers with thread pools do
-STEP_SECONDS        start the worker of tests/support/slow.py
+STEP_SECONDS        start the worker of tests/support/programs/slow.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 
 def spawn() -> None:
     """Start the worker; this process holds the other end of its standard input."""
-    module = "tests.support.slow" if "STEP_SECONDS" in os.environ else "worker"
+    module = "tests.support.programs.slow" if "STEP_SECONDS" in os.environ else "worker"
     process = subprocess.Popen(
         [sys.executable, "-m", module, *sys.argv[1:]],
         stdin=subprocess.PIPE,

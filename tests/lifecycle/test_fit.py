@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import WorkerProcess
+from tests.support.programs.processes import WorkerProcess
 
 TOP = Path("/sys/fs/cgroup")
 MiB = 1 << 20

@@ -15,7 +15,14 @@ from pathlib import Path
 
 from tests.lifecycle.leaving import PROMPT, SMALL_STEPS, STREAM, Post, is_free, left_with, streaming
 from tests.support import http
-from tests.support.processes import Server, WorkerProcess, serving, side_by_side, starting, until
+from tests.support.programs.processes import (
+    Server,
+    WorkerProcess,
+    serving,
+    side_by_side,
+    starting,
+    until,
+)
 
 Tell = Callable[[Server], object]
 WAYS: dict[str, Tell] = {

@@ -12,9 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import http, managers
-from tests.support.managers import Manager, manager, reply
-from tests.support.processes import PATIENCE_S, Server, serving, side_by_side, starting, until
+from tests.support import http
+from tests.support.programs import managers
+from tests.support.programs.managers import Manager, manager, reply
+from tests.support.programs.processes import (
+    PATIENCE_S,
+    Server,
+    serving,
+    side_by_side,
+    starting,
+    until,
+)
 from worker import __version__
 from worker.lifecycle.manager import TRIES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lifecycle.leaving import PROMPT, SMALL_STEPS, Post, is_free, streaming
-from tests.support.processes import Server, side_by_side, until
+from tests.support.programs.processes import Server, side_by_side, until
 
 KINDS = {"process": ["--die-with-parent"], "stdin": ["--die-with-parent", "stdin"]}
 

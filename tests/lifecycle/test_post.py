@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import managers
-from tests.support.managers import Manager, manager, says
+from tests.support.programs import managers
+from tests.support.programs.managers import Manager, manager, says
 from worker.lifecycle.post import MAX_ANSWER_BYTES, post
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs, http
+from tests.support import http
 from tests.support.metrics import count_ended
-from tests.support.processes import (
+from tests.support.models import ggufs
+from tests.support.programs.processes import (
     PATIENCE_S,
     Server,
     WorkerProcess,

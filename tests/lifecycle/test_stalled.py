@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.lifecycle.leaving import Post, left_with
-from tests.support import http, managers
-from tests.support.managers import manager
-from tests.support.processes import Server, serving, side_by_side, until
+from tests.support import http
+from tests.support.programs import managers
+from tests.support.programs.managers import manager
+from tests.support.programs.processes import Server, serving, side_by_side, until
 from worker.lifecycle.watchdog import STALLED_AFTER_S, Watchdog
 
 # In real time only on demand: a hanging engine is given 13 seconds. An idle one ticks every second,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import http, managers
-from tests.support.managers import manager
-from tests.support.processes import PATIENCE_S, Server, side_by_side, until
+from tests.support import http
+from tests.support.programs import managers
+from tests.support.programs.managers import manager
+from tests.support.programs.processes import PATIENCE_S, Server, side_by_side, until
 
 
 @contextlib.contextmanager
@@ -119,7 +120,7 @@ def test_progress_on_a_terminal(tiny: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "tests.support.slow",
+        "tests.support.programs.slow",
         *("serve", "-t", "1", "--port", "0", "--model", str(tiny)),
     ]
     env = {**os.environ, "STEP_SECONDS": "0.02", "LOADED": str(tiny)}

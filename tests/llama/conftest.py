@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.support.offloaded import Loaded, load, settings
-from tests.support.rpc_server import RpcServer, rpc_server
+from tests.support.programs.offloaded import Loaded, load, settings
+from tests.support.programs.rpc_server import RpcServer, rpc_server
 from worker.demo import MODEL_PATH
 
 

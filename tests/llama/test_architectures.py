@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.architectures import VOCABULARY, WINDOW, WRITERS
+from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
 from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
 from worker.errors import ModelFileError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Generator
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.ggufs import write_llama
-from tests.support.grammar_child import GrammarChild, grammar_child
 from tests.support.grammars import BAD, GOOD
+from tests.support.models.ggufs import write_llama
+from tests.support.programs.grammar_child import GrammarChild, grammar_child
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
@@ -129,6 +130,26 @@ def test_ambiguous_in_the_engine(backend: LlamaBackend) -> None:
     assert error is not None
     assert error.param == "grammar"
     assert outcome(backend, "root ::= [a-z]+") == (4, None)
+
+
+def test_strings_hold_no_line_breaks(backend: LlamaBackend) -> None:
+    """A model that wants nothing but line breaks writes JSON that strict readers take."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "maxLength": 4}},
+        "required": ["a"],
+    }
+    (line_break,) = backend.vocab.tokenize("\n", add_special=False, parse_special=False)[-1:]
+    assert backend.pieces[line_break] == b"\n"
+    engine = Engine(backend, time.monotonic)
+    sampling = SamplingParams(
+        grammar=grammar_of(schema, "schema"), temperature=0, logit_bias=((line_break, 100.0),)
+    )
+    engine.add(Request(id="a", prompt=(5,), max_tokens=200, sampling=sampling))
+    text = ""
+    while not engine.is_idle:
+        text += "".join(delta.text for delta in engine.step())
+    assert set(json.loads(text)) == {"a"}
 
 
 def test_budget(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support import ggufs
-from tests.support.offloaded import (
+from tests.support.models import ggufs
+from tests.support.programs.offloaded import (
     LAYERS,
     TOKENS,
     FailedLoadError,
@@ -26,7 +26,7 @@ from tests.support.offloaded import (
     load,
     settings,
 )
-from tests.support.rpc_server import RpcServer, rpc_server
+from tests.support.programs.rpc_server import RpcServer, rpc_server
 from worker.demo import MODEL_PATH
 from worker.llama.quantize.target import quantize
 from worker.memory.offload import Placement

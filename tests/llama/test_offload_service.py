@@ -9,7 +9,7 @@ import signal
 import httpx
 import pytest
 
-from tests.support.offloaded import (
+from tests.support.programs.offloaded import (
     LAYERS,
     PROMPT,
     TOKENS,
@@ -19,8 +19,8 @@ from tests.support.offloaded import (
     settings,
     words,
 )
-from tests.support.processes import Server, WorkerProcess, serving
-from tests.support.rpc_server import RpcServer, rpc_server
+from tests.support.programs.processes import Server, WorkerProcess, serving
+from tests.support.programs.rpc_server import RpcServer, rpc_server
 from worker.demo import MODEL_PATH
 
 on_rpc = pytest.mark.rpc

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.offloaded import (
+from tests.support.programs.offloaded import (
     FailedLoadError,
     last_line,
     load,
 )
-from tests.support.processes import WorkerProcess
-from tests.support.rpc_impostors import (
+from tests.support.programs.processes import WorkerProcess
+from tests.support.programs.rpc_impostors import (
     HTTP,
     Behaviour,
     closes,
@@ -26,7 +26,7 @@ from tests.support.rpc_impostors import (
     silent,
     speaks,
 )
-from tests.support.rpc_server import free_port
+from tests.support.programs.rpc_server import free_port
 from worker import values
 from worker.demo import MODEL_PATH
 from worker.errors import BackendError, UsageError

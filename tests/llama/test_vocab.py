@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.llama.library import native
 from worker.llama.vocab import MAX_PART, Vocab
 from worker.llama.weights import LoadOptions, Weights

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.errors import ModelFileError
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.errors import ModelLoadError, UsageError
 from worker.llama.context import Context, ContextOptions
 from worker.llama.weights import LoadOptions, Weights

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.errors import DoesNotFitError
 from worker.machine import DeviceMemory, Memory
 from worker.memory.plan import (

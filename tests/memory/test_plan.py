@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.models import write_model
 from benchmarks.shapes import ModelShape as Shape
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker import log
 from worker.errors import DoesNotFitError
 from worker.llama.context import Context, ContextOptions

@@ -9,9 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support import ggufs
-from tests.support.ggufs import BOOL, F32, I32, STR, Gguf, Key, array, f32, llama_gguf, text, u32
-from tests.support.native import LOADED, Judge, judge
+from tests.support.models import ggufs
+from tests.support.models.ggufs import (
+    BOOL,
+    F32,
+    I32,
+    STR,
+    Gguf,
+    Key,
+    array,
+    f32,
+    llama_gguf,
+    text,
+    u32,
+)
+from tests.support.models.native import LOADED, Judge, judge
 from worker.errors import ModelFileError
 from worker.llama.library import native
 from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS, KNOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.support.processes import serving
+from tests.support.programs.processes import serving
 
 
 def test_it_is_served_without_a_warning() -> None:

@@ -15,7 +15,7 @@ from scripts.install import build, environment, talk
 from scripts.install.build import Library
 from scripts.install.environment import Record, goal_of
 from scripts.install.talk import ADVICE, activity, advice, progress
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT, TIMEOUT_S, Checkout
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 
 @pytest.fixture(scope="module")

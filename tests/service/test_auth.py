@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.support import http
-from tests.support.processes import Server, serving, starting
+from tests.support.programs.processes import Server, serving, starting
 
 KEY = "k3y-with/pUnct+uation=="
 RIGHT = {b"authorization": b"Bearer " + KEY.encode()}

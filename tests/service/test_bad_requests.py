@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.bodies import BAD_BODIES, BIG
 from tests.support import http
-from tests.support.processes import Server
+from tests.support.programs.processes import Server
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import contextlib
 import http.client
 import socket
 
-from tests.support.processes import Server
+from tests.support.programs.processes import Server
 from worker.service.server import bind
 
 

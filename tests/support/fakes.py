@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.engine.backend import BatchError, OutOfCells
-from worker.engine.batch import Batch
+from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.engine.request import Request
 
 END = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.architectures import VOCABULARY
+from tests.support.models.architectures import VOCABULARY
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence

@@ -17,7 +17,7 @@ MAX_BIAS = 1e6
 SEED_RANGE = 2**32
 INT32_MAX = 2**31 - 1
 
-Share = Annotated[float, Meta(ge=0, le=1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +39,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
     top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 0
-    top_p: Share = 1.0
-    min_p: Share = 0.0
-    typical_p: Share = 1.0
+    top_p: Fraction = 1.0
+    min_p: Fraction = 0.0
+    typical_p: Fraction = 1.0
     repeat_penalty: Annotated[float, Meta(ge=1e-3, le=100)] = 1.0
     repeat_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 64
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
@@ -51,11 +51,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     dry_allowed_length: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 2
     dry_penalty_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = -1
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
-    xtc_probability: Share = 0.0
-    xtc_threshold: Share = 0.1
+    xtc_probability: Fraction = 0.0
+    xtc_threshold: Fraction = 0.1
     mirostat: Annotated[int, Meta(ge=0, le=2)] = 0
     mirostat_tau: Annotated[float, Meta(ge=0, le=100)] = 5.0
-    mirostat_eta: Share = 0.1
+    mirostat_eta: Fraction = 0.1
     logit_bias: tuple[tuple[int, float], ...] = ()
     seed: Annotated[int, Meta(ge=0, le=SEED_RANGE - 1)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0

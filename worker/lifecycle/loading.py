@@ -123,11 +123,6 @@ def gpu_bytes(devices: Devices, backend: LlamaBackend) -> int:
 
 def check_build(settings: Settings) -> None:
     """Raise UsageError for settings that this build cannot follow."""
-    if settings.flash_attn == "off" and settings.cache_type_v not in ("f32", "f16", "bf16"):
-        raise UsageError(
-            f"--cache-type-v {settings.cache_type_v} needs flash attention.",
-            hint="Leave --flash-attn at auto, or use f16.",
-        )
     if settings.backend is None:
         return
     have = {name.lower() for name in library.build().backends}

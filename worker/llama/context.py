@@ -9,8 +9,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from worker.engine.backend import BatchError, OutOfCells
-from worker.engine.batch import Batch
+from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.errors import DoesNotFitError, ModelLoadError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library

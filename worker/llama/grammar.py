@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 
-from llama_cpp.llama_grammar import JSON_GBNF, PRIMITIVE_RULES, SchemaConverter
+from llama_cpp.llama_grammar import JSON_GBNF, SchemaConverter
 
 from worker.engine.sampling import MAX_GRAMMAR_CHARS
 from worker.errors import RequestError
 from worker.grammar.check import check_gbnf
 from worker.grammar.schema import Schema, SchemaReader
+
+# A JSON string holds no control character as it is. The converter's own rule lets them through.
+_CHAR = r"""[^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})"""
 
 
 def grammar_of(schema: Schema | None, param: str) -> str:
@@ -40,8 +43,8 @@ def grammar_of(schema: Schema | None, param: str) -> str:
 
 
 class _Converter(SchemaConverter):
-    """The pinned converter. It is given the references, and two mistakes of it are mended: how it
-    writes texts, and how it writes counts."""
+    """The pinned converter. It is given the references, and three mistakes of it are mended: how
+    it writes texts, how it writes counts, and what may stand in a string."""
 
     def __init__(self, definitions: Schema) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
@@ -50,6 +53,7 @@ class _Converter(SchemaConverter):
             dotall=False,
             raw_pattern=False,
         )
+        self._rules["char"] = _CHAR
         self._refs = {f"#/$defs/{name}": schema for name, schema in definitions.items()}
 
     def convert(self, schema: Schema) -> str:
@@ -72,9 +76,8 @@ class _Converter(SchemaConverter):
             body = "" if most == 0 else more if least else f"({more})?"
             return self._rule(rule, f'"[" space {body} "]" space')
         if kind == "string" and schema.keys() & {"minLength", "maxLength"}:
-            char = self._add_primitive("char", PRIMITIVE_RULES["char"])
             counts = f"{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}}"
-            return self._rule(rule, rf'"\"" {char}{counts} "\"" space')
+            return self._rule(rule, rf'"\"" char{counts} "\"" space')
         return str(super().visit(schema, name))  # pyright: ignore
 
     def _rule(self, name: str, body: str) -> str:

@@ -21,6 +21,8 @@ spin.prepare()
 
 import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when it is loaded)
 
+spin.loaded()
+
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level

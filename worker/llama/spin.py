@@ -59,6 +59,12 @@ def prepare() -> None:
         os.environ["GOMP_SPINCOUNT"] = _FIXED if waiting_ns() is None else _LONG
 
 
+def loaded() -> None:
+    """libgomp has read the variable: a child process must not take it for the user's choice."""
+    if not _CHOSEN_BY_USER:
+        os.environ.pop("GOMP_SPINCOUNT", None)
+
+
 class Spin:
     """Watches how long our threads wait for a CPU, and makes libgomp spin short or long.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker import files as disk
 from worker.demo import MODEL_PATH
 from worker.errors import BackendError, DiskSpaceError, ModelFileError, UsageError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ggufs
-from tests.support.ggufs import (
+from tests.support.models import ggufs
+from tests.support.models.ggufs import (
     F32,
     I32,
     STR,
@@ -18,7 +18,7 @@ from tests.support.ggufs import (
     text,
     u32,
 )
-from tests.support.spoiled import (
+from tests.support.models.spoiled import (
     Change,
     Row,
     all_of,

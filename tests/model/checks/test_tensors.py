@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ggufs import (
+from tests.support.models.ggufs import (
     Gguf,
     u32,
 )
-from tests.support.spoiled import (
+from tests.support.models.spoiled import (
     KINDS,
     SCORES,
     TOKENS,

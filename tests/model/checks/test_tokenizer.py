@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ggufs import (
+from tests.support.models.ggufs import (
     BOOL,
     I8,
     I32,
@@ -17,7 +17,7 @@ from tests.support.ggufs import (
     text,
     u32,
 )
-from tests.support.spoiled import (
+from tests.support.models.spoiled import (
     KINDS,
     MERGES,
     SCORES,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
-from tests.support.processes import Server, serving
+from tests.support.programs.processes import Server, serving
 from worker import __version__
 
 LONG = {"prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": True}

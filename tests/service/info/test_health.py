@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import http
-from tests.support.processes import Server
+from tests.support.programs.processes import Server
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health", "/livez", "/readyz", "/"])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import http
 from tests.support.metrics import scrape
-from tests.support.processes import Server, serving
+from tests.support.programs.processes import Server, serving
 from worker.service.info.metrics import ALIASES
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import http
-from tests.support.processes import Server, starting
+from tests.support.programs.processes import Server, starting
 from worker.errors import ModelLoadError
 from worker.lifecycle.worker import Worker
 from worker.service.info.progress import events_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import http
-from tests.support.processes import Server, serving, side_by_side
+from tests.support.programs.processes import Server, serving, side_by_side
 from worker.service.info.shutdown import is_loopback
 
 LONG = {"prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": True}

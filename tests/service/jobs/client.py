@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from tests.support import http
-from tests.support.processes import Server
+from tests.support.programs.processes import Server
 
 #: One event: its name, or "", and its data. The closing [DONE] is a text.
 Event = tuple[str, Any]

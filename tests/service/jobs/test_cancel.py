@@ -20,7 +20,7 @@ from tests.service.jobs.client import (
 )
 from tests.support import http
 from tests.support.metrics import count_ended
-from tests.support.processes import Server, until
+from tests.support.programs.processes import Server, until
 
 
 def test_cancelled_before_it_is_read(slow_server: Server) -> None:

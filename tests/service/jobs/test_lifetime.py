@@ -16,7 +16,7 @@ from tests.service.jobs.client import (
     types,
 )
 from tests.support import http
-from tests.support.processes import Server, serving, until
+from tests.support.programs.processes import Server, serving, until
 
 
 def test_timeout(tiny: Path) -> None:

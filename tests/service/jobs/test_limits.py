@@ -10,7 +10,7 @@ import pytest
 from tests.service.bodies import BAD_BODIES, BIG
 from tests.service.jobs.client import GREEDY, error_of, execute, types
 from tests.support import http
-from tests.support.processes import Server, serving
+from tests.support.programs.processes import Server, serving
 
 BAD_FIELDS: list[tuple[str, object]] = [
     ("prompt", None),

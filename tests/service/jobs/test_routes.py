@@ -20,7 +20,7 @@ from tests.service.jobs.client import (
     types,
 )
 from tests.support import http
-from tests.support.processes import Server, until
+from tests.support.programs.processes import Server, until
 
 
 def test_execute(server: Server) -> None:

@@ -12,8 +12,9 @@ import httpx
 import openai
 import pytest
 
-from tests.support import ggufs, http
-from tests.support.processes import Server, serving
+from tests.support import http
+from tests.support.models import ggufs
+from tests.support.programs.processes import Server, serving
 
 HELLO = [{"role": "user", "content": "hello"}]
 PROMPT = "<|user|>hello<|assistant|>"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
-from tests.support.processes import Server
+from tests.support.programs.processes import Server
 
 # Roundings depend on what else is in a batch and on what the cache held: ln p may differ by 0.002.
 # So texts are compared only where a choice is clear: the likeliest 20 tokens after "Hello" are at

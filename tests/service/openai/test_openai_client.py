@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.support.metrics import count_ended
-from tests.support.processes import Server, serving, until
+from tests.support.programs.processes import Server, serving, until
 from worker.demo import MODEL_PATH
 
 PROMPT = "Once upon a time"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import ggufs, http
-from tests.support.processes import Server, serving
+from tests.support import http
+from tests.support.models import ggufs
+from tests.support.programs.processes import Server, serving
 from worker.service.tokens.routes import MAX_CHARS, MAX_TOKENS
 
 BOS = 1

@@ -19,7 +19,7 @@ import msgspec
 
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.llama.library import native
-from worker.llama.quantize.process import Job
+from worker.llama.quantize.process import QuantizeJob
 
 # Bytes of rows, source and result, that are in memory at once. llama.cpp's default is 8 GiB.
 _BUFFER_BYTES = 512 << 20
@@ -79,7 +79,7 @@ def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
     return array
 
 
-def run(job: Job, source: str, target: str, imatrix: str | None) -> int:
+def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
     """Call the quantiser; returns 0 when it succeeded."""
     log = _Line()
     native.llama_log_set(log.callback, ctypes.c_void_p(0))
@@ -110,7 +110,7 @@ def run(job: Job, source: str, target: str, imatrix: str | None) -> int:
 
 def main() -> None:
     """Run the job that is given on the command line."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    job = msgspec.json.decode(sys.argv[1], type=QuantizeJob)
     source, target, *imatrix = sys.argv[2:]
     written = None if job.dry_run else Path(target)
     threading.Thread(target=_leave_with_parent, args=(written,), daemon=True).start()

@@ -13,7 +13,7 @@ from worker.gguf.imatrix import Importance, read_imatrix
 from worker.gguf.quant import ENCODINGS, FILE_TYPES, Share, bits_per_weight, mix_of
 from worker.gguf.splits import open_header
 from worker.gguf.tensors import align
-from worker.llama.quantize.process import Job, run, tensor_in
+from worker.llama.quantize.process import QuantizeJob, run, tensor_in
 from worker.model.config import load_config
 
 # llama.cpp cannot quantise to NVFP4 (`llama_ftype_get_default_type`); a converter makes such files.
@@ -165,9 +165,9 @@ def _check_columns(importance: Importance | None, name: str, columns: int) -> No
         )
 
 
-def job_of(label: str, threads: int, options: QuantizeOptions) -> Job:
+def job_of(label: str, threads: int, options: QuantizeOptions) -> QuantizeJob:
     """The job for the quantiser's process. It is no dry run."""
-    return Job(
+    return QuantizeJob(
         file_type=TYPES[label],
         threads=threads,
         allow_requantize=options.allow_requantize,

@@ -24,7 +24,7 @@ _FAILED = "failed to quantize: "
 _ERROR_LEVEL = 4
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the quantiser; it is passed as JSON.
 
     `file_type` is llama.cpp's number for a type, as in `general.file_type`. The paths are not part
@@ -39,7 +39,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
 
 
-def run(source: Path, target: Path, job: Job, imatrix: Path | None) -> Generator[str]:
+def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> Generator[str]:
     """Run the quantiser's process; yields each line that llama.cpp logs. Raises BackendError."""
     words = [str(source), str(target), *([str(imatrix)] if imatrix else [])]
     # It gets a session of its own: Ctrl-C in a terminal only reaches us, and we end it. With -P a

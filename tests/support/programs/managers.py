@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from tests.support import http
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -46,12 +46,12 @@ class Judge:
 
     def _start(self) -> subprocess.Popen[str]:
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.native"],
+            [sys.executable, "-m", "tests.support.models.native"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},
         )
         return self.child

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.bench.jobs import job_of
-from tests.bench.processes import arguments, children, is_gone, wait_until
+from tests.bench.run.jobs import job_of
+from tests.bench.run.processes import arguments, children, is_gone, wait_until
 from worker.bench.run.runner import ask
 from worker.bench.run.stages import LOAD, SERVE, SPEED, Failure, Progress
 from worker.bench.sizes import EFFORTS

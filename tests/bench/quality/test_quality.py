@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.bench.jobs import job_of, section_of
-from tests.support import ggufs
-from tests.support.reference import ReferenceLlama, log_softmax
+from tests.bench.run.jobs import job_of, section_of
+from tests.support.models import ggufs
+from tests.support.models.reference import ReferenceLlama, log_softmax
 from worker.bench.plan import Questions, open_corpus
 from worker.bench.quality.answers import (
     Question,

@@ -25,11 +25,6 @@ PATIENCE_S = 60.0
 _Case = TypeVar("_Case")
 
 
-def environment() -> dict[str, str]:
-    """Our variables, but for the one that our own libgomp got: a worker chooses for itself."""
-    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
-
-
 class WorkerProcess:
     """`python -m worker` with its stderr read line by line (JSON log lines, then prose)."""
 
@@ -47,7 +42,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**environment(), **(env or {})},
+            env={**os.environ, **(env or {})},
         )
         self.lines: list[str] = []
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -105,7 +100,7 @@ class Server(WorkerProcess):
     ) -> None:
         """step_seconds: each step takes so long at least, see `slow.py`."""
         if step_seconds is not None:
-            module = "tests.support.slow"
+            module = "tests.support.programs.slow"
             env = {**(env or {}), "STEP_SECONDS": str(step_seconds)}
         options = ("--port", "0", "--log-format", "json")
         super().__init__("serve", *options, *arguments, env=env, module=module)

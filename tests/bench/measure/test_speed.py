@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.bench.jobs import job_of, section_of
+from tests.bench.run.jobs import job_of, section_of
 from tests.support.fakes import FakeBackend
 from worker.bench.measure.bare_loop import BareLoop, measure_speed
 from worker.bench.run.stages import SPEED

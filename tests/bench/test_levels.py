@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from tests.support import ggufs
+from tests.support.models import ggufs
 from worker.bench.plan import (
     QUANTS,
     Level,

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tests.bench.reports import level, replaced, report
+from tests.bench.report.reports import level, replaced, report
 from worker.bench.report import BenchReport, LevelReport
 from worker.bench.report.changes import read_report
 from worker.bench.report.columns import tables

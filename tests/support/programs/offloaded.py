@@ -1,8 +1,8 @@
 """A model loaded as the service loads it, in a process of its own: devices that were added cannot
 be taken away, and native code may end the process.
 
-`python -m tests.support.offloaded JOB` prints a `Loaded` as JSON, or fails as the worker does.
-`load` runs it.
+`python -m tests.support.programs.offloaded JOB` prints a `Loaded` as JSON, or fails as the worker
+does. `load` runs it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tests.support.processes import WorkerProcess
-from tests.support.rpc_server import RpcServer
+from tests.support.programs.processes import WorkerProcess
+from tests.support.programs.rpc_server import RpcServer
 from worker.memory.offload import Placement
 from worker.settings import Settings
 
@@ -68,7 +68,12 @@ def load(
     """Load and continue in another process. Raises FailedLoadError."""
     job = Job(model=str(model), settings=settings, keep_on_cpu=keep_on_cpu, plain=plain)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.offloaded", msgspec.json.encode(job).decode()],
+        [
+            sys.executable,
+            "-m",
+            "tests.support.programs.offloaded",
+            msgspec.json.encode(job).decode(),
+        ],
         capture_output=True,
         timeout=120,
         check=False,

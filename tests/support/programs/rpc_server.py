@@ -1,7 +1,7 @@
 """llama.cpp's RPC server in a process of its own.
 
-`python -m tests.support.rpc_server HOST:PORT [MiB]` runs one that computes on one thread of the
-CPU, with at most so much memory; `RpcServer` is such a process.
+`python -m tests.support.programs.rpc_server HOST:PORT [MiB]` runs one that computes on one thread
+of the CPU, with at most so much memory; `RpcServer` is such a process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RpcServer:
         self.address = f"127.0.0.1:{free_port()}"
         words = [self.address, *([] if megabytes is None else [str(megabytes)])]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.rpc_server", *words],
+            [sys.executable, "-m", "tests.support.programs.rpc_server", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,4 +1,6 @@
-"""A worker that takes its time without using a CPU: `python -m tests.support.slow serve ...`.
+"""A worker that takes its time without using a CPU.
+
+`python -m tests.support.programs.slow serve ...` starts one.
 
 What a test wants to look at is then still there when it looks, however busy the machine is.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench.reports import level, measured, quality, replaced, report
+from tests.bench.report.reports import level, measured, quality, replaced, report
 from worker.bench.report import BenchReport, LevelReport
 from worker.bench.report.changes import Change, changes_between
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.reference import log_softmax
+from tests.support.models.reference import log_softmax
 from worker.bench.quality.reference import ReferenceRows, RowShape, condense, shape_of
 from worker.bench.quality.scoring import compare
 from worker.bench.quality.windows import Windows, log_sums

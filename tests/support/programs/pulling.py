@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.hub import Hub
+from tests.support.programs.hub import Hub
 
 REPO = "org/tiny-GGUF"
 CATALOG = f"""

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import ggufs
-from tests.support.ggufs import (
+from tests.support.models import ggufs
+from tests.support.models.ggufs import (
     ARR,
     Gguf,
     Key,

@@ -22,12 +22,12 @@ class GrammarChild:
 
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.grammar_child", str(path)],
+            [sys.executable, "-m", "tests.support.programs.grammar_child", str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
 
     def answer(self, grammar: str) -> str:

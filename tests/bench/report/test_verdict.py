@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench.reports import level, measured, quality, replaced
+from tests.bench.report.reports import level, measured, quality, replaced
 from worker.bench.report import LevelReport
 from worker.bench.report.verdict import VerdictRule, judge, speed_noise
 

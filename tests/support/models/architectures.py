@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.ggufs import (
+from tests.support.models.ggufs import (
     BOOL,
     U32,
     Gguf,

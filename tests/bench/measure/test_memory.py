@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
-from tests.bench.jobs import job_of, section_of
-from tests.support.processes import Server
+from tests.bench.run.jobs import job_of, section_of
+from tests.support.programs.processes import Server
 from worker.bench.measure.machine import process_memory, read_per_token
 from worker.bench.measure.server import arguments_of, clean_environment
 from worker.bench.run.stages import SERVE, SPEED
