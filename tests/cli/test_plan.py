@@ -93,7 +93,7 @@ def test_cache_types_that_do_not_suit_the_model(
     """Heads of 16 elements are no whole blocks of 32: one sentence says so, before any loading."""
     assert main(["plan", model, "-ctk", "q8_0"]) == 2
     assert capsys.readouterr().err == (
-        "error: KV_TYPE: --cache-type-k q8_0 needs heads of a multiple of 32 elements, and this "
+        "error: USAGE: --cache-type-k q8_0 needs heads of a multiple of 32 elements, and this "
         "model's have 16. Use --cache-type-k f16.\n"
     )
 

@@ -52,7 +52,7 @@ def test_a_head_must_be_whole_blocks(
     option = "--cache-type-k" if kind_k != "f16" else "--cache-type-v"
     with pytest.raises(UsageError, match=f"{option} .* multiple of 32 .* have 16") as caught:
         estimate(load_config(short), given, PLENTY)
-    assert caught.value.code == "KV_TYPE"
+    assert caught.value.code == "USAGE"
     assert caught.value.hint == f"Use {option} f16."
     with pytest.raises(ModelLoadError, match="does not divide"):
         make_context(short, given)

@@ -70,7 +70,6 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
                 f"--cache-type-v {settings.cache_type_v} needs flash attention, which this model "
                 "runs without.",
                 hint="Use --cache-type-v f16.",
-                code="KV_TYPE",
             )
     for option, cache_type, widths in (
         ("--cache-type-k", settings.cache_type_k, keys),
@@ -83,7 +82,6 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
                     f"{option} {cache_type} needs {what} of a multiple of {block} elements, and "
                     f"this model's have {width}.",
                     hint=f"Use {option} f16.",
-                    code="KV_TYPE",
                 )
 
 
