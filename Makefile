@@ -23,8 +23,9 @@ install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects
 serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
 	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(ARGS)
 
+# Two at a time: many tests wait for a process of theirs more than they compute.
 test: ## run all tests; ARGS="-k loader"
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest $(ARGS)
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
