@@ -27,7 +27,7 @@ class NullBackend:
         self.num_slots = slots
         self.cuts_tails = True
         self.one_prompt_a_step = False
-        self.plain_rows = 512
+        self.mixed_rows = 512
         self.max_length = cells
         self.max_outputs = slots + 64
         self.vocab_size = 32_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.engine.test_engine import request, run, tokens_of
+from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft, best_length

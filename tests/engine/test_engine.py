@@ -5,36 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import END, FakeBackend, continuation
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
-from worker.engine.request import Request
-from worker.engine.sequence import Delta
 from worker.errors import RequestError
-
-
-def request(name: str, prompt: list[int], max_tokens: int = 8, **more: object) -> Request:
-    return Request(id=name, prompt=tuple(prompt), max_tokens=max_tokens, **more)  # type: ignore[arg-type]
-
-
-def engine_over(backend: FakeBackend) -> Engine:
-    return Engine(backend, lambda: backend.now)
-
-
-def run(engine: Engine, steps: int = 2_000) -> dict[str, list[Delta]]:
-    """Step until idle, checking the books after each step."""
-    deltas: dict[str, list[Delta]] = {}
-    for _ in range(steps):
-        if engine.is_idle:
-            return deltas
-        for delta in engine.step():
-            deltas.setdefault(delta.id, []).append(delta)
-        engine.scheduler.check_integrity()
-    raise AssertionError(f"not idle after {steps} steps")
-
-
-def tokens_of(deltas: list[Delta]) -> list[int]:
-    return [delta.token for delta in deltas if delta.token is not None]
 
 
 def test_one_request_gets_its_continuation() -> None:
@@ -272,7 +247,7 @@ def test_scoring_counts_as_stall() -> None:
 
 def test_many_streams_take_turns() -> None:
     """Where a plain step is bounded, streams share the steps evenly."""
-    backend = FakeBackend(num_cells=1_000, num_slots=7, capacity=64, plain_rows=3, vocab_size=10**6)
+    backend = FakeBackend(num_cells=1_000, num_slots=7, capacity=64, mixed_rows=3, vocab_size=10**6)
     engine = engine_over(backend)
     for i in range(7):
         engine.add(request(f"r{i}", [1 + i, 9], max_tokens=40))

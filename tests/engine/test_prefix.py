@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine.test_engine import request
+from tests.engine.driving import request
 from tests.support.fakes import FakeBackend
 from worker.engine.kv import Cells
 from worker.engine.prefix import Prefixes

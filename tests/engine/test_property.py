@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import FakeBackend, continuation
+from worker.engine import plan
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.request import Request
@@ -76,7 +78,8 @@ def check_books(engine: Engine, backend: FakeBackend) -> None:
     num_cells=st.integers(40, 120),
     num_slots=st.integers(1, 5),
     capacity=st.integers(5, 24),
-    plain_rows=st.sampled_from([None, 2]),
+    mixed_rows=st.sampled_from([None, 2]),
+    few_cells=st.sampled_from([plan.FEW_CELLS, 0]),
     memory=st.sampled_from([None, 1, 2]),
     drafting=st.booleans(),
     failures=st.lists(st.sampled_from([None, None, None, OutOfCells, BatchError]), max_size=12),
@@ -87,7 +90,8 @@ def test_nobody_starves_nothing_leaks(
     num_cells: int,
     num_slots: int,
     capacity: int,
-    plain_rows: int | None,
+    mixed_rows: int | None,
+    few_cells: int,
     memory: int | None,
     drafting: bool,
     failures: list[type[Exception] | None],
@@ -97,11 +101,19 @@ def test_nobody_starves_nothing_leaks(
         num_cells=num_cells,
         num_slots=num_slots,
         capacity=capacity,
-        plain_rows=plain_rows,
+        mixed_rows=mixed_rows,
         memory=memory,
         **kind,
     )
     backend.failures = list(failures)
+    with mock.patch.object(plan, "FEW_CELLS", few_cells):
+        run_arrivals(arrivals, backend, num_cells, drafting=drafting)
+
+
+def run_arrivals(
+    arrivals: list[Arrival], backend: FakeBackend, num_cells: int, *, drafting: bool
+) -> None:
+    """Run them to their end and compare each with what it gets alone."""
     engine = Engine(backend, lambda: backend.now, drafting=drafting)
     requests = {request.id: request for request in requests_of(arrivals, backend)}
     times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, _) in enumerate(arrivals)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.engine.test_engine import engine_over, request, run, tokens_of
+from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
 

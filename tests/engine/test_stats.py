@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.test_engine import engine_over, request
+from tests.engine.driving import engine_over, request
 from tests.support.fakes import FakeBackend
 from worker.engine.stats import BORDERS, Histogram
 

@@ -67,13 +67,13 @@ class FakeBackend:
         one_prompt_a_step: bool = False,
         memory: int | None = None,
         per_row: float = 0.01,
-        plain_rows: int | None = None,
+        mixed_rows: int | None = None,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
         self.cuts_tails = cuts_tails
         self.window = window
-        self.plain_rows = plain_rows or capacity
+        self.mixed_rows = mixed_rows or capacity
         self.one_prompt_a_step = one_prompt_a_step
         self.memory = min(memory or window, window) if window else memory
         self.per_row = per_row

@@ -73,7 +73,8 @@ class Backend(Protocol):
     num_slots      sequences that can be resident, running or cached
     cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
                    keeps one state instead of cells (recurrent and hybrid models)
-    plain_rows     rows that a step without prompts holds at most; more are slower than two steps
+    mixed_rows     rows that several sequences share a step with at most; in a step of more rows
+                   each row is computed against the cells of all sequences
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     max_outputs    rows whose logits one batch may ask for
@@ -86,7 +87,7 @@ class Backend(Protocol):
     num_cells: int
     num_slots: int
     cuts_tails: bool
-    plain_rows: int
+    mixed_rows: int
     one_prompt_a_step: bool
     max_length: int
     max_outputs: int

@@ -121,7 +121,12 @@ class Engine:
             return self._fail(self.scheduler.isolate(plan), error)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
-        self.scheduler.cost.observe(plan.decode_rows, plan.prompt_rows, self._clock() - started)
+        self.scheduler.cost.observe(
+            plan.decode_rows,
+            plan.prompt_rows,
+            self._clock() - started,
+            num_waiting=plan.num_waiting,
+        )
         return deltas
 
     def _commit(self, plan: StepPlan, now: float) -> list[Delta]:

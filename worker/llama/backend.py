@@ -58,7 +58,7 @@ class LlamaBackend:
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
             on_cpu = any(device == "CPU" for _, device in self.context.residency.layers)
-            self.plain_rows = min(self.batch.capacity, _CPU_ROWS) if on_cpu else self.batch.capacity
+            self.mixed_rows = min(self.batch.capacity, _CPU_ROWS) if on_cpu else self.batch.capacity
             self.spin = Spin(self.context.threads)
             self.vocab = Vocab(self.weights.handle, self.max_length)
             self.vocab_size = self.vocab.size
