@@ -46,9 +46,11 @@ def serving(model: Path, settings: Settings) -> Generator[ServerAddress]:
     command += ["--host", "127.0.0.1", "--port", "0", "--log-format", "json"]
     # When we end, however that is, its standard input ends, and so does the server.
     command += ["--die-with-parent", "stdin", *arguments_of(settings)]
-    with tempfile.TemporaryFile("w+") as log:
+    # The server appends and we read through another open file: with one for both, our going back to
+    # the beginning would make the server write over its first lines.
+    with tempfile.NamedTemporaryFile("ab") as written, Path(written.name).open() as log:
         process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log,
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=written,
             env=clean_environment(),
         )  # fmt: skip
         try:
