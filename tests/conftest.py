@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from tests.support.programs.processes import Server, serving
 from worker import log
 
 log.configure("console", quiet=True)
+
+# Where the run was started in the background or by nohup they are ignored, and every process that
+# the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -48,7 +48,7 @@ def serving(model: Path, settings: Settings) -> Generator[ServerAddress]:
     command += ["--die-with-parent", "stdin", *arguments_of(settings)]
     # The server appends and we read through another open file: with one for both, our going back to
     # the beginning would make the server write over its first lines.
-    with tempfile.NamedTemporaryFile("ab") as written, Path(written.name).open() as log:
+    with tempfile.NamedTemporaryFile("r") as log, Path(log.name).open("ab") as written:
         process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=written,
             env=clean_environment(),
