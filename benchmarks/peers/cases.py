@@ -25,6 +25,7 @@ from worker.bench.measure.client import StreamedAnswer, StreamedRequest
 SHORT = 12  # words, and with this vocabulary tokens
 PREFIX = 400
 LONG = 1400
+DEEP = 700
 LIMIT_S = 60.0
 # A peer that has collapsed shows it in half a minute.
 BUSY_LIMIT_S = 30.0
@@ -75,25 +76,40 @@ def shared_prefix(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
 
 
 def long_prompt(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
-    """How long four streams stand still while a long prompt is read, and what it waits itself."""
+    """How long four short streams stand still while a long prompt is read."""
+    sample = _arrival(peers, prompts, streams=4, words=SHORT)
+    return {"value": sample["longest_gap_s"], **sample}
+
+
+def deep_streams(peers: Sequence[Endpoint], prompts: Prompts) -> Sample:
+    """How long a long prompt waits beside seven streams that hold much themselves."""
+    sample = _arrival(peers, prompts, streams=7, words=DEEP)
+    return {"value": sample["ttft_s"], **sample}
+
+
+def _arrival(
+    peers: Sequence[Endpoint], prompts: Prompts, *, streams: int, words: int
+) -> dict[str, float]:
+    """A long prompt arrives beside so many streams, each with a prompt of so many words."""
     client = peers[0]
     assert isinstance(client, HttpPeer)
     alone = _whole(client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S)))
-    with ThreadPoolExecutor(4) as pool:
-        streams = [
-            client.request(TextRequest(prompts.text(SHORT), 512), 2 * LIMIT_S) for _ in range(4)
+    with ThreadPoolExecutor(streams) as pool:
+        others = [
+            client.request(TextRequest(prompts.text(words), 512), 3 * LIMIT_S)
+            for _ in range(streams)
         ]
-        running = [pool.submit(client.run, stream) for stream in streams]
+        running = [pool.submit(client.run, other) for other in others]
         try:
-            _wait_until_all_run(streams)
+            _wait_until_all_run(others)
             arrival = client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S))
         finally:
-            for stream in streams:
-                stream.stop()
+            for other in others:
+                other.stop()
     answers = [_whole(future.result()) for future in running]
     stop = arrival.sent + arrival.ttft
     return {
-        "value": longest_gap(answers, arrival.sent, stop),
+        "longest_gap_s": longest_gap(answers, arrival.sent, stop),
         "ttft_s": arrival.ttft,
         "alone_s": alone.ttft,
         "ttft_to_alone": arrival.ttft / alone.ttft,
@@ -134,6 +150,10 @@ CASES: dict[str, Case] = {
             "stall", "longest gap of 4 streams while a 1,400-token prompt arrives", "s",
             long_prompt, is_less_better=True, needs_http=True, needs_parallel=True,
         ),
+        Case(
+            "deep", "first token of a 1,400-token prompt beside 7 streams of 700 tokens", "s",
+            deep_streams, is_less_better=True, needs_http=True, needs_parallel=True,
+        ),
         Case("busy", "speed kept beside a busy process", "of idle", busy_machine),
         Case("pair", "two processes, one stream each, together", "tok/s", two_processes, 2),
     )
@@ -169,8 +189,8 @@ def _median_ttft(answers: Sequence[StreamedAnswer]) -> float:
 
 
 def _wait_until_all_run(streams: Sequence[StreamedRequest]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + 2 * LIMIT_S
     while any(stream.num_reads < 4 for stream in streams):
         if time.monotonic() > deadline:
-            raise PeerError("did not get four streams under way")
+            raise PeerError(f"did not get {len(streams)} streams under way")
         time.sleep(0.01)
