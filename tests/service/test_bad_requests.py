@@ -66,6 +66,8 @@ BAD_FIELDS: list[tuple[str, object]] = [
     ("n", BIG),
     ("best_of", 0),
     ("best_of", 5_000),
+    ("best_of", 100),  # the server runs and queues fewer
+    ("prompt", ["a"] * 100),
     ("logprobs", -1),
     ("logprobs", 1000),
     ("logprobs", "many"),

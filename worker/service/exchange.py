@@ -13,7 +13,7 @@ import msgspec
 from worker import log
 from worker.engine.stream import Stream
 from worker.service import sse
-from worker.service.errors import reply_of
+from worker.service.errors import ErrorReply, reply_of
 
 # A reader that takes nothing for this long is gone; its connection is not held for ever.
 WRITE_TIMEOUT_S = 60.0
@@ -41,9 +41,13 @@ class Exchange(ABC):
     async def body(self) -> object:
         """The whole answer at once."""
 
+    def error_reply(self, error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+        """(status, body, headers) of an error before the first event."""
+        return reply_of(error)
+
     def failure(self, error: Exception) -> bytes:
         """The event that tells of an error after the first event."""
-        return sse.frame(reply_of(error)[1])
+        return sse.frame(self.error_reply(error)[1])
 
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
@@ -70,11 +74,14 @@ class Exchange(ABC):
                     started = True
                     await send(_START_SSE)
                 await _send_part(send, frame)
+            if not started:  # an answer without any text
+                started = True
+                await send(_START_SSE)
             await _send_part(send, self.closing, more=False)
         except TimeoutError:
             log.get("service").info("a reader stopped reading; its stream was closed")
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
-            status, reply, headers = reply_of(error)
+            status, reply, headers = self.error_reply(error)
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
             if started:

@@ -46,6 +46,13 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         """Tokens of all prompts."""
         return sum(len(prompt.tokens) for prompt in self.prompts)
 
+    @property
+    def multiplied_by(self) -> str:
+        """The client's field that makes it more than one sequence."""
+        if self.best_of > self.n:
+            return "best_of"
+        return "n" if self.n > 1 else self.prompt_param
+
     def check(self) -> None:
         """Raise RequestError that names the first field that cannot be.
 
@@ -59,7 +66,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         if count > MAX_SEQUENCES:
             raise RequestError(
                 f"{count} continuations were asked for, {MAX_SEQUENCES} is the most.",
-                param=self.prompt_param,
+                param=self.multiplied_by,
             )
         if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
             raise RequestError(f"logprobs must be from 0 to {MAX_LOGPROBS}.", param="logprobs")
@@ -111,5 +118,11 @@ class Running(msgspec.Struct, frozen=True):
 def run(generation: Generation, loaded: Loaded) -> Running:
     """Hand it to the engine. Raises RequestError, QueueFullError or UnavailableError."""
     requests = generation.requests(loaded.backend.max_length)
+    most = loaded.engine.max_streams
+    if len(requests) > most:
+        raise RequestError(
+            f"{len(requests)} sequences were asked for, {most} can run and wait.",
+            param=generation.multiplied_by,
+        )
     stream = loaded.engine.submit(requests)
     return Running(generation, tuple(request.id for request in requests), stream)

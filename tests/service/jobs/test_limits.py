@@ -29,6 +29,7 @@ BAD_FIELDS: list[tuple[str, object]] = [
     ("min_p", -1),
     ("repetition_penalty", 2.1),
     ("repetition_penalty", 0),
+    ("repeat_penalty", 50),
     ("seed", 2**64),
     ("seed", -2),
     ("stop", ["a"] * 5),

@@ -102,6 +102,14 @@ def test_infer(server: Server) -> None:
     assert "".join(data["token"] for _, data in events) == answer["text"]
 
 
+def test_infer_without_text(server: Server) -> None:
+    """An answer that has no text at all is a stream all the same, closed as others are."""
+    body = {**GREEDY, "stream": True, "grammar": 'root ::= ""', "ignore_eos": False}
+    answer = server.post(body, "/v1/infer")
+    assert answer.status_code == 200
+    assert parse(answer.text) == [("", "[DONE]")]
+
+
 def test_seed_of_64_bits(server: Server) -> None:
     """Every seed of the original's range repeats its text, and its upper half matters."""
     # Roundings depend on what the cache held; a toss between two tokens is not decided by them.

@@ -153,7 +153,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"continue_final_message": True, "messages": [{"role": "user", "content": " "}]},
      "continue_final_message", "last message"),
     ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
-    ({"logprobs": True, "top_logprobs": 21}, "logprobs", "from 0 to 20"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
     ({"n": 0}, "n", "n must be"),
     ({"max_tokens": -2}, "max_tokens", "negative"),
     ({"temperature": -1}, "temperature", "temperature"),

@@ -24,6 +24,8 @@ _RETRIABLE = frozenset({408, 429, 503, 504})
 def job_reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     """(status, body, headers) of an error with the original's code and `retriable`."""
     status, reply, headers = reply_of(error)
+    if status in _RETRIABLE:
+        headers.pop("x-should-retry", None)
     body = msgspec.structs.replace(
         reply.error,
         code=_CODES.get(status, reply.error.code),

@@ -13,6 +13,7 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
+from worker.service.errors import ErrorReply
 from worker.service.exchange import Exchange
 from worker.service.jobs.errors import job_reply_of
 from worker.service.jobs.registry import Job, Jobs
@@ -39,6 +40,10 @@ class JobExchange(Exchange):
             await super().__call__(scope, receive, send)
         finally:
             self._jobs.forget(self.job)
+
+    def error_reply(self, error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+        """With the original's codes."""
+        return job_reply_of(error)
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """All deltas to the last one; what a cancellation put behind that is not read."""
@@ -81,7 +86,7 @@ class EventExchange(JobExchange):
 
     def failure(self, error: Exception) -> bytes:
         """The error event."""
-        body = job_reply_of(error)[1].error
+        body = self.error_reply(error)[1].error
         return self.event(Failed(str(body.code), body.message, bool(body.retriable)))
 
     async def body(self) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.engine.sampling import SEED_RANGE
+from worker.engine.sampling import LIMITS, SEED_RANGE
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
@@ -14,10 +14,10 @@ from worker.service.sampling import sampling_of
 
 MAX_PROMPT_CHARS = 32_768
 MAX_TEMPERATURE = 2.0
-MAX_REPETITION_PENALTY = 2.0
 MAX_STOPS = 4
 MAX_STOP_CHARS = 100
 MAX_SEED = 2**64 - 1
+_REPETITION_PENALTY = (LIMITS["repeat_penalty"][0], 2.0)
 
 
 def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generation:
@@ -49,7 +49,8 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
     for name, value, low, high in (
         ("max_tokens", body.max_tokens, 1, max_tokens),
         ("temperature", body.temperature, 0, MAX_TEMPERATURE),
-        ("repetition_penalty", body.repetition_penalty, 0, MAX_REPETITION_PENALTY),
+        ("repetition_penalty", body.repetition_penalty, *_REPETITION_PENALTY),
+        ("repeat_penalty", body.repeat_penalty, *_REPETITION_PENALTY),
         ("seed", body.seed, -1, MAX_SEED),
     ):
         if value is not None and not low <= value <= high:

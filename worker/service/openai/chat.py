@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 
 from worker.chat.template import ChatTemplate
 from worker.engine.output import TokenLogprob
+from worker.engine.request import MAX_LOGPROBS
 from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -113,6 +114,8 @@ def generation_of(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> 
     """What the body asks for. Raises RequestError that names the field; blocks."""
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+    if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
+        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
     n = 1 if body.n is None else body.n
     max_tokens = tokens_of(
         max_completion_tokens=body.max_completion_tokens,

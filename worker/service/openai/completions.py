@@ -116,7 +116,8 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
         max_tokens=body.max_tokens, n_predict=body.n_predict, default=DEFAULT_MAX_TOKENS
     )
     if max_tokens == 0 and not body.echo:
-        raise RequestError("max_tokens 0 needs echo.", param="max_tokens")
+        name = "n_predict" if body.max_tokens is None else "max_tokens"
+        raise RequestError(f"{name} 0 needs echo.", param=name)
     return Generation(
         prompts=prompts_of(body, loaded),
         prompt_param=PARAM,
