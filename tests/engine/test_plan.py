@@ -23,6 +23,8 @@ def run_beside(context: int) -> list[tuple[int, int]]:
         engine.add(request(f"s{index}", [10 + index] * context, max_tokens=400))
     while sum(s.num_known > s.num_prompt for s in engine.scheduler.running) < 3:
         engine.step()
+    for _ in range(3):
+        engine.step()
     engine.add(request("long", [7] * 400, max_tokens=1))
     steps: list[tuple[int, int]] = []
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.engine.backend import Backend
-from worker.engine.cost import StepCost, chunk_rows
+from worker.engine.cost import TILE, StepCost, chunk_rows
 from worker.engine.draft import best_length
 from worker.engine.sequence import Sequence
 
@@ -35,6 +35,8 @@ class StepPlan(msgspec.Struct, frozen=True):
 # steps. 125M shape, 7 streams and a chunk of 64, CPU ms in one step and in two, by cells of each
 # stream: 24 cells 81 and 79, 64 cells 94 and 82, 256 cells 178 and 104, 700 cells 460 and 154.
 FEW_CELLS = 512
+# Where streams leave a prompt fewer rows than this in a step that is cheap, they take turns.
+_FEW_ROWS = 16
 
 
 class Planner:
@@ -72,10 +74,15 @@ class Planner:
         capacity, room = backend.batch.capacity, num_available - count
         rows = min(self._chunk_rows(count), capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
-            self._prompts_next = not self._prompts_next
-            if self._prompts_next:
-                return self._plain(streams, num_available)
-            rows, streams = min(self._chunk_rows(count, alone=True), room), []
+            alone = min(self._chunk_rows(count, alone=True), room)
+            cheap = backend.mixed_rows - count
+            if alone < TILE and cheap >= _FEW_ROWS:  # not worth a step of its own
+                rows = min(rows, cheap)
+            else:
+                self._prompts_next = not self._prompts_next
+                if self._prompts_next:
+                    return self._plain(streams, num_available)
+                rows, streams = alone, []
         chunks = self._chunks(prompts, len(streams), rows)
         prompt_rows = sum(chunk for _, chunk in chunks)
         runs = [*((s, 1) for s in streams), *chunks]
