@@ -104,7 +104,7 @@ class Planner:
     def _is_dear(self, streams: list[Sequence], prompts: list[Sequence], rows: int) -> bool:
         """Whether the prompts' rows would be computed against many cells of the streams."""
         rows = min(rows, sum(sequence.num_missing for sequence in prompts))
-        if len(streams) + rows <= self._backend.mixed_rows:
+        if rows <= 0 or len(streams) + rows <= self._backend.mixed_rows:
             return False
         return sum(sequence.num_known for sequence in streams) > FEW_CELLS
 

@@ -67,8 +67,10 @@ class EngineThread:
         """Requests that were accepted and have not ended."""
         return len(self._streams)
 
-    def submit(self, requests: Sequence[Request]) -> Stream:
+    def submit(self, requests: Sequence[Request], *, param: str = "n") -> Stream:
         """Accept all of `requests` or none.
+
+        param: the client's field that makes them several, to name in errors
 
         Raises RequestError, QueueFullError or UnavailableError at once.
         """
@@ -79,7 +81,7 @@ class EngineThread:
         if len(requests) > self.max_streams:
             raise RequestError(
                 f"{len(requests)} sequences were asked for, {self.max_streams} can run and wait.",
-                param="n",
+                param=param,
             )
         if len(self._streams) + len(requests) > self.max_streams:
             raise QueueFullError(

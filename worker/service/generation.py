@@ -118,11 +118,5 @@ class Running(msgspec.Struct, frozen=True):
 def run(generation: Generation, loaded: Loaded) -> Running:
     """Hand it to the engine. Raises RequestError, QueueFullError or UnavailableError."""
     requests = generation.requests(loaded.backend.max_length)
-    most = loaded.engine.max_streams
-    if len(requests) > most:
-        raise RequestError(
-            f"{len(requests)} sequences were asked for, {most} can run and wait.",
-            param=generation.multiplied_by,
-        )
-    stream = loaded.engine.submit(requests)
+    stream = loaded.engine.submit(requests, param=generation.multiplied_by)
     return Running(generation, tuple(request.id for request in requests), stream)
