@@ -30,12 +30,16 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"gguf", "errors"},
     "memory": {"model", "gguf", "settings", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
-    "engine": {"errors", "log"},
+    "cache": {"files", "errors", "log"},
+    "engine": {"cache", "errors", "log"},
     "chat": {"errors"},
     "grammar": {"errors"},
-    "llama": {"grammar", "engine", "memory", "model", "gguf", "files", "machine", "errors", "log"},
+    "llama": {
+        "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine",
+        "errors", "log",
+    },
     "lifecycle": {
-        "llama", "engine", "memory", "model", "settings", "machine", "errors", "log",
+        "llama", "engine", "cache", "memory", "model", "settings", "machine", "errors", "log",
     },
     "service": {
         "lifecycle", "chat", "grammar", "engine", "model", "settings", "machine", "errors", "log",

@@ -6,6 +6,7 @@ import bisect
 
 import msgspec
 
+from worker.cache.stats import CacheStats
 from worker.engine.sequence import Sequence
 
 # Seconds. The same borders for all, from one step of a small model to a long queue.
@@ -111,6 +112,7 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     num_steps     batches that were computed or failed, since the start
     num_preempted times that a running sequence was put back into the queue for want of cells
     stats         sums over the requests that have ended
+    kept          states of ended sequences outside of the KV cache
     """
 
     max_running: int
@@ -122,6 +124,7 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     num_steps: int
     num_preempted: int
     stats: Stats
+    kept: CacheStats = CacheStats()
 
     @property
     def num_running(self) -> int:

@@ -1,0 +1,1 @@
+"""Sequences that do not run: their states in host memory and on disk."""
