@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from worker.errors import DiskSpaceError, UsageError
-from worker.files import cache_folder, check_room, free_bytes, written_whole
+from worker.files import cache_folder, check_room, free_bytes, private_folder, written_whole
 
 
 def test_the_target_appears_when_the_block_ends(tmp_path: Path) -> None:
@@ -97,3 +97,30 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
     with pytest.raises(UsageError, match=r"no home folder .* Set XDG_CACHE_HOME"):
         cache_folder("bench")
+
+
+def test_a_private_folder(tmp_path: Path) -> None:
+    """It is made with all above it, and nobody else may look into it."""
+    folder = tmp_path / "a" / "b"
+    assert private_folder(folder) == folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o755)
+    (folder / "file").touch()
+    private_folder(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_no_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, a link and another user's folder are refused."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    with pytest.raises(UsageError, match=r"cannot be written to: .* Name another place"):
+        private_folder(tmp_path / "file" / "below")
+    for name in ("file", "link"):
+        with pytest.raises(UsageError, match=f"{name} is no folder of this user"):
+            private_folder(tmp_path / name)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UsageError, match="folder is no folder of this user"):
+        private_folder(tmp_path / "folder")

@@ -6,6 +6,8 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -46,6 +48,33 @@ def cache_folder(purpose: str) -> Path:
             hint="Set XDG_CACHE_HOME to a folder that can be written to.",
         ) from None
     return folder / "gguf-worker" / purpose
+
+
+def private_folder(folder: Path) -> Path:
+    """Make a folder that only this user can read and write, and return it.
+
+    It may exist already: then other users lose their rights in it. Raises UsageError where it
+    belongs to somebody else (a link counts as such: another user of /tmp may have put it there),
+    or cannot be made or written to.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise UsageError(
+                f"{folder} is no folder of this user.", hint="Remove it, or name another place."
+            )
+        if stat.S_IMODE(status.st_mode) != 0o700:
+            folder.chmod(0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # it can be written to
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written to: {error.strerror}.", hint="Name another place."
+        ) from None
+    return folder
 
 
 @contextlib.contextmanager

@@ -1,0 +1,178 @@
+"""The folder with one model's blocks: listed, kept within its size, written to and read from."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+
+import numpy as np
+
+from worker import log
+from worker.cache.block_file import FileKey, file_bytes, parse_name, read, sweep, write
+from worker.cache.index import FileUse, Index, room_of
+from worker.files import private_folder
+
+# Nanoseconds for which a file system's clock may stand still, with much to spare.
+_TICK_NS = 2_000_000_000
+# Seconds after which the folder is listed again even if all its changes seem to be our own.
+_LIST_AGAIN_S = 60
+# When the folder is full, this part of it is freed at once: the files are sorted for it.
+_FREED_AT_ONCE = 1 / 32
+
+
+class BlockFolder:
+    """The files `FOLDER/HASH OF IDENTITY/*`; other workers may write and remove them as well.
+
+    `read` is for the engine's thread, all else for one other thread.
+
+    max_bytes  room that all files together may take, including those of other workers. These are
+               seen within a second or two, so that two who write at the same time may hold a few
+               files more for that long.
+    identity   what the bytes depend on: the model's file, cache types, adapters, llama.cpp's build
+    row_bytes  bytes of a token's rows
+    """
+
+    def __init__(self, folder: Path, max_bytes: int, identity: bytes, row_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.identity = hashlib.blake2b(identity, digest_size=32).digest()
+        self.index = Index()
+        self.path = private_folder(folder / self.identity.hex()[:32])
+        self.num_written = 0
+        self.num_read = 0
+        self.num_errors = 0
+        self._row_bytes = row_bytes
+        self._ignored: set[FileKey] = set()  # files that cannot be read, and not be removed
+        self._log = log.get("cache")
+        self._seen: int = -1  # the folder's mtime up to which the index knows it, nanoseconds
+        self._listed = (0.0, -1)  # when it was listed, and its mtime then
+
+    def refresh(self) -> None:
+        """List the folder again if others have changed it."""
+        changed = self._mtime()
+        at, before = self._listed
+        if changed == self._seen and (changed == before or time.monotonic() < at + _LIST_AGAIN_S):
+            return
+        self._seen = changed
+        # Two changes in one tick of the file system's clock have the same mtime.
+        settled = time.time_ns() - changed > _TICK_NS
+        self._listed = (time.monotonic(), changed if settled else -1)
+        files: dict[FileKey, FileUse] = {}
+        with contextlib.suppress(OSError), os.scandir(self.path) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    self._list(entry, files)
+        self.index.replace(files)
+        self._make_room(0)
+
+    def write(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
+        """Write what is not there yet; `used` as in `use`.
+
+        Raises OSError or UsageError where the disk does not take it.
+        """
+        nbytes = file_bytes(key, body.nbytes)
+        if key in self.index or room_of(nbytes) > self.max_bytes:
+            return
+        self._make_room(room_of(nbytes))
+        before = self._mtime()
+        try:
+            write(self.path / key.name, self.identity, key, tokens, body, used)
+        except FileNotFoundError:  # somebody removed the folder, or the unfinished file
+            private_folder(self.path)
+            self._seen = -1
+            write(self.path / key.name, self.identity, key, tokens, body, used)
+        self.num_written += nbytes
+        self.index.add(key, FileUse(nbytes, used))
+        if key.kind == "rows":  # a shorter block of the same tokens is of no more use
+            for shorter in self.index.beginnings("rows", key.before, tokens):
+                if shorter.num_tokens < key.num_tokens:
+                    self._remove(shorter)
+        self._own_change(before)
+
+    def use(self, key: FileKey, used: int) -> None:
+        """A file was of use at the time `used`, nanoseconds, here or in memory."""
+        use = self.index.get(key)
+        if use is None:
+            return
+        try:
+            os.utime(self.path / key.name, ns=(used, used), follow_symlinks=False)
+        except FileNotFoundError:
+            self.index.discard(key)
+        except OSError:
+            pass  # it is as old as it was
+        else:
+            self.index.add(key, FileUse(use.nbytes, used))
+
+    def read(self, key: FileKey, tokens: bytes) -> np.ndarray | None:
+        """What a file holds; uint8. None where it is gone or damaged, with a line in the log."""
+        path = self.path / key.name
+        try:
+            body = read(path, self.identity, key, tokens, self._row_bytes)
+        except (ValueError, MemoryError) as error:
+            self._forget(key, str(error))
+            with contextlib.suppress(OSError):
+                path.unlink()
+        except OSError as error:
+            self._forget(key, error.strerror or str(error))
+            if isinstance(error, FileNotFoundError):
+                self._seen = -1  # more may be gone
+            else:
+                self._ignored.add(key)
+        else:
+            self.num_read += file_bytes(key, body.nbytes)
+            return body
+        return None
+
+    def _forget(self, key: FileKey, reason: str) -> None:
+        self.num_errors += 1
+        self.index.discard(key)
+        self._log.warning("a kept block cannot be used", file=key.name, reason=reason)
+
+    def _list(self, entry: os.DirEntry[str], files: dict[FileKey, FileUse]) -> None:
+        """Enter one of the folder's files, or remove it if nobody needs it."""
+        unfinished = entry.name.startswith(".") and entry.name.endswith(".partial")
+        key = parse_name(entry.name)
+        if key is None and not unfinished:
+            return
+        status = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            return
+        if key is not None and room_of(status.st_size) <= self.max_bytes:
+            if key not in self._ignored:
+                files[key] = FileUse(status.st_size, status.st_mtime_ns)
+        elif key is not None:
+            Path(entry.path).unlink()
+        else:
+            sweep(Path(entry.path))
+
+    def _make_room(self, nbytes: int) -> None:
+        """Remove the files that were not used for the longest time, if the folder is too full."""
+        if self.index.num_bytes + nbytes <= self.max_bytes:
+            return
+        before = self._mtime()
+        target = max(self.max_bytes - nbytes - int(self.max_bytes * _FREED_AT_ONCE), 0)
+        for key in self.index.oldest_first():
+            if self.index.num_bytes <= target:
+                break
+            self._remove(key)
+        self._own_change(before)
+
+    def _remove(self, key: FileKey) -> None:
+        self.index.discard(key)
+        with contextlib.suppress(OSError):
+            (self.path / key.name).unlink()
+
+    def _mtime(self) -> int:
+        """The folder's mtime, nanoseconds; 0 where it is gone."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def _own_change(self, before: int) -> None:
+        """We changed the folder, whose mtime was `before`: no reason to list it."""
+        if before == self._seen:
+            self._seen = self._mtime()

@@ -1,0 +1,271 @@
+"""Prefixes in host memory, as a tree of blocks of 64 tokens: what they share is kept once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.cache.block import BLOCK_BYTES, OVERHEAD, WIDTH, Item, KeptBlock, KeptRest, chained
+from worker.cache.recency import Recency
+from worker.cache.state import BLOCK
+
+# (begin, stop) -> the packed rows of the tokens at these positions, in memory of their own
+Rows = Callable[[int, int], np.ndarray]
+# (after how many tokens, uint8 [n])
+RestAt = tuple[int, np.ndarray]
+
+
+class TreePath(NamedTuple):
+    """How far the tree knows a prompt.
+
+    blocks      from the root's child on; of the last one perhaps only the first tokens are meant
+    num_tokens  the tokens of the prompt that these blocks hold the rows of
+    """
+
+    blocks: list[KeptBlock]
+    num_tokens: int
+
+
+class Tree:
+    """The blocks and rests in host memory, never more than `max_bytes` of them.
+
+        root ── You are a helpful … ── assistant. What is … ── the sea? (12 tokens)
+             │                      └─ assistant. Why does … ── …
+             └─ Translate this text … ── …
+
+    A block with the same tokens under the same parent exists once. A block of fewer than 64
+    tokens is replaced when another one goes on where it ends.
+
+    needs_rest: a state can be restored only where a rest was kept. Blocks that no rest needs are
+    dropped at once.
+    """
+
+    def __init__(self, max_bytes: int, *, needs_rest: bool, origin: bytes = b"") -> None:
+        self.max_bytes = max_bytes
+        self.needs_rest = needs_rest
+        self.root = KeptBlock(b"", np.empty(0, np.uint8), None, origin)
+        self.num_bytes = 0
+        self.num_tokens = 0
+        self.evicted_tokens = 0
+        self._recency = Recency(max_bytes)
+        self._operation = 0
+
+    def walk(self, tokens: bytes) -> TreePath:
+        """The longest beginning of `tokens` whose rows are here. Nothing changes."""
+        blocks: list[KeptBlock] = []
+        node = self.root
+        for begin in range(0, len(tokens), BLOCK_BYTES):
+            wanted = tokens[begin : begin + BLOCK_BYTES]
+            child = node.children.get(wanted)
+            if child is None:
+                child, common = node.nearest(wanted)
+                if child is not None:
+                    blocks.append(child)
+                return TreePath(blocks, begin // WIDTH + common)
+            blocks.append(child)
+            node = child
+        return TreePath(blocks, len(tokens) // WIDTH)
+
+    def rest_at(self, tokens: bytes, blocks: list[KeptBlock], stop: int) -> KeptRest | None:
+        """The rest after the first `stop` of these tokens; `blocks` is where `walk` led."""
+        before, key = self._place(tokens, blocks, stop)
+        return before.rests.get(key) if before is not None else None
+
+    def extend(
+        self, tokens: bytes, rows: Rows, rest: RestAt | None = None, *, returned: bool = False
+    ) -> list[Item]:
+        """Keep the rows of all these tokens, and a rest after some of them.
+
+        `rows` is asked for blocks that are not here yet, and for a shorter one that is replaced.
+        Others leave when there is no room. When that is not enough, the first blocks are kept
+        that fit; where rests are needed, nothing new.
+
+        Returns what is new, parents first, the rest last.
+        """
+        self._operation += 1
+        path = self.walk(tokens)
+        self._use(path.blocks, None, returned=returned)
+        new = self._extend(tokens, path, rows, rest, returned=returned)
+        self._operation += 1  # nothing is in use any more
+        if path.blocks and path.blocks[-1] in self._recency:
+            self._drop_useless(path.blocks[-1])
+        self._recency.settle()
+        return new
+
+    def newest_first(self) -> Iterator[Item]:
+        """All items, the most useful first; a block comes before those that follow it."""
+        return self._recency.newest_first()
+
+    def _place(
+        self, tokens: bytes, blocks: list[KeptBlock], stop: int
+    ) -> tuple[KeptBlock | None, bytes]:
+        """Where a rest after `stop` tokens lies: the last block before it, and its own tokens."""
+        level = (stop - 1) // BLOCK
+        key = tokens[level * BLOCK_BYTES : stop * WIDTH]
+        if level > len(blocks):
+            return None, key
+        return (blocks[level - 1] if level else self.root), key
+
+    def _extend(
+        self, tokens: bytes, path: TreePath, rows: Rows, rest: RestAt | None, *, returned: bool
+    ) -> list[Item]:
+        num_tokens = len(tokens) // WIDTH
+        blocks = path.blocks[:]
+        old: KeptBlock | None = None
+        tail = blocks[-1] if blocks else self.root
+        if path.num_tokens < num_tokens and len(blocks) > path.num_tokens // BLOCK:
+            blocks.pop()  # it is a shorter one, or goes on in another way
+            old = tail if tail.num_tokens == path.num_tokens % BLOCK else None
+        # What goes on where a sequence ended that came back, will come back too. What begins like
+        # many others, with a system prompt say, may be seen once.
+        goes_on = path.num_tokens == num_tokens or old is not None or not tail.children
+        returned = returned or (goes_on and self._recency.has_returned(tail))
+
+        kept = self.rest_at(tokens, blocks, rest[0]) if rest else None
+        if kept is not None:
+            self._use([], kept, returned=returned)
+            rest = None
+        begins = range(len(blocks) * BLOCK, num_tokens, BLOCK)
+        packed = rows(begins[0], min(begins[0] + BLOCK, num_tokens)) if begins else None
+        if self.needs_rest:
+            in_use = sum(block.nbytes for block in path.blocks) + (kept.nbytes if kept else 0)
+            need = rest[1].nbytes + OVERHEAD if rest else 0
+            if packed is not None:
+                length = num_tokens - begins[0]
+                need += packed.nbytes // min(BLOCK, length) * length + len(begins) * OVERHEAD
+            if in_use + need > self.max_bytes:
+                return []
+        new: list[Item] = []
+        for begin in begins:
+            stop = min(begin + BLOCK, num_tokens)
+            if packed is None:
+                packed = rows(begin, stop)
+            freed = old.nbytes if old is not None else 0
+            if not self._make_room(packed.nbytes + OVERHEAD - freed):
+                break
+            if old is not None:
+                self._unlink(old)
+                old = None
+            parent = blocks[-1] if blocks else self.root
+            blocks.append(self._link(parent, tokens[begin * WIDTH : stop * WIDTH], packed))
+            new.append(blocks[-1])
+            packed = None
+        added: KeptRest | None = None
+        if rest is not None and self._make_room(rest[1].nbytes + OVERHEAD):
+            before, key = self._place(tokens, blocks, rest[0])
+            if before is not None:
+                data = rest[1] if rest[1].flags.owndata else rest[1].copy()
+                added = before.rests[key] = KeptRest(key, data, before)
+                self.num_bytes += added.nbytes
+                new.append(added)
+        self._use(blocks, added, returned=returned)
+        return new
+
+    def _use(self, blocks: list[KeptBlock], rest: KeptRest | None, *, returned: bool) -> None:
+        """Mark as used now, a block after those that follow it."""
+        if rest is not None:
+            rest.stamp = self._operation
+            self._recency.use(rest, returned=returned)
+        for block in reversed(blocks):
+            block.stamp = self._operation
+            self._recency.use(block, returned=returned)
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Whether so many bytes more fit, once items have left that are not in use now."""
+        while self.num_bytes + nbytes > self.max_bytes:
+            item = self._recency.first(self._operation)
+            if item is None:
+                return False
+            if isinstance(item, KeptRest):
+                self._drop_rest(item)
+                for block in item.before.beginning_with(item.tokens):
+                    self._drop_useless(block)
+            else:
+                self._remove(item)
+                self._drop_useless(item.parent)
+        return True
+
+    def _drop_useless(self, block: KeptBlock | None) -> None:
+        """Drop a block that no rest needs, and then those above it that are left without use."""
+        while self.needs_rest and block is not None and block.parent is not None:
+            if block.children or block.stamp == self._operation or self._alone_for(block):
+                return
+            self._remove(block)
+            block = block.parent
+
+    def _alone_for(self, block: KeptBlock) -> list[KeptRest]:
+        """The rests whose rows only this block holds."""
+        above = block.parent
+        assert above is not None, "the root holds no rows"
+        return [
+            rest
+            for key, rest in above.rests.items()
+            if block.tokens.startswith(key) and above.beginning_with(key) == [block]
+        ]
+
+    def _remove(self, block: KeptBlock) -> None:
+        """A block without children leaves, and with it the rests whose rows only it holds."""
+        for rest in self._alone_for(block):
+            self._drop_rest(rest)
+        self.evicted_tokens += block.num_tokens
+        self._unlink(block)
+
+    def _drop_rest(self, rest: KeptRest) -> None:
+        del rest.before.rests[rest.tokens]
+        self._recency.remove(rest)
+        self.num_bytes -= rest.nbytes
+
+    def _link(self, parent: KeptBlock, tokens: bytes, rows: np.ndarray) -> KeptBlock:
+        """A new child; it takes part in the order of use once `_use` has named it."""
+        block = KeptBlock(tokens, rows, parent, chained(parent.chain, tokens))
+        block.stamp = self._operation
+        parent.children[tokens] = block
+        insort(parent.order, tokens)
+        self.num_bytes += block.nbytes
+        self.num_tokens += block.num_tokens
+        return block
+
+    def _unlink(self, block: KeptBlock) -> None:
+        parent = block.parent
+        assert parent is not None, "the root stays"
+        del parent.children[block.tokens]
+        del parent.order[bisect_left(parent.order, block.tokens)]
+        self._recency.remove(block)
+        self.num_bytes -= block.nbytes
+        self.num_tokens -= block.num_tokens
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError with all numbers unless tree, order and sums fit together."""
+        blocks: list[KeptBlock] = []
+        rests: list[KeptRest] = []
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            assert sorted(node.children) == node.order, (node.order, sorted(node.children))
+            for one, next_one in zip(node.order, node.order[1:], strict=False):
+                assert not next_one.startswith(one), (one, next_one)
+            for key, rest in node.rests.items():
+                assert rest.tokens == key, (rest.tokens, key)
+                assert rest.before is node, key
+                assert 0 < len(key) <= BLOCK_BYTES, key
+                assert node.beginning_with(key), key
+                rests.append(rest)
+            for key, child in node.children.items():
+                assert child.tokens == key, (child.tokens, key)
+                assert child.parent is node, key
+                assert child.chain == chained(node.chain, key), key
+                full = len(key) == BLOCK_BYTES
+                assert full or not (child.children or child.rests), (child.num_tokens, key)
+                needed = child.children or self._alone_for(child) or not self.needs_rest
+                shared = [k for k in node.rests if key.startswith(k)]
+                assert needed or shared, key
+                blocks.append(child)
+                stack.append(child)
+        numbers = (self.num_bytes, self.max_bytes, self.num_tokens, len(blocks), len(rests))
+        assert self.num_bytes == sum(item.nbytes for item in [*blocks, *rests]), numbers
+        assert self.num_bytes <= self.max_bytes, numbers
+        assert self.num_tokens == sum(block.num_tokens for block in blocks), numbers
+        self._recency.check_integrity({*blocks, *rests})
