@@ -28,6 +28,7 @@ from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
+from worker.memory.plan import CELL_STEP
 
 # Tokens that the first streams write while the last prompts are still read.
 SPARE = 64
@@ -39,9 +40,8 @@ def measure(model: Path, streams: int, context: int, tokens: int) -> dict[str, f
     log.configure("console", quiet=True)
     threads = machine.usable_cpus()
     options = ContextOptions(
-        num_cells=streams * (context + tokens + SPARE) + 256,
+        num_cells=streams * -(-(context + tokens + SPARE) // CELL_STEP) * CELL_STEP,
         num_slots=streams,
-        cached_slots=0,
         threads=threads,
         threads_batch=threads,
     )

@@ -79,6 +79,7 @@ def measure(path: Path, settings: Settings) -> LoadedBytes:
     options = ContextOptions(
         num_cells=settings.ctx_size or 0,
         num_slots=settings.slots,
+        unified=True,  # the layout that needs the most
         threads=machine.usable_cpus(),
         threads_batch=machine.usable_cpus(),
         cache_type_k=settings.cache_type_k,

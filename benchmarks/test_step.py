@@ -9,11 +9,13 @@ text. Divide by the number of sequences for the cost of one sequence and step.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from worker.cache.state import Parts, SlotState
 from worker.engine.backend import Batch
 from worker.engine.engine import Engine
 from worker.engine.request import Request
@@ -25,7 +27,11 @@ class NullBackend:
     def __init__(self, slots: int, cells: int) -> None:
         self.num_cells = cells
         self.num_slots = slots
+        self.unified = slots == 1
+        self.stream_cells = cells // slots
+        self.scan_seconds = 0.0
         self.cuts_tails = True
+        self.needs_rest = False
         self.one_prompt_a_step = False
         self.mixed_rows = 512
         self.max_length = cells
@@ -53,7 +59,16 @@ class NullBackend:
     def holds(self, slot: int, begin: int, stop: int) -> bool:
         return True
 
-    def share(self, source: int, target: int, begin: int, stop: int) -> None: ...
+    def share(self, source: int, target: int, stop: int) -> bool:
+        return True
+
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+        return set(slots)
+
+    def save(self, slot: int) -> SlotState | None: ...
+
+    def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("context", [128, 8_192], ids=lambda n: f"at {n} tokens")

@@ -30,6 +30,7 @@ from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
+from worker.memory.plan import CELL_STEP
 from worker.settings import Settings
 
 PROMPT = "Once upon a time there was"
@@ -87,7 +88,7 @@ def main() -> None:
     arguments = parser.parse_args()
     log.configure("console")
     threads, most = machine.usable_cpus(), max(arguments.streams)
-    cells = most * (arguments.tokens + 64) + 256
+    cells = most * -(-(arguments.tokens + 64) // CELL_STEP) * CELL_STEP
     options = ContextOptions(
         num_cells=cells, num_slots=most, threads=threads, threads_batch=threads
     )

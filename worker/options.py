@@ -143,6 +143,14 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "type of K (f16)", "TYPE"),
         Option("cache_type_v", ("--cache-type-v", "-ctv"), values.one_of(*CACHE_TYPES),
                "type of V (f16)", "TYPE"),
+        Option("cache_ram", ("--cache-ram", "-cram"), values.integer(-1, _INT32),
+               "MiB of host memory for the states of ended conversations; 0 keeps none (-1: fitted "
+               "to what the machine has left)", "MIB"),
+        Option("cache_dir", ("--cache-dir",), values.folder,
+               "folder where they are also written, so that a worker that starts again finds them; "
+               "as private as the prompts (none: nothing is written)", "DIR"),
+        Option("cache_disk", ("--cache-disk",), values.integer(1, _INT32),
+               "MiB that it may take for one model (8192, or half of the room on its disk)", "MIB"),
         Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),
                "attention kernel: on, off or auto (auto)", "MODE", const="on"),
         Option("mmap", ("--mmap",), values.switch,

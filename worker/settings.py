@@ -28,6 +28,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
     rpc              HOST:PORT of RPC servers whose devices are used too
+    cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
+    cache_dir        folder where these states are also written; None: nothing is written
+    cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
     """
@@ -67,6 +70,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     main_gpu: int = 0
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
+    cache_ram: int | None = None
+    cache_dir: str | None = None
+    cache_disk: int | None = None
     flash_attn: str = "auto"
     mmap: bool = False
     log_format: str = "console"
@@ -112,6 +118,9 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
         del found["ctx_size"]
     if found.get("n_gpu_layers") == AUTO:
         del found["n_gpu_layers"]
+    if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
+        del found["cache_ram"]
+    _check_cache(found)
     if found.get("local_mode"):
         if argv.get("host") not in (None, *LOOPBACK):
             raise UsageError(
@@ -120,6 +129,20 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
             )
         found["host"] = "127.0.0.1"
     return Settings(**found)
+
+
+def _check_cache(found: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of the cache that contradict each other."""
+    if "cache_disk" in found and "cache_dir" not in found:
+        raise UsageError(
+            "--cache-disk is the size of a folder, and no --cache-dir names one.",
+            hint="Add --cache-dir DIR, or leave --cache-disk out.",
+        )
+    if "cache_dir" in found and found.get("cache_ram") == 0:
+        raise UsageError(
+            "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
+            hint="Leave one of them out.",
+        )
 
 
 def _read_variable(option: Option, name: str, text: str) -> Any:

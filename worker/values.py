@@ -5,6 +5,7 @@ No message repeats the text of a key or of an address, because both may be secre
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -60,6 +61,21 @@ def nonempty(text: str) -> str:
     """Any text that is not empty."""
     if not text:
         raise ValueError("must not be empty")
+    return text
+
+
+def folder(text: str) -> str:
+    """A folder that this process can write to, or one that it can make."""
+    place = Path(nonempty(text)).absolute()
+    try:
+        while not place.exists():
+            place = place.parent
+    except OSError as error:
+        raise ValueError(f"must name a folder that can be reached: {error.strerror}") from None
+    if not place.is_dir():
+        raise ValueError(f"must name a folder, and {place} is a file")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ValueError(f"must name a folder that can be written to, and {place} cannot")
     return text
 
 

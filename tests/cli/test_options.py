@@ -69,6 +69,11 @@ def accepted(*words: str) -> list[str]:
         ("--mmap --no-mmap", {"mmap": False}),
         ("--load-mode mmap", {"mmap": True}),
         ("--load-mode dio", {"mmap": False}),
+        ("-cram 100", {"cache_ram": 100}),
+        ("--cache-ram 0", {"cache_ram": 0}),
+        ("--cache-ram -1", {"cache_ram": None}),
+        ("--cache-dir . --cache-disk 5", {"cache_dir": ".", "cache_disk": 5}),
+        ("--cache-dir ./not/yet/there", {"cache_dir": "./not/yet/there"}),
     ],
 )
 def test_words(words: str, expected: dict[str, Any]) -> None:
@@ -87,7 +92,10 @@ VALUES = {
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
+    "cache_ram": "100", "cache_dir": ".", "cache_disk": "5",
 }  # fmt: skip
+# What an option cannot be without.
+NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
 SPECIAL = {"--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0"}
 
 
@@ -99,8 +107,11 @@ def test_environment(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / "key").write_text("k\n")
         value = str(tmp_path / "key")
     assert option.variables[0] == "LLAMA_ARG_" + option.flags[0][2:].upper().replace("-", "_")
+    needed = NEEDED.get(option.field, {})
+    for name, text in needed.items():
+        monkeypatch.setenv(name, text)
     for name in option.variables:
-        settings = make({}, {name: value})
+        settings = make({}, {name: value, **needed})
         assert getattr(settings, option.field) == option.read(value), name
         assert getattr(settings, option.field) != getattr(Settings(), option.field)
     for flag in option.flags:
@@ -117,6 +128,10 @@ def test_other_systems_variables(name: str) -> None:
     assert any(name in option.variables for option in OPTIONS)
 
 
+# Here the rest is several words.
+SEVERAL = ("--local-mode", "--cache-ram")
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -127,12 +142,15 @@ def test_other_systems_variables(name: str) -> None:
         "--worker-id \x1b[2J", "--model-ref ", "--cuda-device CUDA0", "--die-with-parent maybe",
         "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
+        "--cache-ram -2", "--cache-ram 0 --cache-dir .", "--cache-ram 1G", "--cache-dir ",
+        "--cache-disk 0", "--cache-disk 100", f"--cache-dir {__file__}",
+        f"--cache-dir {__file__}/below",
     ],
 )  # fmt: skip
 def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong value exits with 2 and one line that names the option."""
     option, *value = words.split(" ", 1)
-    rest = value[0].split(" ") if option == "--local-mode" else value
+    rest = value[0].split(" ") if option in SEVERAL else value
     assert main(["serve", option, *rest]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: USAGE: ")
@@ -155,6 +173,17 @@ def test_key_file(text: str, key: str | None, tmp_path: Path) -> None:
             settings_of("--api-key-file", str(path))
     else:
         assert settings_of("--api-key-file", str(path)).api_key == key
+
+
+def test_a_folder_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything is loaded, also where only a folder above it exists."""
+
+    def access(*_: object) -> bool:
+        return False  # root is told that it may write everywhere
+
+    monkeypatch.setattr(os, "access", access)
+    with pytest.raises(UsageError, match="--cache-dir: must name a folder that can be written to"):
+        settings_of("--cache-dir", "./not/yet/there")
 
 
 def test_callback_settings() -> None:

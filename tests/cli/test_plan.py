@@ -67,6 +67,27 @@ def test_table_shows_the_parts_and_the_total(
     assert "recurrent" not in table
 
 
+def test_the_cache_has_a_line_of_its_own(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table says how much the states of ended conversations may take, in tokens too.
+
+    It is not in the total, because a worker starts with none.
+    """
+    plan = plan_of(capsys, model)
+    assert 0 < plan.cache_bytes <= GiB // 4
+    for words, nbytes in (((), plan.cache_bytes), (("--cache-ram", "100"), 100 << 20)):
+        assert main(["plan", model, *words]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        (line,) = (line for line in lines if line.strip().startswith("cache"))
+        assert human_bytes(nbytes) in line
+        assert f"{nbytes // plan.kv_bytes_per_token:,} tokens" in line
+        (total,) = (line for line in lines if line.strip().startswith("total"))
+        assert human_bytes(plan.total_bytes) in total
+    assert main(["plan", model, "--cache-ram", "0"]) == 0
+    assert "no states of ended conversations are kept" in capsys.readouterr().out
+    assert main(["plan", model, "--cache-ram", "2000"]) == 4
+    assert "does not fit" in capsys.readouterr().out
+
+
 def test_what_does_not_fit_exits_with_4(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan is printed first, then one sentence with a context that would fit."""
     assert main(["plan", model, "-c", "50000000"]) == 4

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.engine.driving import request
 from tests.support.fakes import FakeBackend
-from worker.engine.kv import Cells
-from worker.engine.prefix import Prefixes
+from worker.engine.kv.cells import Cells
+from worker.engine.kv.keeper import Keeper
+from worker.engine.kv.prefix import Prefixes
 from worker.engine.sequence import Sequence
 
 PREFIX = [1 + i % 40 for i in range(20)]
@@ -17,8 +18,9 @@ class Cache:
     def __init__(self, backend: FakeBackend) -> None:
         self.backend = backend
         self.cells = Cells(backend)
-        self.prefixes = Prefixes(self.cells, backend)
         self.running: list[Sequence] = []
+        keeper = Keeper(self.cells, backend, None, self.running, lambda: 0.0, max_stall=1)
+        self.prefixes = Prefixes(self.cells, backend, keeper)
 
     def run(self, prompt: list[int], count: int = 0) -> Sequence:
         """A sequence that runs from now on, its next `count` tokens computed."""
@@ -47,7 +49,7 @@ class Cache:
         self.running.remove(sequence)
         self.prefixes.leave(sequence)
         sequence.slot = None
-        self.prefixes.keep(slot)
+        self.cells.retire(slot)
         self.prefixes.check_integrity(self.running)
 
 
@@ -71,11 +73,10 @@ def test_a_follower_waits_for_its_leader() -> None:
     cache = Cache(FakeBackend(num_cells=200))
     leader = cache.run([*PREFIX, 43], count=4)
     follower = cache.run([*PREFIX, 44, 45])
-    assert follower.num_computed == 4
     assert cache.prefixes.num_unshared(follower) == 2
     cache.compute(leader, 5)
     cache.prefixes.follow_all()
-    assert follower.num_computed == 9
+    assert follower.num_computed == 0
     assert cache.prefixes.is_following(follower)
     cache.compute(leader, 12)
     cache.prefixes.follow_all()
@@ -88,13 +89,13 @@ def test_what_a_window_has_left_is_not_shared() -> None:
     """Where the leader ran ahead of its window the follower goes on alone from what it has."""
     cache = Cache(FakeBackend(num_cells=200, window=4))
     leader = cache.run([*PREFIX, 43], count=2)
-    follower = cache.run([*PREFIX, 44])
-    assert follower.num_computed == 2
-    cache.compute(leader, 15)  # and nobody follows meanwhile
+    follower = cache.run([*PREFIX[:10], 44])
+    assert cache.prefixes.is_following(follower)
+    cache.compute(leader, 17)  # and nobody follows meanwhile
     cache.prefixes.follow_all()
-    assert follower.num_computed == 2
+    assert follower.num_computed == 0
     assert not cache.prefixes.is_following(follower)
-    cache.compute(follower, 19)
+    cache.compute(follower, 10)
     cache.cells.check_integrity()
 
 
@@ -103,11 +104,9 @@ def test_a_prefix_behind_the_window_is_not_matched() -> None:
     cache = Cache(FakeBackend(num_cells=200, window=4))
     cache.end(cache.run(PREFIX, count=19))
     short = Sequence(request("b", PREFIX[:9]), 200, 0.0)
-    assert cache.prefixes.match(short, []) is None
+    assert cache.prefixes.match(short, []).num_tokens == 0
     whole = Sequence(request("c", [*PREFIX, 7]), 200, 0.0)
-    match = cache.prefixes.match(whole, [])
-    assert match is not None
-    assert match.num_tokens == 19
+    assert cache.prefixes.match(whole, []).num_tokens == 19
 
 
 def test_a_slot_that_changed_hands_is_no_leader() -> None:
@@ -121,21 +120,8 @@ def test_a_slot_that_changed_hands_is_no_leader() -> None:
     other = cache.run([9] * 30, count=20)
     assert other.slot is slot
     cache.prefixes.follow_all()
-    assert follower.num_computed == 4
+    assert follower.num_computed == 0
     assert not cache.prefixes.is_following(follower)
-
-
-def test_a_state_is_kept_beside_a_longer_one() -> None:
-    """A cached beginning of another cached sequence goes, unless states cannot be cut."""
-    for cuts_tails, cached in ((True, [15]), (False, [6, 15])):
-        cache = Cache(FakeBackend(num_cells=200, cuts_tails=cuts_tails))
-        long, short = cache.run(PREFIX, count=3), cache.run(PREFIX[:7], count=0)
-        cache.compute(short, 6 - short.num_computed)
-        cache.compute(long, 12)
-        cache.end(short)
-        cache.end(long)
-        assert [slot.length for slot in cache.cells.cached] == cached
-        cache.cells.check_integrity()
 
 
 def test_a_state_is_of_use_as_a_whole() -> None:
@@ -146,7 +132,7 @@ def test_a_state_is_of_use_as_a_whole() -> None:
     end = cache.run([9, 8, 7], count=2)
     next_one = Sequence(request("b", [9, 8, 7, 6]), 200, 0.0)
     cache.compute(end, 1)
-    assert cache.prefixes.match(next_one, cache.running) is None  # it still runs
+    assert cache.prefixes.match(next_one, cache.running).num_tokens == 0  # it still runs
     cache.end(first)
     cache.end(second)
     third = cache.run(PREFIX)

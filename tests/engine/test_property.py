@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from unittest import mock
 
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import FakeBackend, continuation
+from worker.cache.store import Store
 from worker.engine import plan
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
+from worker.engine.kv import keeper
 from worker.engine.request import Request
 
 # What `FakeBackend` plays: full attention, sliding windows, recurrent states, hybrids.
@@ -57,16 +60,19 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
             )
             prompt = [*earlier.prompt, *answer, *prompt[:3]]
         prompt = prompt[: backend.max_length - 1]
-        requests.append(Request(id=f"r{i}", prompt=tuple(prompt), max_tokens=count))
+        marks = tuple(range(2, len(prompt), 5)) if i % 3 == 0 else ()
+        request = Request(id=f"r{i}", prompt=tuple(prompt), max_tokens=count, checkpoints=marks)
+        requests.append(request)
     return requests
 
 
 def check_books(engine: Engine, backend: FakeBackend) -> None:
     """The engine's books add up, and the backend holds of each slot what they say."""
     engine.scheduler.check_integrity()
-    for slot in engine.scheduler.cells.slots:
+    cells = engine.scheduler.cells
+    for slot in cells.slots:
         assert len(backend.cells[slot.index]) == slot.length
-    booked = backend.num_cells - engine.scheduler.cells.num_free
+    booked = cells.num_cells - cells.num_free
     # The books still count what was lost behind a window.
     assert backend.num_used <= booked if backend.window else backend.num_used == booked
 
@@ -76,45 +82,66 @@ def check_books(engine: Engine, backend: FakeBackend) -> None:
     arrivals=arrivals,
     kind=st.sampled_from(KINDS),
     num_cells=st.integers(40, 120),
+    streams=st.booleans(),
+    scan_seconds=st.sampled_from([0, 1e-4, 0.1]),
     num_slots=st.integers(1, 5),
     capacity=st.integers(5, 24),
     mixed_rows=st.sampled_from([None, 2]),
     few_cells=st.sampled_from([plan.FEW_CELLS, 0]),
     memory=st.sampled_from([None, 1, 2]),
     drafting=st.booleans(),
+    kept_bytes=st.sampled_from([None, 0, 2_000, 10**6]),
+    every=st.sampled_from([None, 3]),
+    max_stall=st.sampled_from([0.4, 30.0]),
     failures=st.lists(st.sampled_from([None, None, None, OutOfCells, BatchError]), max_size=12),
 )
 def test_nobody_starves_nothing_leaks(
     arrivals: list[Arrival],
     kind: dict[str, Any],
     num_cells: int,
+    streams: bool,
+    scan_seconds: float,
     num_slots: int,
     capacity: int,
     mixed_rows: int | None,
     few_cells: int,
     memory: int | None,
     drafting: bool,
+    kept_bytes: int | None,
+    every: int | None,
+    max_stall: float,
     failures: list[type[Exception] | None],
 ) -> None:
     """Every request that is not cancelled ends, with the tokens that it gets alone."""
     backend = FakeBackend(
         num_cells=num_cells,
         num_slots=num_slots,
+        streams=streams,
+        scan_seconds=scan_seconds,
         capacity=capacity,
         mixed_rows=mixed_rows,
         memory=memory,
         **kind,
     )
     backend.failures = list(failures)
-    with mock.patch.object(plan, "FEW_CELLS", few_cells):
-        run_arrivals(arrivals, backend, num_cells, drafting=drafting)
+    store = None if kept_bytes is None else Store(kept_bytes, needs_rest=backend.needs_rest)
+    engine = Engine(
+        backend, lambda: backend.now, store=store, max_stall=max_stall, drafting=drafting
+    )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(plan, "FEW_CELLS", few_cells))
+        if every is not None:  # copy states in many places
+            for name in ("EVERY", "APART", "WORTH_A_STOP"):
+                stack.enter_context(mock.patch.object(keeper, name, every))
+        run_arrivals(arrivals, engine, backend, num_cells)
+        if store is not None:
+            store.check_integrity()
 
 
 def run_arrivals(
-    arrivals: list[Arrival], backend: FakeBackend, num_cells: int, *, drafting: bool
+    arrivals: list[Arrival], engine: Engine, backend: FakeBackend, num_cells: int
 ) -> None:
     """Run them to their end and compare each with what it gets alone."""
-    engine = Engine(backend, lambda: backend.now, drafting=drafting)
     requests = {request.id: request for request in requests_of(arrivals, backend)}
     times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, _) in enumerate(arrivals)}
     tokens: dict[str, list[int]] = {name: [] for name in requests}

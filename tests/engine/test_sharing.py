@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
-from worker.engine.engine import Engine
 
 PREFIX = [1 + i % 40 for i in range(20)]
 
@@ -118,17 +117,6 @@ def test_scoring_computes_every_row() -> None:
     assert backend.rows_computed - before == len(PREFIX)
     assert delta.prompt_logprobs is not None
     assert len(delta.prompt_logprobs) == len(PREFIX) - 1
-
-
-def test_max_running_leaves_slots_for_the_cache() -> None:
-    """No more sequences run at once than asked for, however many slots there are."""
-    backend = FakeBackend(num_cells=400, num_slots=8)
-    engine = Engine(backend, lambda: backend.now, max_running=2)
-    for i in range(6):
-        engine.add(request(f"r{i}", [i + 1, 2, 3]))
-    while not engine.is_idle:
-        engine.step()
-        assert engine.snapshot.num_running <= 2
 
 
 def test_what_is_shared_is_shared_at_once() -> None:

@@ -59,7 +59,7 @@ def test_no_silent_fall_back(tiny: Path, layers: int) -> None:
 
 def test_a_plain_step_on_the_cpu_is_less_than_a_tile(tiny: Path) -> None:
     """However many streams there are, their rows stay below the 64 that make a tile."""
-    options = ContextOptions(num_cells=2048, num_slots=70, cached_slots=0)
+    options = ContextOptions(num_cells=2048, num_slots=70)
     sampling = SamplingParams(temperature=0, ignore_eos=True)
     with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         engine = Engine(backend, lambda: 0.0)

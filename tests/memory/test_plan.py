@@ -71,12 +71,15 @@ def quiet() -> None:
     log.configure("console")
 
 
-def plan_and_report(path: Path, settings: Settings) -> tuple[MemoryPlan, int, int, int]:
-    """The plan, and llama.cpp's own bytes of weights, KV and compute."""
+def plan_and_report(
+    path: Path, settings: Settings, *, unified: bool = True
+) -> tuple[MemoryPlan, int, int, int]:
+    """The plan, and llama.cpp's own bytes of weights, KV and compute in one of the layouts."""
     plan = estimate(load_config(path), settings, PLENTY)
     options = ContextOptions(
         num_cells=plan.num_cells,
         num_slots=plan.num_slots,
+        unified=unified,
         batch_size=settings.batch_size,
         ubatch_size=settings.ubatch_size,
         cache_type_k=settings.cache_type_k,
@@ -141,6 +144,17 @@ def test_shapes(tmp_path: Path, name: str, slots: int) -> None:
     assert_close(path, Settings(ctx_size=4096, parallel=slots))
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_streams_need_no_more(tmp_path: Path, name: str) -> None:
+    """Where each slot has cells of its own the plan, made for shared cells, is enough."""
+    path = write_model(tmp_path / "m.gguf", OTHERS[name], "Q4_K_M", hollow=True)
+    settings = Settings(ctx_size=4096, parallel=5)  # 5 x 768 cells: some are left over
+    plan, weights, kv, compute = plan_and_report(path, settings, unified=False)
+    assert kv == pytest.approx(5 * 768 * plan.kv_bytes_per_token, abs=PRINTED)
+    planned = plan.weights_bytes + plan.kv_bytes + plan.compute_bytes
+    assert weights + kv + compute <= 1.02 * planned
+
+
 def write_mamba(path: Path, *, layers: int = 6, width: int = 768) -> Path:
     """A Mamba with weights of zero."""
     inner, state, rank = 2 * width, 16, 48
@@ -198,7 +212,7 @@ def test_parts_make_the_total(tiny: ModelConfig) -> None:
     """The total is the sum of the parts, and so are the devices' shares."""
     plan = estimate(tiny, Settings(), PLENTY)
     parts = (plan.weights_bytes, plan.kv_bytes, plan.recurrent_bytes, plan.compute_bytes,
-             plan.output_bytes, plan.process_bytes)  # fmt: skip
+             plan.output_bytes, plan.copy_bytes, plan.process_bytes)  # fmt: skip
     assert plan.total_bytes == sum(parts) == sum(share.nbytes for share in plan.devices)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from worker.cache.state import Parts, SlotState
 from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.engine.request import Request
 
@@ -48,6 +50,7 @@ class FakeBackend:
         `holds` is soon False for a long sequence's beginning; None plays full attention
     one_prompt_a_step: refuse more than one row of more than one sequence in a batch
     memory:   how many last tokens decide the next one; a small number makes text that repeats
+    streams:  whether each slot can have cells of its own, as is the layout at first
     failures: for each coming decode, what it raises instead of computing (None: nothing)
     poison:   a token whose presence in a batch makes it fail for good
     per_row:  seconds that a row adds to a step's 1 second; `now` is the time
@@ -68,9 +71,15 @@ class FakeBackend:
         memory: int | None = None,
         per_row: float = 0.01,
         mixed_rows: int | None = None,
+        streams: bool = False,
+        scan_seconds: float = 0.0,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
+        self.stream_cells = num_cells // num_slots if streams and num_slots > 1 else 0
+        self.unified = not self.stream_cells
+        self.scan_seconds = scan_seconds
+        self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
         self.window = window
         self.mixed_rows = mixed_rows or capacity
@@ -86,10 +95,11 @@ class FakeBackend:
         self.pieces = [b""] + [bytes([96 + token % 26]) for token in range(1, vocab_size)]
         self.poison = poison
         self.failures: list[type[Exception] | None] = []
-        # slot -> the cell of each position; None where it was lost behind the window
-        self.cells: dict[int, list[Cell | None]] = {slot: [] for slot in range(num_slots)}
+        # slot -> the cell of each position; where it was lost behind the window only the token
+        self.cells: dict[int, list[Cell | int]] = {slot: [] for slot in range(num_slots)}
         self.rows_computed = 0
         self.batch_sizes: list[int] = []
+        self.num_arranged = 0
         self.live_samplers = 0
         self._next_tokens: dict[int, int] = {}
         self._broken: set[int] = set()  # slots of a batch that failed, until they are dropped
@@ -107,6 +117,11 @@ class FakeBackend:
         if planned is OutOfCells or self.num_used + len(rows) > self.num_cells:
             raise OutOfCells
         slots = {int(slot) for _, _, slot in rows}
+        if not self.unified:
+            assert sorted(batch.slots[: batch.size]) == batch.slots[: batch.size].tolist()
+            for slot, count in Counter(int(slot) for _, _, slot in rows).items():
+                if len(self.cells[slot]) + count > self.stream_cells:
+                    raise OutOfCells
         assert not slots & self._broken, "a slot of a failed batch goes on"
         if planned is BatchError or self.poison in batch.tokens[: batch.size]:
             self._broken |= slots
@@ -118,10 +133,9 @@ class FakeBackend:
             assert len(cells) == position, f"gap in slot {slot}: {len(cells)} != {position}"
             cells.append([int(token)])
             seen = cells[-self.window :] if self.window else cells
-            assert None not in seen, f"position {position} of slot {slot} looks at a lost cell"
+            assert _all_there(seen), f"position {position} of slot {slot} looks at a lost cell"
             if batch.outputs[row]:
-                held = [cell[0] for cell in seen if cell is not None]
-                self._next_tokens[row] = next_token(held, self.vocab_size, self.memory)
+                self._next_tokens[row] = next_token(_tokens(seen), self.vocab_size, self.memory)
         self.rows_computed += len(rows)
         self.now += 1 + self.per_row * len(rows)
         self.batch_sizes.append(batch.size)
@@ -132,8 +146,9 @@ class FakeBackend:
             return
         for cells in self.cells.values():
             for position in range(len(cells) - self.window + 1):
-                if cells[position] is not None and count:
-                    cells[position] = None
+                cell = cells[position]
+                if isinstance(cell, list) and count:
+                    cells[position] = cell[0]
                     count -= 1
 
     def make_sampler(self, request: Request) -> Any:
@@ -167,22 +182,85 @@ class FakeBackend:
     def holds(self, slot: int, begin: int, stop: int) -> bool:
         """Whether all cells from `begin` on are there, or from 0 those that `stop` looks at."""
         reach = stop - self.window + 1 if self.window else 0
-        return None not in self.cells[slot][begin or max(0, reach) : stop]
+        return _all_there(self.cells[slot][begin or max(0, reach) : stop])
 
-    def share(self, source: int, target: int, begin: int, stop: int) -> None:
-        """Put the source's cells into the target too, or all of a state that cannot be cut."""
-        given, taken = self.cells[source], self.cells[target]
+    def share(self, source: int, target: int, stop: int) -> bool:
+        """Put the source's cells into the target too; copies where llama.cpp copies."""
+        given = self.cells[source]
         assert not {source, target} & self._broken, "a slot of a failed batch is shared"
-        if not self.cuts_tails:
-            self.cells[target] = list(given)
-            return
-        assert len(taken) == begin
+        assert not self.cells[target]
         assert len(given) >= stop
-        taken += given[begin:stop]
-        kept = [cell is not None for cell in taken]
-        assert kept == sorted(kept), f"slot {target} lost cells in the middle"
+        if self.unified and self.cuts_tails:
+            self.cells[target] = given[:stop]
+        else:
+            assert len(given) == stop or not self.needs_rest
+            self.cells[target] = _copy(given[:stop])
+        return True
+
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+        """Keep copies of these slots in another layout; fail, or lose the first one, as planned."""
+        assert self.unified != unified
+        assert unified or self.stream_cells
+        planned = self.failures.pop(0) if self.failures else None
+        kept = set(slots[planned is OutOfCells :]) if planned is not BatchError else set[int]()
+        self.num_arranged += 1
+        self._broken = set()
+        for slot, cells in self.cells.items():
+            self.cells[slot] = _copy(cells) if slot in kept else []
+        if planned is BatchError:
+            raise BatchError("planned")
+        self.unified = unified
+        return kept
+
+    def save(self, slot: int) -> SlotState | None:
+        """What the slot holds; cells behind the window are not in it."""
+        assert slot not in self._broken
+        return FakeState(self, self.cells[slot])
+
+    def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
+        """Put the tokens of the rows into the slot's cells; the rest must belong to them."""
+        packed = [rows.view(np.int32)[:count] for rows, count in parts]
+        tokens = np.concatenate([*packed, np.empty(0, np.int32)]).tolist()
+        held = rest.view(np.int32).tolist() if rest is not None else tokens
+        assert (rest is not None) == self.needs_rest
+        assert held == tokens[len(tokens) - len(held) :], "a rest of other tokens"
+        lost = tokens[: len(tokens) - len(held)]
+        self.cells[slot] = [*lost, *([token] for token in held)]
+        self._broken.discard(slot)
+        return True
 
     @property
     def num_used(self) -> int:
         """Distinct cells in all slots."""
-        return len({id(cell) for cells in self.cells.values() for cell in cells if cell})
+        held = (cell for cells in self.cells.values() for cell in cells)
+        return len({id(cell) for cell in held if isinstance(cell, list)})
+
+
+class FakeState:
+    """What `FakeBackend.save` gives: tokens are rows, those in reach of the next are the rest."""
+
+    def __init__(self, backend: FakeBackend, cells: list[Cell | int]) -> None:
+        self.num_tokens = len(cells)
+        self._tokens = np.array(_tokens(cells), np.int32)
+        self.rest: np.ndarray | None = None
+        if backend.needs_rest:
+            reach = backend.window if backend.window and backend.cuts_tails else len(cells)
+            lost = [place for place, cell in enumerate(cells) if not isinstance(cell, list)]
+            first = max(len(cells) - reach, *(place + 1 for place in lost), 0, 0)
+            self.rest = self._tokens[first:].copy().view(np.uint8)
+
+    def rows(self, begin: int, stop: int) -> np.ndarray:
+        """The tokens at these positions."""
+        return self._tokens[begin:stop].copy().view(np.uint8)
+
+
+def _all_there(cells: list[Cell | int]) -> bool:
+    return all(isinstance(cell, list) for cell in cells)
+
+
+def _tokens(cells: list[Cell | int]) -> list[int]:
+    return [cell[0] if isinstance(cell, list) else cell for cell in cells]
+
+
+def _copy(cells: list[Cell | int]) -> list[Cell | int]:
+    return [list(cell) if isinstance(cell, list) else cell for cell in cells]

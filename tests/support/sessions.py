@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence as Ordered
 from pathlib import Path
 
 import numpy as np
 
 from tests.support.models.architectures import VOCABULARY
+from worker.cache.store import Store
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
@@ -27,7 +29,7 @@ def prompt_of(seed: int, length: int) -> Tokens:
     return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
 
 
-def load(path: Path, **options: int) -> LlamaBackend:
+def load(path: Path, *, unified: bool = False, **options: int) -> LlamaBackend:
     """A backend whose logits hardly depend on who else is in the batch: by 1e-4 at most.
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
@@ -37,6 +39,7 @@ def load(path: Path, **options: int) -> LlamaBackend:
         LoadOptions(n_gpu_layers=0),
         ContextOptions(
             **{"num_cells": 1024, "num_slots": 4, **options},
+            unified=unified,
             cache_type_k="f32",
             cache_type_v="f32",
             flash_attn="off",
@@ -48,7 +51,7 @@ class Truth:
     """What follows a prompt when nobody else is there."""
 
     def __init__(self, path: Path) -> None:
-        self.backend = load(path)
+        self.backend = load(path, unified=True)
         self._known: dict[tuple[Tokens, int], Tokens] = {}
 
     def __call__(self, prompt: Tokens, count: int = COUNT) -> Tokens:
@@ -76,11 +79,28 @@ class Truth:
 class Session:
     """An engine over a fresh backend whose books are compared with llama.cpp's after each step."""
 
-    def __init__(self, path: Path, truth: Truth, *, drafting: bool = False, **options: int) -> None:
-        self.backend = load(path, **options)
+    def __init__(
+        self,
+        path: Path,
+        truth: Truth,
+        *,
+        drafting: bool = False,
+        kept_bytes: int = 1 << 26,
+        unified: bool = False,
+        **options: int,
+    ) -> None:
+        self.backend = load(path, unified=unified, **options)
         self.truth = truth
+        self.store: Store | None = None
+        if kept_bytes and self.backend.state_form is not None:
+            self.store = Store(kept_bytes, needs_rest=self.backend.needs_rest)
         ticks = itertools.count()
-        self.engine = Engine(self.backend, lambda: float(next(ticks)), drafting=drafting)
+        self.engine = Engine(
+            self.backend,
+            lambda: next(ticks) * 1e-4,  # whatever is measured takes next to no time
+            store=self.store,
+            drafting=drafting,
+        )
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}
         self.last: dict[str, Delta] = {}
@@ -124,6 +144,8 @@ class Session:
                 if delta.is_last:
                     self.last[delta.id] = delta
             self.engine.scheduler.check_integrity()
+            if self.store is not None:
+                self.store.check_integrity()
             self.check_cache()
 
     def run(self, *names: str) -> None:
@@ -136,6 +158,18 @@ class Session:
         for name in names or self.requests:
             assert self.last[name].finish_reason == "length"
             self.check_tokens(name)
+
+    def count_changes(self) -> list[bool]:
+        """A list that gets an entry with each change of the layout: whether it is unified then."""
+        changes: list[bool] = []
+        arrange = self.backend.arrange
+
+        def counted(*, unified: bool, slots: Ordered[int]) -> set[int]:
+            changes.append(unified)
+            return arrange(unified=unified, slots=slots)
+
+        self.backend.arrange = counted
+        return changes
 
     def check_tokens(self, name: str) -> None:
         """A request's tokens are those that it gets alone, all of them if it has ended."""

@@ -16,6 +16,7 @@ from worker.bench.sizes import Effort, Sizes
 from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
 from worker.llama.quantize.plan import type_named
+from worker.memory.plan import CELL_STEP
 from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
@@ -68,8 +69,12 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
-    """The worker's settings while speed is measured: cells for all streams at full depth."""
+    """The worker's settings while speed is measured: cells for all streams at full depth.
+
+    Each stream's cells are a multiple of CELL_STEP, so that it can have them for itself.
+    """
     longest = max(sizes.depth + max(sizes.prompt, sizes.decode), sizes.prompt + sizes.decode) + 8
+    longest = -(-longest // CELL_STEP) * CELL_STEP
     return msgspec.structs.replace(
         plan.settings, threads=plan.threads, ctx_size=plan.settings.slots * longest
     )

@@ -31,7 +31,7 @@ ALONE = """
 WITH_VALUE = """
     --log-verbosity --verbosity -lv --log-file --log-prompts-dir
     --timeout -to --threads-http --sse-ping-interval --sleep-idle-seconds
-    --cache-ram -cram --cache-reuse --ctx-checkpoints --swa-checkpoints --checkpoint-every-n-tokens
+    --cache-reuse --ctx-checkpoints --swa-checkpoints --checkpoint-every-n-tokens
     --slot-save-path --slot-prompt-similarity -sps --defrag-thold -dt
     --path --ui-config --webui-config --ui-config-file --webui-config-file --media-path
     --cors-origins --cors-methods --cors-headers

@@ -8,6 +8,7 @@ from typing import Any
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
+from worker.memory.layers import num_masks
 from worker.memory.plan import MemoryPlan, check_fit, estimate
 from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
@@ -19,7 +20,8 @@ def add_parser(commands: Any) -> None:
         "plan",
         help="say how much memory a model needs, and what context fits",
         description="Weights, KV cells, compute buffers and the total against what this machine "
-        "has. Nothing is loaded. Exits with 4 when it does not fit.",
+        "has, and how much the states of ended conversations may take besides. Nothing is "
+        "loaded. Exits with 4 when it does not fit.",
         epilog="Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4",
         allow_abbrev=False,
     )
@@ -33,7 +35,7 @@ def add_parser(commands: Any) -> None:
         parser,
         "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend", "n_gpu_layers",
         "device", "rpc", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap",
+        "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.set_defaults(run=run)
@@ -71,6 +73,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         ("recurrent state", plan.recurrent_bytes, f"{plan.num_slots} sequences"),
         ("compute", plan.compute_bytes, f"{settings.ubatch_size} rows at once"),
         ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"),
+        ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
     )  # fmt: skip
     title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
@@ -80,11 +83,21 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
     table = Table(box=None, show_footer=True)
     verdict = "fits" if plan.fits else "does not fit"
     longest = f"longest context {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
-    table.add_column("", footer="total\navailable")
-    footer = f"{human_bytes(plan.total_bytes)}\n{human_bytes(plan.available_bytes)}"
-    table.add_column("memory", justify="right", footer=footer)
-    table.add_column("for", footer=f"{verdict}\n{longest}")
+    sums = (plan.total_bytes, plan.available_bytes, plan.cache_bytes)
+    table.add_column("", footer="total\navailable\ncache")
+    table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))
+    table.add_column("for", footer=f"{verdict}\n{longest}\n{_cache(config, plan)}")
     for name, size, why in rows:
         if size:
             table.add_row(name, human_bytes(size), why)
     return titled(title, table)
+
+
+def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
+    """What the cache may hold. It is counted in tokens where nothing but their cells is kept."""
+    if not plan.cache_bytes:
+        return "no states of ended conversations are kept"
+    what = "limit for states of ended conversations"
+    if plan.recurrent_bytes or num_masks(config) != 1:
+        return what
+    return f"{what}: {plan.cache_bytes // plan.kv_bytes_per_token:,} tokens"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from worker.cache.state import Parts, SlotState
 from worker.engine.request import Request
 from worker.errors import DecodeError
 
@@ -69,10 +71,17 @@ class BatchError(DecodeError):
 class Backend(Protocol):
     """One model with one KV cache. All calls come from one thread; `decode` blocks, others do not.
 
-    num_cells      KV cells, shared by all slots
+    unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
+                   looks at everybody's cells; or streams, a number of cells for each slot
+    num_cells      cells of the unified layout
+    stream_cells   cells of each slot in the layout of streams; 0: there is no such layout
     num_slots      sequences that can be resident, running or cached
+    scan_seconds   what a row pays for a cell of another sequence in the unified layout, seconds;
+                   0 where it is not known
     cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
                    keeps one state instead of cells (recurrent and hybrid models)
+    needs_rest     whether a state has parts that belong to all its tokens together; such a state
+                   is of use only as it was saved (recurrent and hybrid models, sliding windows)
     mixed_rows     rows that several sequences share a step with at most; in a step of more rows
                    each row is computed against the cells of all sequences
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
@@ -85,16 +94,26 @@ class Backend(Protocol):
     """
 
     num_cells: int
+    stream_cells: int
     num_slots: int
     cuts_tails: bool
+    needs_rest: bool
     mixed_rows: int
-    one_prompt_a_step: bool
     max_length: int
     max_outputs: int
     vocab_size: int
     batch: Batch
     end_tokens: frozenset[int]
     pieces: list[bytes]
+
+    @property
+    def unified(self) -> bool: ...
+
+    @property
+    def scan_seconds(self) -> float: ...
+
+    @property
+    def one_prompt_a_step(self) -> bool: ...
 
     def decode(self) -> None:
         """Compute the batch. Raises OutOfCells (nothing changed) or BatchError."""
@@ -132,6 +151,26 @@ class Backend(Protocol):
         """
         ...
 
-    def share(self, source: int, target: int, begin: int, stop: int) -> None:
-        """Give `target` the cells of `source` at positions begin to stop, without copying."""
+    def share(self, source: int, target: int, stop: int) -> bool:
+        """Give the empty slot `target` what `source` holds of the positions before `stop`.
+
+        In the unified layout both have the same cells afterwards; streams, and states that cannot
+        be cut, are copied. False where that failed: `target` is empty.
+        """
+        ...
+
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+        """Make the cache anew in this layout. Only states of `slots` are there afterwards.
+
+        Returns the slots whose state was kept; there may be no memory to copy all. Raises
+        BatchError where the layout is as it was, and all slots are empty.
+        """
+        ...
+
+    def save(self, slot: int) -> SlotState | None:
+        """A copy of what the slot holds, valid until the next call; None where it failed."""
+        ...
+
+    def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
+        """Put a state into a slot instead of what it holds; False: it is empty now."""
         ...

@@ -84,8 +84,7 @@ def chunk_rows(
     if not cost.prompt_row:
         return min(_FIRST_CHUNK, capacity)
     others = cost.decode(decode_rows) * (2 if alone else 1)
-    rows = int((max_stall - others) / cost.prompt_row)
-    rows = max(_SMALLEST_CHUNK, min(rows, capacity))
+    rows = int(max(_SMALLEST_CHUNK, min((max_stall - others) / cost.prompt_row, capacity)))
     if alone:
         beyond = rows % (TILE if rows >= TILE else _ROW_BLOCK)
     else:

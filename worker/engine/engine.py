@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from worker.cache.stats import CacheStats
+from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
 from worker.engine.draft import Draft
 from worker.engine.output import token_logprob
@@ -32,14 +34,14 @@ class Engine:
         backend: Backend,
         clock: Callable[[], float],
         *,
-        max_running: int | None = None,
+        store: Store | None = None,
         max_stall: float = 0.4,
         drafting: bool = False,
     ) -> None:
-        """`clock` gives seconds; it stamps timings and measures what a step costs.
+        """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
-        max_running: sequences that run at once; the other slots are cache
-        max_stall: seconds that reading a prompt may make running streams wait
+        store: keeps the states of what has ended; None: they stay in their slots only
+        max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
         """
         self.backend = backend
@@ -47,8 +49,9 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._num_steps = 0
         self._stats = Stats()
-        self.max_running = min(max_running or backend.num_slots, backend.num_slots)
-        self.scheduler = Scheduler(backend, self.max_running, max_stall, drafting=drafting)
+        self._store = store
+        self.max_running = backend.num_slots
+        self.scheduler = Scheduler(backend, max_stall, clock, store, drafting=drafting)
         self.snapshot = self._take_snapshot()
 
     @property
@@ -81,6 +84,7 @@ class Engine:
         """Schedule, fill, compute, commit: what was added to whom."""
         plan = self.scheduler.schedule(self._clock())
         if not plan.runs:
+            self.snapshot = self._take_snapshot()  # what had ended may be saved now
             return []
         if len(self.scheduler.waiting) != self.snapshot.num_waiting:
             self.snapshot = self._take_snapshot()  # others read it while the batch is computed
@@ -255,4 +259,5 @@ class Engine:
             self._num_steps,
             scheduler.num_preempted,
             self._stats,
+            CacheStats() if self._store is None else self._store.stats,
         )

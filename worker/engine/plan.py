@@ -42,8 +42,8 @@ _FEW_ROWS = 16
 class Planner:
     """Shares a step's rows among streams and prompts, by what steps cost.
 
-    Changes nothing but the streams' turns and guesses, and whose step is next where streams and
-    prompts take turns.
+    Changes nothing but turns and guesses, and whose step is next where streams and prompts take
+    turns.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Planner:
             return self._plain(streams, num_available)
         backend, count = self._backend, len(streams)
         if backend.one_prompt_a_step:
-            prompts = prompts[:1]
+            prompts = [min(prompts, key=_last_turn)]
         capacity, room = backend.batch.capacity, num_available - count
         rows = min(self._chunk_rows(count), capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
             alone = min(self._chunk_rows(count, alone=True), room)
             cheap = backend.mixed_rows - count
-            if alone < TILE and cheap >= _FEW_ROWS:  # not worth a step of its own
+            if backend.unified and alone < TILE and cheap >= _FEW_ROWS:  # no step of its own
                 rows = min(rows, cheap)
             else:
                 self._prompts_next = not self._prompts_next
@@ -85,7 +85,7 @@ class Planner:
                 rows, streams = alone, []
         chunks = self._chunks(prompts, len(streams), rows)
         prompt_rows = sum(chunk for _, chunk in chunks)
-        runs = [*((s, 1) for s in streams), *chunks]
+        runs = self._in_order([*((s, 1) for s in streams), *chunks])
         return StepPlan(runs, len(streams), prompt_rows, count - len(streams))
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
@@ -95,14 +95,32 @@ class Planner:
             runs = self._with_guesses(streams, num_available)
         else:
             runs = [(s, 1) for s in streams]
-        return StepPlan(runs, sum(count for _, count in runs), 0)
+        return StepPlan(self._in_order(runs), sum(count for _, count in runs), 0)
+
+    def _in_order(self, runs: Runs) -> Runs:
+        """By slot where each has a stream: rows that are not in order are computed one by one."""
+        if not self._backend.unified:
+            runs.sort(key=_index)
+        return runs
+
+    @property
+    def _mixed_rows(self) -> int:
+        """Rows that several sequences share a step with at most; streams have no such limit."""
+        return self._backend.mixed_rows if self._backend.unified else self._backend.batch.capacity
 
     def _chunk_rows(self, decode_rows: int, *, alone: bool = False) -> int:
         capacity = self._backend.batch.capacity
         return chunk_rows(self._cost, decode_rows, self._max_stall, capacity, alone=alone)
 
     def _is_dear(self, streams: list[Sequence], prompts: list[Sequence], rows: int) -> bool:
-        """Whether the prompts' rows would be computed against many cells of the streams."""
+        """Whether a step for both costs more than two steps.
+
+        So where the prompts' rows would be computed against many cells of the streams. In the
+        layout of streams llama.cpp splits such a batch: one part has a row of each, the other has
+        the rest of the prompt, in a number that its kernels do not like.
+        """
+        if not self._backend.unified:
+            return True
         rows = min(rows, sum(sequence.num_missing for sequence in prompts))
         if rows <= 0 or len(streams) + rows <= self._backend.mixed_rows:
             return False
@@ -110,10 +128,10 @@ class Planner:
 
     def _in_turn(self, streams: list[Sequence]) -> list[Sequence]:
         """The streams of a plain step: all, or an even part of those that wait the longest."""
-        turns = -(-len(streams) // self._backend.mixed_rows)
+        turns = -(-len(streams) // self._mixed_rows)
         if turns <= 1:
             return streams
-        streams = sorted(streams, key=lambda sequence: sequence.last_turn)
+        streams = sorted(streams, key=_last_turn)
         streams = streams[: -(-len(streams) // turns)]
         for sequence in streams:
             self._turns += 1
@@ -123,22 +141,30 @@ class Planner:
     def _with_guesses(self, streams: list[Sequence], num_available: int) -> Runs:
         """Let streams verify as many guessed tokens as the measured cost of a step allows."""
         drafts = [s.draft for s in streams if s.draft is not None]
+        slot_cells = self._backend.num_cells
+        if not self._backend.unified:
+            slot_cells = self._backend.stream_cells
         for sequence in streams:
             if sequence.draft is not None:
-                room = sequence.limit - sequence.num_known
+                room = min(sequence.limit, slot_cells) - sequence.num_known
                 sequence.draft.guess(sequence.tokens, sequence.num_known, room)
         backend = self._backend
-        rows = min(backend.mixed_rows, backend.max_outputs, num_available)
+        rows = min(self._mixed_rows, backend.max_outputs, num_available)
         length = best_length(drafts, len(streams), self._cost, rows)
         return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
 
     def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
-        """Share the rows among the prompts, evenly; what one leaves others take."""
+        """Give the rows to the prompts in turn: to one all that it can use, then to the next.
+
+        Whole tiles of one prompt are cheaper than the same rows of several prompts.
+        """
         outputs = self._backend.max_outputs - num_streams
         runs: Runs = []
-        for index, sequence in enumerate(prompts):
+        for sequence in sorted(prompts, key=_last_turn):
             missing = sequence.num_missing
-            count = min(missing, -(-rows // (len(prompts) - index)))
+            slot = sequence.slot
+            assert slot is not None
+            count = slot.pause(min(missing, rows))
             if sequence.prompt_logprobs is not None:
                 count = min(count, outputs)
                 outputs -= count
@@ -146,6 +172,18 @@ class Planner:
                 count = count if outputs else min(count, missing - 1)
                 outputs -= count == missing
             if count > 0:
+                self._turns += 1
+                sequence.last_turn = self._turns
                 runs.append((sequence, count))
                 rows -= count
         return runs
+
+
+def _last_turn(sequence: Sequence) -> int:
+    return sequence.last_turn
+
+
+def _index(run: tuple[Sequence, int]) -> int:
+    slot = run[0].slot
+    assert slot is not None
+    return slot.index

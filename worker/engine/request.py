@@ -21,6 +21,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
     prompt_logprobs  the same for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
+    checkpoints      lengths of the prompt after which another prompt may go on differently: there
+                     the state of a model is kept that cannot be cut later
     """
 
     id: str
@@ -31,6 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
+    checkpoints: tuple[int, ...] = ()
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:

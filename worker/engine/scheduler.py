@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
+from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
 from worker.engine.draft import Draft
-from worker.engine.kv import Cells, Slot
+from worker.engine.kv.cells import Cells
+from worker.engine.kv.keeper import Keeper
+from worker.engine.kv.layout import Layout
+from worker.engine.kv.prefix import Prefixes
+from worker.engine.kv.slot import Slot
 from worker.engine.plan import Planner, StepPlan
-from worker.engine.prefix import Prefixes
 from worker.engine.sequence import Sequence
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
@@ -25,22 +30,29 @@ class Scheduler:
     """
 
     def __init__(
-        self, backend: Backend, max_running: int, max_stall: float, *, drafting: bool
+        self,
+        backend: Backend,
+        max_stall: float,
+        clock: Callable[[], float],
+        store: Store | None,
+        *,
+        drafting: bool,
     ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.num_preempted = 0
         self.cells = Cells(backend)
-        self.prefixes = Prefixes(self.cells, backend)
+        self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
+        self.prefixes = Prefixes(self.cells, backend, self.keeper)
+        self.layout = Layout(self.cells, backend, self.keeper, self.running, clock)
         self.cost = StepCost()
         self._drafting = drafting and backend.cuts_tails
         self._planner = Planner(backend, self.cost, max_stall, drafting=self._drafting)
-        self._max_running = max_running
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
-        return not self.waiting and not self.running
+        """Whether nothing waits, nothing runs and everything that ended is saved."""
+        return not self.waiting and not self.running and not self.keeper.has_work
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
@@ -53,11 +65,11 @@ class Scheduler:
         if sequence.slot is None:
             self.waiting.remove(sequence)
         else:
-            self.prefixes.keep(self._take_slot(sequence))
+            self.cells.retire(self._take_slot(sequence))
 
     def put_back(self, sequence: Sequence) -> None:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
-        self.prefixes.keep(self._take_slot(sequence))
+        self.cells.retire(self._take_slot(sequence))
         self._queue_again(sequence)
         self.num_preempted += 1
 
@@ -70,19 +82,37 @@ class Scheduler:
     def schedule(self, now: float) -> StepPlan:
         """What the next step computes; no runs where nobody is there.
 
-        The youngest are put back into the queue when the others need their cells.
+        The youngest are put back into the queue when the others need their cells. What moves
+        between cells and memory moves here, between two steps.
         """
+        self.keeper.save_marked()
+        self.keeper.save_ended()
+        self._find_room()
+        self.prefixes.follow_all()
         self._admit(now)
+        self.keeper.clear_ended()
         while True:
-            self.prefixes.follow_all()
+            self.layout.close_gaps()
             plan = self._plan()
             if plan.runs or not self.running:
                 break
             if len(self.running) == 1:
                 raise AssertionError(f"{self.running[0].id} alone gets no rows")
             self.put_back(self.running[-1])
+            self.keeper.save_ended()
+            self.prefixes.follow_all()
         self.cells.make_room(plan.num_rows)
         return plan
+
+    def _find_room(self) -> None:
+        """Give sequences that outgrow the layout another one, or put them back until they can."""
+        waiting = self.waiting[0].num_known + RESERVE if self.waiting else 0
+        self.layout.consider_streams(waiting)
+        for sequence in reversed(self.running):
+            alone = len(self.running) == 1
+            if not self.layout.has_room(sequence.num_known) and not self.layout.unify(now=alone):
+                self.put_back(sequence)
+                self.keeper.save_ended()
 
     def relieve(self) -> Sequence | None:
         """Make room where the cache is fuller than the books say, so that the step can be retried.
@@ -116,14 +146,17 @@ class Scheduler:
     def _admit(self, now: float) -> None:
         """Move sequences from the queue into slots while their known tokens fit."""
         cells, prefixes = self.cells, self.prefixes
-        while self.waiting and len(self.running) < self._max_running and cells.num_idle_slots:
+        while self.waiting and cells.num_idle_slots:
             sequence = self.waiting[0]
+            room = min(sequence.num_known + RESERVE, sequence.limit)
+            if not self.layout.has_room(room) and not self.layout.unify():
+                return
             match = prefixes.match(sequence, self.running)
             needed = cells.num_live + sequence.num_known + RESERVE
             needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
-            if match is not None:
+            if match.slot is not None:
                 needed += cells.num_idle(match.slot, match.num_tokens) - match.num_tokens
-            if self.running and needed > cells.num_cells:
+            if self.running and self.layout.is_shared and needed > cells.num_cells:
                 return
             self.waiting.popleft()
             sequence.slot = prefixes.slot_for(sequence, match)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from worker.engine.draft import Draft
-from worker.engine.kv import Slot
+from worker.engine.kv.slot import Slot
 from worker.engine.output import Detokenizer, StopMatcher, TokenLogprob
 from worker.engine.request import Request
 from worker.errors import WorkerError

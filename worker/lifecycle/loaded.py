@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker import machine
+from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
@@ -17,6 +18,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
     model_id    the id under which clients see the model
+    store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
     """
 
@@ -26,6 +28,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     devices: Devices
     backend: LlamaBackend
     engine: EngineThread
+    store: Store | None
     vram_bytes: int
 
     @property
@@ -57,6 +60,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
             "planned_mb": _mb(self.plan.total_bytes),
             "context": self.backend.num_cells,
             "parallel": self.plan.num_slots,
+            "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,
             "layers": _count(residency.layers),
             "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),
             "buffers_mb": {device: _mb(size) for device, size in buffers.items()},

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from worker import log
+from worker.cache.store import Store
 from worker.engine.engine import Engine
 from worker.engine.thread import EngineThread
 from worker.errors import ModelLoadError, StalledError, UnavailableError, WorkerError
+from worker.lifecycle.kept import open_store
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.loading import Prepared, gpu_bytes, open_backend, prepare
 from worker.lifecycle.state import Lifecycle, State
@@ -97,9 +99,9 @@ class Worker:
     async def load(self) -> None:
         """Check the file, plan the memory, load, warm up; then READY. Failures end in FAILED."""
         try:
-            prepared, backend, vram_bytes = await _in_thread(self._load)
+            prepared, backend, store, vram_bytes = await _in_thread(self._load)
             if self.lifecycle.move(State.READY):
-                self._start(prepared, backend, vram_bytes)
+                self._start(prepared, backend, store, vram_bytes)
             else:  # stopped meanwhile
                 backend.close()
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
@@ -110,12 +112,14 @@ class Worker:
                 error = ModelLoadError(f"Loading failed: {error!r}.")
             self.fail(error)
 
-    def _start(self, prepared: Prepared, backend: LlamaBackend, vram_bytes: int) -> None:
+    def _start(
+        self, prepared: Prepared, backend: LlamaBackend, store: Store | None, vram_bytes: int
+    ) -> None:
         """Put an engine over the model, and a watchdog over the engine."""
         engine = Engine(
             backend,
             time.monotonic,
-            max_running=prepared.plan.num_slots,
+            store=store,
             max_stall=self.settings.max_stall_ms / 1e3,
             drafting=self.settings.draft == "ngram",
         )
@@ -127,6 +131,7 @@ class Worker:
             devices=prepared.devices,
             backend=backend,
             engine=thread,
+            store=store,
             vram_bytes=vram_bytes,
         )
         thread.start()
@@ -136,13 +141,18 @@ class Worker:
         seconds = round(time.monotonic() - self.started_at, 2)
         log.get("worker").info("ready", seconds=seconds, **self._loaded.figures())
 
-    def _load(self) -> tuple[Prepared, LlamaBackend, int]:
+    def _load(self) -> tuple[Prepared, LlamaBackend, Store | None, int]:
         """Everything that blocks; runs in a thread of its own."""
         prepared = self.prepared = prepare(self.model_path, self.settings)
         if self._cancelled.is_set():
             raise ModelLoadError("Loading was given up.")
         backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
-        return prepared, backend, gpu_bytes(prepared.devices, backend)
+        try:
+            store = open_store(self.settings, prepared, backend)
+            return prepared, backend, store, gpu_bytes(prepared.devices, backend)
+        except BaseException:
+            backend.close()
+            raise
 
     def _report_progress(self, share: float) -> bool:
         self.progress = share
@@ -214,8 +224,11 @@ class Worker:
             left = max(0.0, self._stop_by - time.monotonic())
             if not loaded.engine.stop(seconds=left):
                 log.get("worker").warning("a step still runs; the model is left to the system")
-            elif free:
-                loaded.backend.close()
+            else:
+                if loaded.store is not None:
+                    loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
+                if free:
+                    loaded.backend.close()
         self.lifecycle.move(State.STOPPED)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from worker.engine.backend import Batch, BatchError, OutOfCells
-from worker.errors import DoesNotFitError, ModelLoadError
+from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.library import native
@@ -23,23 +23,21 @@ _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items(
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
-
-Observer = Callable[[str, np.ndarray], None]
+_BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
 class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How large the context is.
 
-    num_cells     llama.cpp rounds it up to CELL_STEP
-    num_slots     sequences that run at once, 1 to 256
-    cached_slots  more sequences, kept for their prefixes; none in recurrent and hybrid models,
-                  where each slot costs a state of its own
+    num_cells     of one pool for all slots; rounded up to CELL_STEP
+    num_slots     sequences at once, 1 to 256
+    unified       start with the pool, also where each slot could have cells of its own
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
     """
 
     num_cells: int
     num_slots: int
-    cached_slots: int = 16
+    unified: bool = False
     chunk_outputs: int = CHUNK_OUTPUTS
     batch_size: int = 512
     ubatch_size: int = 512
@@ -51,51 +49,84 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context:
-    """A context over `weights`. A context manager; it must be closed before the weights."""
+    """A context over `weights`. A context manager; it must be closed before the weights.
+
+    Its cells have one of two layouts. In streams each slot has `stream_cells` of its own, so that
+    no row looks at another's cells. In the unified layout all slots share `num_cells`, so that one
+    sequence can have most of them, and a prefix can be in several slots.
+
+    num_cells     cells of the unified layout
+    stream_cells  cells of each slot in streams, a multiple of CELL_STEP; 0: there are no streams,
+                  because there is one slot, or too few cells. A recurrent model has no cells, and
+                  its slots do not limit each other: there it is `num_cells`.
+    has_cells     whether the model is none of those
+    unified       the layout now
+    """
 
     def __init__(
         self,
         weights: Weights,
         options: ContextOptions,
         *,
-        observer: Observer | None = None,
+        observer: library.Observer | None = None,
         observed: frozenset[str] = frozenset(),
     ) -> None:
         """Allocate the cache and the compute buffers.
 
         observer: is called for each tensor of the compute graph whose name is in `observed`, with
-        the name and a float32 copy [rows, width]. It is for tests, because it slows every step.
-
+        the name and a float32 copy [rows, width]. It is for tests: it slows every step.
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
         """
         self.handle: Any = None
-        self.max_outputs = options.num_slots + options.chunk_outputs
-        params = native.llama_context_default_params()
-        params.n_ctx = -(-options.num_cells // CELL_STEP) * CELL_STEP
-        cached = 0 if weights.is_recurrent else options.cached_slots
-        params.n_seq_max = min(options.num_slots + cached, MAX_SLOTS)
-        # llama.cpp aborts where a batch has fewer rows or outputs than there are slots.
-        params.n_batch = max(options.batch_size, params.n_seq_max)
-        params.n_ubatch = min(options.ubatch_size, params.n_batch)
-        if weights.sliding_window:
-            # llama.cpp may split a larger batch. When it places the second part, it loses cells
-            # inside the window that the first part looks at: `prepare` does not restore what
-            # `apply_ubatch` purges. So a batch is as large as what is computed at once.
-            params.n_batch = params.n_ubatch = max(params.n_ubatch, params.n_seq_max)
-        # Logits of every row of a batch would cost batch_size x vocabulary x 4 bytes.
-        params.n_outputs_max = min(self.max_outputs, params.n_batch)
-        params.n_threads = options.threads
-        params.n_threads_batch = options.threads_batch
-        params.flash_attn_type = _FLASH[options.flash_attn]
-        params.type_k = _TYPES[options.cache_type_k]
-        params.type_v = _TYPES[options.cache_type_v]
-        params.kv_unified = True  # makes sharing a prefix between sequences free
-        params.swa_full = True  # a cut-down window could not be rewound or shared
-        params.no_perf = True
-        self._observer = _observe(observer, observed) if observer else None
-        if self._observer is not None:
-            params.cb_eval = self._observer
+        self._memory: Any = None
+        self._weights, self._options = weights, options
+        self.has_cells = not native.llama_model_is_recurrent(weights.handle)
+        self.num_cells = -(-options.num_cells // CELL_STEP) * CELL_STEP
+        self.num_slots = min(options.num_slots, MAX_SLOTS)
+        self.stream_cells = self.num_cells
+        if self.has_cells:
+            share = self.num_cells // self.num_slots // CELL_STEP * CELL_STEP
+            self.stream_cells = share if self.num_slots > 1 else 0
+        self.threads, self.threads_batch = options.threads, options.threads_batch
+        self._observer = library.observe(observer, observed) if observer else None
+        self.unified = options.unified or not self.stream_cells
+        self._create()
+        capacity = native.llama_n_batch(self.handle)
+        self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
+        self.batch = Batch(capacity)
+        self._batch = _wire(self.batch)
+
+    @property
+    def num_streams(self) -> int:
+        """Streams that a state of this context is written for."""
+        return 1 if self.unified else self.num_slots
+
+    @property
+    def slot_cells(self) -> int:
+        """The most cells that one slot can have now."""
+        return self.num_cells if self.unified else self.stream_cells
+
+    def arrange(self, *, unified: bool) -> None:
+        """Change the layout; all slots are empty afterwards. The old cells are freed before.
+
+        Raises BatchError where the old layout had to be made again; else what the constructor does.
+        """
+        if not unified and not self.stream_cells:
+            self.clear()
+            raise BatchError("There are too few cells for streams.")
+        self.close()
+        self.unified = unified
+        try:
+            self._create()
+        except WorkerError as error:
+            self.unified = not unified
+            self._create()
+            raise BatchError(f"The layout of the cells could not be changed: {error}") from error
+
+    def _create(self) -> None:
+        options, weights = self._options, self._weights
+        params = self._params()
         with library.capture_log() as lines:
             handle = native.llama_init_from_model(weights.handle, params)  # pyright: ignore
         if not handle:
@@ -107,6 +138,7 @@ class Context:
                 )
             raise ModelLoadError(f"llama.cpp could not create a context: {why}.")
         self.handle = handle
+        self._first = [0] * self.num_slots  # first position that all layers of a slot have
         self.residency = cache_residency([line for _, line in lines])
         try:
             check_cells(weights.residency, self.residency)
@@ -114,14 +146,32 @@ class Context:
         except BaseException:
             self.close()
             raise
-        self.num_cells = native.llama_n_ctx(handle)
-        self.num_slots = native.llama_n_seq_max(handle)
-        self.max_outputs = min(self.max_outputs, native.llama_n_batch(handle))
-        self.threads, self.threads_batch = options.threads, options.threads_batch
-        self.batch = Batch(native.llama_n_batch(handle))
-        self._batch = _wire(self.batch)
-        self._vocab_size = weights.vocab_size
-        self._window = weights.sliding_window
+
+    def _params(self) -> Any:
+        options, window = self._options, self._weights.sliding_window
+        params = native.llama_context_default_params()
+        is_pool = self.unified or not self.has_cells
+        params.kv_unified = is_pool
+        params.n_ctx = self.num_cells if is_pool else self.num_slots * self.stream_cells
+        params.n_seq_max = self.num_slots
+        # llama.cpp aborts where a batch has fewer rows or outputs than there are slots.
+        params.n_batch = max(options.batch_size, self.num_slots)
+        params.n_ubatch = min(options.ubatch_size, params.n_batch)
+        if window:
+            # llama.cpp may split a larger batch. When it places the second part, it loses cells in
+            # the window of the first: `prepare` does not restore what `apply_ubatch` purges.
+            params.n_batch = params.n_ubatch = max(params.n_ubatch, self.num_slots)
+        # Logits of every row of a batch would cost batch_size x vocabulary x 4 bytes.
+        params.n_outputs_max = min(options.num_slots + options.chunk_outputs, params.n_batch)
+        params.n_threads, params.n_threads_batch = self.threads, self.threads_batch
+        params.flash_attn_type = _FLASH[options.flash_attn]
+        params.type_k = _TYPES[options.cache_type_k]
+        params.type_v = _TYPES[options.cache_type_v]
+        params.swa_full = True  # a cut-down window could not be rewound or shared
+        params.no_perf = True
+        if self._observer is not None:
+            params.cb_eval = self._observer
+        return params
 
     def set_threads(self, one: int, many: int) -> None:
         """Compute single rows with `one` thread(s), batches of more rows with `many`."""
@@ -131,7 +181,20 @@ class Context:
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""
         self._batch.n_tokens = self.batch.size
-        code = native.llama_decode(self.handle, self._batch)  # pyright: ignore
+        self._decode(self._batch)
+
+    def compute_one(self, slot: int) -> None:
+        """Compute one token in an empty slot; the batch that is being filled stays as it is."""
+        batch = Batch(1)
+        batch.add_one(0, 0, slot)
+        wired = _wire(batch)
+        wired.n_tokens = 1
+        self._decode(wired)
+
+    def _decode(self, batch: native.llama_batch) -> None:
+        if not self.handle:  # no layout could be allocated
+            raise BatchError("There are no cells any more.")
+        code = native.llama_decode(self.handle, batch)  # pyright: ignore
         if code == 0:
             return
         if code == _OUT_OF_CELLS:
@@ -143,10 +206,12 @@ class Context:
         pointer = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
         if not pointer:
             raise BatchError(f"Row {row} has no logits.")
-        return np.ctypeslib.as_array(pointer, (self._vocab_size,)).copy()
+        return np.ctypeslib.as_array(pointer, (self._weights.vocab_size,)).copy()
 
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free `slot`'s cells from position `start` on; False where the model cannot do so."""
+        if not start:
+            self._first[slot] = 0
         if self._memory is None:
             return True
         return bool(native.llama_memory_seq_rm(self._memory, slot, start, -1))
@@ -158,15 +223,37 @@ class Context:
         The positions that remain are contiguous.
         """
         first, _ = self.span(slot)
-        return 0 <= first <= (begin or max(0, stop - self._window + 1))
+        return 0 <= first <= (begin or max(0, stop - self._weights.sliding_window + 1))
 
-    def share(self, source: int, target: int, begin: int, stop: int) -> None:
-        """Give `target` the cells of `source` at positions `begin` to `stop` - 1, not copied."""
+    def share(self, source: int, target: int, stop: int) -> None:
+        """Give `target` the first `stop` cells of `source` too; in the unified layout only."""
         if self._memory is not None:
-            native.llama_memory_seq_cp(self._memory, source, target, begin, stop)
+            native.llama_memory_seq_cp(self._memory, source, target, 0, stop)
+
+    def state(self, slot: int, take: Callable[[int], np.ndarray]) -> np.ndarray:
+        """llama.cpp's bytes of the slot's state, in the memory that `take` gives; or none."""
+        handle, number = self.handle, ctypes.c_int32(slot)
+        size = native.llama_state_seq_get_size(handle, number)
+        try:
+            blob = take(size)
+        except MemoryError:
+            return np.empty(0, np.uint8)
+        data: Any = blob.ctypes.data_as(_BYTES)
+        return blob[: native.llama_state_seq_get_data(handle, data, size, number)]
+
+    def set_state(self, slot: int, blob: np.ndarray, first: int) -> bool:
+        """Replace what the slot holds; False: nobody knows what it holds now, drop it.
+
+        first: the windowed layers' cells of earlier positions are empty, though llama.cpp has them
+        """
+        self._first[slot] = first
+        data: Any = blob.ctypes.data_as(_BYTES)
+        number = ctypes.c_int32(slot)
+        return native.llama_state_seq_set_data(self.handle, data, len(blob), number) == len(blob)
 
     def clear(self) -> None:
         """Forget all sequences."""
+        self._first = [0] * self.num_slots
         if self._memory is not None:
             native.llama_memory_clear(self._memory, False)
 
@@ -174,16 +261,15 @@ class Context:
         """First and last position of `slot` in the cache; (-1, -1) where there is none."""
         if self._memory is None:
             return -1, -1
-        return (
-            native.llama_memory_seq_pos_min(self._memory, slot),
-            native.llama_memory_seq_pos_max(self._memory, slot),
-        )
+        last = native.llama_memory_seq_pos_max(self._memory, slot)
+        first = native.llama_memory_seq_pos_min(self._memory, slot)
+        return first if first < 0 else max(first, self._first[slot]), last
 
     def close(self) -> None:
         """Free the context; safe to call again."""
         if self.handle:
             native.llama_free(self.handle)
-            self.handle = None
+        self.handle = self._memory = None
 
     def __enter__(self) -> Self:
         return self
@@ -212,22 +298,3 @@ def _wire(batch: Batch) -> native.llama_batch:
     )
     wired.kept = (pointers, ones)  # pyright: ignore[reportAttributeAccessIssue]
     return wired
-
-
-def _observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
-    lib = library.ggml()
-
-    def evaluate(tensor: int, ask: bool, _user: object) -> bool:
-        name = lib.ggml_get_name(tensor).decode(errors="replace")
-        if name not in names:
-            return not ask  # do not ask for it; afterwards True goes on computing
-        if ask:
-            return True
-        rows, count = lib.ggml_nrows(tensor), lib.ggml_nelements(tensor)
-        values = np.empty(count, np.float32)
-        if lib.ggml_nbytes(tensor) == values.nbytes:  # float32 only
-            lib.ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
-            observer(name, values.reshape(rows, -1))
-        return True
-
-    return native.ggml_backend_sched_eval_callback(evaluate)

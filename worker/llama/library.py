@@ -6,11 +6,12 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from worker import log
 from worker.errors import BackendError
@@ -24,12 +25,15 @@ import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when 
 spin.loaded()
 
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
+Observer = Callable[[str, np.ndarray], None]
+"""Gets the name of a tensor and a copy of its values, float32 [rows, width]."""
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
-# llama.cpp takes the cache that all sequences share for the length of one of them. The engine lets
-# no sequence grow over the trained length (`LlamaBackend.max_length`).
-_HARMLESS = "possible training context overflow"
+# Warnings of what is meant to be so. llama.cpp takes the cache that all sequences share for the
+# length of one of them; the engine lets no sequence grow over the trained length
+# (`LlamaBackend.max_length`). Windows are never cut down (`Context`).
+_HARMLESS = ("possible training context overflow", "using full-size SWA cache")
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -85,7 +89,7 @@ class NativeLog:
             for capture in self._captures:
                 capture += [(name, line) for line in lines]
         for line in lines:
-            if name in ("warning", "error") and _HARMLESS not in line:
+            if name in ("warning", "error") and not any(text in line for text in _HARMLESS):
                 self._log.warning(line.strip())
             elif line.strip(". "):  # a load's progress is dots
                 self._log.debug(line.strip())
@@ -164,6 +168,29 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
 def ggml() -> ctypes.CDLL:
     """The library with ggml's own functions, their signatures set."""
     return _ggml()
+
+
+def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
+    """A native callback that gives `observer` each computed tensor of these names.
+
+    ctypes keeps no reference to it: it must live as long as the context that calls it.
+    """
+    lib = ggml()
+
+    def evaluate(tensor: int, ask: bool, _user: object) -> bool:
+        name = lib.ggml_get_name(tensor).decode(errors="replace")
+        if name not in names:
+            return not ask  # do not ask for it; afterwards True goes on computing
+        if ask:
+            return True
+        rows, count = lib.ggml_nrows(tensor), lib.ggml_nelements(tensor)
+        values = np.empty(count, np.float32)
+        if lib.ggml_nbytes(tensor) == values.nbytes:  # float32 only
+            lib.ggml_backend_tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
+            observer(name, values.reshape(rows, -1))
+        return True
+
+    return native.ggml_backend_sched_eval_callback(evaluate)
 
 
 def start() -> None:

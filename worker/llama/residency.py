@@ -22,6 +22,7 @@ _ROUNDING, _PADDING = 5300, 32
 _LAYER = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+?),")
 _BUFFER = re.compile(r"load_tensors:\s+(\S+) model buffer size =\s+([\d.]+) MiB")
 _KV_LAYER = re.compile(r"layer\s+(\d+): dev = (\S+)")
+_ATTENDING = re.compile(r": layer\s+(\d+): dev = (\S+)")  # recurrent ones have a comma before
 _KV_BUFFER = re.compile(r":\s+(\S+) (?:KV|RS) buffer size =\s+([\d.]+) MiB")
 _COMPUTE_BUFFER = re.compile(r":\s+(\S+) compute buffer size =\s+([\d.]+) MiB")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -38,9 +39,14 @@ class WeightsResidency(msgspec.Struct, frozen=True):
 
 
 class CacheResidency(msgspec.Struct, frozen=True):
-    """Where the KV cells are: number and device of each layer that has some."""
+    """Where the cells and recurrent states are.
+
+    layers     number and device of each layer that has some
+    attending  numbers of those that have cells
+    """
 
     layers: tuple[tuple[int, str], ...]
+    attending: frozenset[int]
     kv_buffers: _Sizes
     compute_buffers: _Sizes
 
@@ -57,6 +63,7 @@ def cache_residency(lines: Sequence[str]) -> CacheResidency:
     """Read it from the lines that llama.cpp logs while it makes a context."""
     return CacheResidency(
         layers=tuple(sorted(_devices(_KV_LAYER, lines).items())),
+        attending=frozenset(_devices(_ATTENDING, lines)),
         kv_buffers=_sizes(_KV_BUFFER, lines),
         compute_buffers=_sizes(_COMPUTE_BUFFER, lines),
     )

@@ -24,7 +24,7 @@ HOST = "CPU"
 # (GGML_SCHED_MAX_COPIES in `ggml-backend.cpp`).
 _COPIES = 4
 
-Part = Literal["weights", "kv", "recurrent", "compute", "output", "process"]
+Part = Literal["weights", "kv", "recurrent", "compute", "output", "copies", "process"]
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
-from worker.memory.layers import recurrent_layers, recurrent_state
+from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -50,16 +50,21 @@ OFFLOADING_CELLS = 4096
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that a worker will hold when it is busy, and what the machine has for it.
 
-    num_cells           cells of the KV cache, shared by all sequences
+    num_cells           cells of the KV cache where all sequences share them; where each slot has
+                        cells of its own, they are as many or a few less
     weights_bytes       tensors as llama.cpp stores them; with mmap also the mapped file
     kv_bytes            attention cells
     recurrent_bytes     state of recurrent layers, one for each slot
     compute_bytes       tensors inside a step
     output_bytes        logits that wait to be sampled
+    copy_bytes          buffers through which states leave the KV cache and come back
     process_bytes       interpreter, libraries, vocabulary
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
     max_slots           the most sequences that fit with this context; 0: none fit
+    cache_bytes         limit for the states of ended sequences in host memory; not in the total,
+                        because a worker starts with none
+    max_cache_bytes     the largest such limit that fits beside the rest; 0: none fits
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     """
@@ -71,12 +76,15 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     recurrent_bytes: int
     compute_bytes: int
     output_bytes: int
+    copy_bytes: int
     process_bytes: int
     total_bytes: int
     available_bytes: int
     gpu_layers: int
     max_cells: int
     max_slots: int
+    cache_bytes: int
+    max_cache_bytes: int
     kv_bytes_per_token: int
     fits: bool
     devices: tuple[Placement, ...]
@@ -98,6 +106,10 @@ def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryP
     layers     as many on GPUs as leave room for OFFLOADING_CELLS
     context    `config.context` for each sequence, at most DEFAULT_CELLS, at most DEFAULT_SHARE of
                the memory that the weights leave, at least MIN_CELLS
+    cache      a share of the host's memory that all this leaves (`kept.py`)
+
+    A cache that was asked for is taken from the memory before the context is chosen. It never
+    costs sequences or layers.
 
     Raises UsageError for cache types that this model cannot have.
     """
@@ -125,18 +137,23 @@ def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
     """Raise DoesNotFitError unless the plan fits."""
     if plan.fits:
         return
-    name = config.name or config.architecture
+    name = f"{config.name or config.architecture} with a context of {plan.num_cells} cells"
+    if plan.max_cache_bytes:
+        asked, left = human_bytes(plan.cache_bytes), human_bytes(plan.max_cache_bytes)
+        raise DoesNotFitError(
+            f"{name} leaves {left} of host memory, and --cache-ram asks for {asked}.",
+            hint=f"Start with --cache-ram {plan.max_cache_bytes // MIB} or less.",
+        )
     need, have = human_bytes(plan.total_bytes), human_bytes(plan.available_bytes)
     if plan.max_cells >= MIN_CELLS:
         hint = f"Start with --ctx-size {plan.max_cells} or less."
     elif plan.max_slots:
         hint = f"Start with --parallel {plan.max_slots} or less."
+    elif plan.cache_bytes:  # it was asked for: nothing is left that could be fitted
+        hint = "No context fits beside the cache: start with a smaller --cache-ram."
     else:
         hint = "No context fits: take a smaller quantisation, or free memory."
-    raise DoesNotFitError(
-        f"{name} with a context of {plan.num_cells} cells needs {need}, {have} are available.",
-        hint=hint,
-    )
+    raise DoesNotFitError(f"{name} needs {need}, {have} are available.", hint=hint)
 
 
 def _wanted(config: ModelConfig, settings: Settings) -> int:
@@ -150,7 +167,7 @@ def _fit_slots_and_layers(
     so many sequences."""
     slots = layers = 0
     for slots in [settings.parallel] if settings.parallel else range(settings.slots, 0, -1):
-        given = msgspec.structs.replace(settings, parallel=slots)
+        given = msgspec.structs.replace(settings, parallel=slots, cache_ram=None)
         for layers in layers_to_try(config, settings, memory):
             useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
             cells = _rounded(settings.ctx_size or useful)
@@ -177,14 +194,18 @@ def _sum(
     parts: dict[Part, int] = {
         "weights": weights_bytes(config, mmap=settings.mmap),
         "kv": num_cells * per_token,
-        "recurrent": slots * len(recurrent_layers(config)) * recurrent_state(config) * 4,
+        "recurrent": slots * state_bytes(config),
         "compute": compute_bytes(step),
         "output": output_bytes(config, settings, num_cells),
+        "copies": copy_bytes(config, settings, num_cells),
         "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
     }
     devices = place(config, settings, memory.devices, parts, step, gpu_layers)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
-    rooms = _rooms(memory)
+    needs, rooms = _needs(devices, memory), _rooms(memory)
+    holds = all(need <= room for need, room in zip(needs, rooms, strict=True))
+    spare = rooms[0] - needs[0]
+    cache = memory_limit(settings, spare)
     return MemoryPlan(
         num_cells=num_cells,
         num_slots=slots,
@@ -193,14 +214,17 @@ def _sum(
         recurrent_bytes=sums["recurrent"],
         compute_bytes=sums["compute"],
         output_bytes=sums["output"],
+        copy_bytes=sums["copies"],
         process_bytes=sums["process"],
         total_bytes=sum(sums.values()),
         available_bytes=sum(rooms),
         gpu_layers=gpu_layers,
         max_cells=0,
         max_slots=0,
+        cache_bytes=cache,
+        max_cache_bytes=spare // MIB * MIB if holds else 0,
         kv_bytes_per_token=per_token,
-        fits=all(need <= room for need, room in zip(_needs(devices, memory), rooms, strict=True)),
+        fits=holds and cache <= spare,
         devices=devices,
     )
 
@@ -223,10 +247,13 @@ def _longest(
     config: ModelConfig, settings: Settings, memory: Memory, gpu_layers: int, share: float
 ) -> int:
     """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
-    the model leaves; 0: none fits."""
+    the model, and a cache that was asked for, leave; 0: none fits."""
+    cache = (settings.cache_ram or 0) * MIB
 
     def needs(cells: int) -> list[int]:
-        return _needs(_sum(config, settings, memory, cells, gpu_layers).devices, memory)
+        plan = _sum(config, settings, memory, cells, gpu_layers)
+        host, *others = _needs(plan.devices, memory)
+        return [host + cache, *others]
 
     limits = [
         bare + share * (room - bare) for bare, room in zip(needs(0), _rooms(memory), strict=True)

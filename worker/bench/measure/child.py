@@ -126,6 +126,7 @@ def _quality(job: StageJob, report: OnShare) -> Quality:
     )
     outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
     with open_level(job.path, settings, outputs=outputs) as backend:
+        backend.arrange(unified=True, slots=())  # a window has more tokens than a slot's own cells
         return score(backend, job, threads, batch_rows, report)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -77,10 +77,13 @@ class StreamedRequest:
 
     def __init__(
         self, prompt: str | Sequence[int], max_tokens: int, *, model: str | None = None,
-        limit_s: float = _LIMIT_S,
+        limit_s: float = _LIMIT_S, fields: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
-        """model: the name to ask for; limit_s: seconds from now until the answer is cut off."""
-        body: dict[str, object] = {} if model is None else {"model": model}
+        """model: the name to ask for; limit_s: seconds from now until the answer is cut off;
+        fields: more fields of the request's body."""
+        body: dict[str, object] = {**(fields or {})}
+        if model is not None:
+            body["model"] = model
         self._max_tokens = max_tokens
         self._body = msgspec.json.encode(
             body | {

@@ -24,6 +24,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     model_ref     what the manager calls the model; null: it did not say
     memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
     slots         sequences that run at once
+    cache_limit_bytes, cache_disk_limit_bytes
+                  what the states of ended sequences may take of host memory and of the disk
     """
 
     model_ref: str | None
@@ -35,6 +37,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     queue_size: int
     memory_bytes: int
     vram_bytes: int
+    cache_limit_bytes: int
+    cache_disk_limit_bytes: int
     memory_architecture: str
     worker_type: str = "llm"
     capabilities: tuple[str, ...] = ("text-gen",)
@@ -65,6 +69,7 @@ class ModelReady(msgspec.Struct):
 
 def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
     """Counters and settings; the engine's thread is not waited for."""
+    engine = loaded.engine.snapshot
     return Info(
         **msgspec.structs.asdict(worker_info(worker, loaded, port)),
         model_ref=worker.settings.model_ref,
@@ -72,8 +77,10 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         quant_kind=loaded.config.quant,
         context_length=loaded.backend.max_length,
         vocab_size=loaded.backend.vocab_size,
-        slots=loaded.engine.snapshot.max_running,
+        slots=engine.max_running,
         queue_size=worker.settings.queue_size,
+        cache_limit_bytes=engine.kept.memory_limit,
+        cache_disk_limit_bytes=engine.kept.disk_limit,
         memory_bytes=loaded.memory_bytes,
         vram_bytes=loaded.vram_bytes,
         memory_architecture=loaded.memory_architecture,

@@ -18,13 +18,20 @@ PATHS = [
 
 
 class Health(msgspec.Struct):
-    """`memory_bytes` is what is held now, on the host and on GPUs, never the file's size."""
+    """How the worker is.
+
+    memory_bytes       what is held now, on the host and on GPUs, never the file's size
+    cache_bytes        what the states of ended sequences take of it
+    cache_limit_bytes  what they may take: `memory_bytes` grows by the difference at most
+    """
 
     status: str
     model: str
     quant_kind: str
     resident: bool
     memory_bytes: int
+    cache_bytes: int
+    cache_limit_bytes: int
     context_length: int
     vocab_size: int
     uptime_seconds: float
@@ -42,6 +49,8 @@ def health_of(worker: Worker, loaded: Loaded) -> Health:
         quant_kind=loaded.config.quant,
         resident=True,  # checked at load: a layer elsewhere than asked for fails the start
         memory_bytes=loaded.memory_bytes,
+        cache_bytes=engine.kept.memory_bytes,
+        cache_limit_bytes=engine.kept.memory_limit,
         context_length=backend.max_length,
         vocab_size=backend.vocab_size,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),

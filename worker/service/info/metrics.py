@@ -75,12 +75,26 @@ class WorkerCollector(Collector):
         yield from _gauge("worker_vram_bytes", "GPU memory that the model takes", vram, labels)
         uptime = time.monotonic() - worker.started_at
         yield from _gauge("worker_uptime_seconds", "Since the process began", uptime, labels)
+        kept = engine.kept
+        for name, text, value in (
+            ("worker_cache_bytes", "Host memory that kept states take", kept.memory_bytes),
+            ("worker_cache_limit_bytes", "Host memory that they may take", kept.memory_limit),
+            ("worker_cache_tokens", "Tokens whose state is kept in host memory", kept.kept_tokens),
+            ("worker_cache_disk_bytes", "Disk that kept states take", kept.disk_bytes),
+            ("worker_cache_disk_limit_bytes", "Disk that they may take", kept.disk_limit),
+        ):
+            yield from _gauge(name, text, value, labels)
         for name, text, value in (
             ("worker_steps", "Engine steps", engine.num_steps),
             ("worker_prompt_tokens", "Prompt tokens of ended requests", stats.prompt_tokens),
             ("worker_tokens_generated", "Sampled tokens of ended requests", stats.sampled_tokens),
             ("worker_prefix_queries", "Prompt tokens looked up", stats.prompt_tokens),
-            ("worker_prefix_hits", "Prompt tokens found in shared cells", stats.cached_tokens),
+            ("worker_prefix_hits", "Prompt tokens that were not computed", stats.cached_tokens),
+            ("worker_cache_restored_tokens", "Tokens brought back", kept.restored_tokens),
+            ("worker_cache_evicted_tokens", "Tokens pushed out of memory", kept.evicted_tokens),
+            ("worker_cache_disk_written_bytes", "Kept states written", kept.disk_written),
+            ("worker_cache_disk_read_bytes", "Kept states read again", kept.disk_read),
+            ("worker_cache_disk_errors", "Files damaged, unreadable, unwritten", kept.disk_errors),
             ("worker_preemptions", "Sequences put back for want of cells", engine.num_preempted),
             ("worker_draft_tokens", "Guessed tokens computed", stats.drafted_tokens),
             ("worker_draft_tokens_accepted", "Guessed tokens right", stats.accepted_tokens),

@@ -16,7 +16,7 @@ from worker.service.sampling import defaults_of
 
 
 class Defaults(msgspec.Struct):
-    """n_ctx: the longest sequence; all sequences share one cache, so no slot has a part of it."""
+    """n_ctx: the longest sequence, in whatever slot, because one sequence may use all cells."""
 
     n_ctx: int
     params: SamplingParams

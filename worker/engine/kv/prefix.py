@@ -7,16 +7,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from worker.cache.store import Found
 from worker.engine.backend import Backend
-from worker.engine.kv import Cells, Slot
+from worker.engine.kv import keeper
+from worker.engine.kv.cells import Cells
+from worker.engine.kv.keeper import Keeper
+from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
 
 
 class Match(NamedTuple):
-    """A slot that knows a prompt's first `num_tokens`: it has computed them or is going to."""
+    """Who knows a prompt's first `num_tokens`; 0: nobody knows any.
 
-    slot: Slot
+    slot   has computed them or is going to; None where they are kept outside of the KV cache
+    found  what is kept of the prompt; None where nothing is
+    """
+
     num_tokens: int
+    slot: Slot | None
+    found: Found | None
 
 
 class _Following(NamedTuple):
@@ -33,27 +42,31 @@ class _Following(NamedTuple):
 class Prefixes:
     """The one owner of prefix sharing; writes `Sequence.cached_tokens`.
 
-    A sequence whose beginning a slot knows gets that slot as it is (nothing of it is left over),
-    or a slot of its own that shares the cells of the beginning. Where the beginning is still being
-    computed the sequence follows: after each step it shares what its leader has computed, so
-    requests that arrive together compute a common prefix once.
+    A sequence whose beginning is known gets, whichever knows most of it,
+
+    - a cached slot as it is, cut to what both have in common;
+    - a slot of its own with what a running or cached slot has of it. Where the beginning is still
+      being computed the sequence follows: it gets all of it when its leader is there, so requests
+      that arrive together compute a common prefix once;
+    - a slot of its own with the state that was kept outside of the KV cache.
     """
 
-    def __init__(self, cells: Cells, backend: Backend) -> None:
+    def __init__(self, cells: Cells, backend: Backend, kept: Keeper) -> None:
         self._cells = cells
         self._backend = backend
+        self._keeper = kept
         self._following: dict[Sequence, _Following] = {}
 
-    def match(self, sequence: Sequence, running: Iterable[Sequence]) -> Match | None:
-        """The slot that knows the longest beginning of a sequence which waits.
+    def match(self, sequence: Sequence, running: Iterable[Sequence]) -> Match:
+        """Who knows the longest beginning of a sequence which waits.
 
-        One token is left over, because computing it gives the logits. None where all rows must be
-        computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
+        One token is left over, because computing it gives the logits. Nobody where all rows must
+        be computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
         """
         if sequence.prompt_logprobs is not None or sequence.is_suspect:
-            return None
+            return Match(0, None, None)
         tokens = sequence.tokens[: sequence.num_known - 1]
-        best: Match | None = None
+        best: Slot | None = None
         most = 0
         for slot, num_known in self._knowers(running):
             limit = min(num_known, len(tokens))
@@ -62,26 +75,43 @@ class Prefixes:
                 continue
             common = _num_common(slot.tokens[:limit], tokens[:limit])
             if common > most and self._is_useful(slot, common):
-                best, most = Match(slot, common), common
-        return best
+                best, most = slot, common
+        found = self._keeper.find(tokens)
+        if found is not None and found.num_tokens > most:
+            return Match(found.num_tokens, None, found)
+        return Match(most, best, found)
 
-    def slot_for(self, sequence: Sequence, match: Match | None) -> Slot:
+    def slot_for(self, sequence: Sequence, match: Match) -> Slot:
         """A slot for a sequence that is to run; `follow` then shares what is there already."""
+        if match.slot is not None:
+            slot = self._slot_beside(sequence, match.slot, match.num_tokens)
+        else:
+            slot = self._cells.take(sequence.tokens)
+            self._bring(sequence, slot, match.found)
+        self._keeper.mark(slot, sequence, match.found)
+        return slot
+
+    def _slot_beside(self, sequence: Sequence, source: Slot, count: int) -> Slot:
+        """A slot for a sequence of which another slot knows the first `count` tokens."""
         cells = self._cells
-        if match is None:
-            return cells.take(sequence.tokens)
-        source, count = match
         if not source.is_running:
             cells.touch(source)
-            # Nothing of it is left over, or no other slot is left: take it as it is.
-            if count == source.length or cells.num_idle_slots == 1:
+            # What is cut off is kept elsewhere, or there is no other slot for what is left.
+            if (
+                count == source.length
+                or source.is_saved
+                or self._shares_exactly
+                or cells.num_idle_slots == 1
+            ):
                 if count < source.length:
                     cells.cut(source, count)
                 cells.adopt(source, sequence.tokens)
                 _count_hit(sequence, count)
                 return source
+        elif self._shares_exactly:
+            source.add_mark(count)
         self._following[sequence] = _Following(source, source.tokens, count)
-        return cells.take(sequence.tokens)
+        return cells.take(sequence.tokens, spared=source)
 
     def is_following(self, sequence: Sequence) -> bool:
         """Whether the sequence needs no rows for now, because its leader computes for both."""
@@ -99,40 +129,48 @@ class Prefixes:
             self.follow(sequence)
 
     def follow(self, sequence: Sequence) -> None:
-        """Share with a sequence what its leader has computed by now, if it follows one."""
+        """Share with a sequence what its leader has, if that is all that it is going to have."""
         following, slot = self._following.get(sequence), sequence.slot
         if following is None or slot is None:
             return
         leader, tokens, until = following
         if leader.tokens is tokens:
-            stop = min(leader.length, until)
-            # Where the leader ran ahead its sliding window may have left this place already.
-            if stop > slot.length and self._backend.holds(leader.index, slot.length, stop):
-                self._cells.share(leader, slot, stop)
-                _count_hit(sequence, stop)
-            if slot.length == stop < until and leader.is_running:
+            if leader.is_running and leader.length < until:
                 return  # the rest is being computed
+            stop = min(leader.length, until)
+            if self._can_share(leader, stop) and self._cells.share(leader, slot, stop):
+                _count_hit(sequence, stop)
         del self._following[sequence]
+        if not slot.length:  # what the leader had may have left the KV cache
+            found = self._keeper.find(sequence.tokens[: sequence.num_known - 1])
+            self._bring(sequence, slot, found)
+
+    def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:
+        """Put what is kept of a sequence into its empty slot."""
+        if found is not None and found.num_tokens:
+            count = self._keeper.restore(slot, found)
+            if count:
+                _count_hit(sequence, count)
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence runs no longer: it follows nobody."""
         self._following.pop(sequence, None)
-
-    def keep(self, slot: Slot) -> None:
-        """Keep what a sequence that runs no longer leaves in its slot, unless another has it too.
-
-        A state that cannot be cut is no duplicate of a longer one: that cannot be cut to it.
-        """
-        self._cells.retire(slot)
-        if self._backend.cuts_tails:
-            for redundant in self._redundant(slot):
-                self._cells.clear(redundant)
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         """Raise AssertionError when a sequence that does not run follows another."""
         stray = [s.id for s in self._following.keys() - set(running)]
         if stray:
             raise AssertionError(f"sequences follow others and do not run: {stray}")
+
+    @property
+    def _shares_exactly(self) -> bool:
+        """Whether a slot can be shared only with all that it holds at that moment.
+
+        So with a state that cannot be cut, and where a copy has no more of a sliding window's
+        cells than the slot itself needs next.
+        """
+        backend = self._backend
+        return not backend.cuts_tails or (backend.needs_rest and not backend.unified)
 
     def _knowers(self, running: Iterable[Sequence]) -> Iterator[tuple[Slot, int]]:
         """(slot, how many of its tokens are known), those that are computed already first."""
@@ -144,31 +182,17 @@ class Prefixes:
 
     def _is_useful(self, slot: Slot, common: int) -> bool:
         """Whether a sequence can go on from the first `common` tokens that a slot knows."""
+        if slot.is_running and self._shares_exactly:
+            return slot.length <= common and common >= keeper.WORTH_A_STOP
         if not self._backend.cuts_tails:
-            # A state that cannot be cut is of use as a whole or not at all.
-            return not slot.is_running and common == slot.length
+            return common == slot.length
         computed = min(common, slot.length)
         return not computed or self._backend.holds(slot.index, 0, computed)
 
-    def _redundant(self, slot: Slot) -> list[Slot]:
-        """Cached slots that hold only a beginning of this cached slot's tokens.
-
-        This slot itself where a longer cached slot begins with all of it.
-        """
-        if not slot.length:
-            return []
-        shorter: list[Slot] = []
-        for other in self._cells.cached:
-            if other is slot:
-                continue
-            limit = min(other.length, slot.length)
-            if other.tokens[limit - 1] != slot.tokens[limit - 1]:
-                continue
-            if np.array_equal(other.tokens[:limit], slot.tokens[:limit]):
-                if other.length > slot.length:
-                    return [slot]
-                shorter.append(other)
-        return shorter
+    def _can_share(self, leader: Slot, stop: int) -> bool:
+        if not stop or (self._shares_exactly and stop != leader.length):
+            return False
+        return self._backend.holds(leader.index, 0, stop)
 
 
 def _num_common(left: np.ndarray, right: np.ndarray) -> int:
@@ -178,7 +202,7 @@ def _num_common(left: np.ndarray, right: np.ndarray) -> int:
 
 
 def _count_hit(sequence: Sequence, count: int) -> None:
-    """A sequence found its first `count` tokens in cells that were there already.
+    """A sequence found its first `count` tokens computed already.
 
     What it computed itself before it was put back is no hit of the cache.
     """

@@ -1,0 +1,1 @@
+"""What the KV cache holds: slots, cells, layouts, shared prefixes, states that come and go."""

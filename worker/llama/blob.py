@@ -1,0 +1,268 @@
+"""The bytes that llama.cpp writes for one sequence's state, as arrays.
+
+Little endian, without padding, as of llama-cpp-python 0.3.36:
+
+    blob       u32 magic, i32 sequence id (ignored when read), sections
+    sections   plain attention: cells; with a sliding window: cells of the full layers, cells of
+               the windowed layers; recurrent: one state; hybrid: its cells, then its state
+    cells      u32 streams, for each: u32 count, and where that is not 0:
+                 count x (i32 position, u32 1, [12 bytes x, y, token], i32 sequence id (ignored))
+                 u32 whether values are transposed, u32 layers
+                 layers x (i32 type, u64 row bytes, count x row)                     keys
+                 layers x (i32 type, u64 row bytes, count x row)                     values; or
+                 layers x (i32 type, u32 element bytes, u32 columns, columns x count x element)
+               The 12 bytes are there for some models (M-RoPE, n-gram embeddings), values are
+               missing for latent attention (MLA).
+    state      u32 1, i32 last position, u32 0, u32 0, u32 layers of the model,
+               layers x (i32 type, u64 bytes, that many)
+
+llama.cpp checks types and sizes where it reads this, but no positions.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from worker import machine
+from worker.memory.kept import MAX_COPY_BUFFER
+
+MAGIC = 0xAF143CD8
+HEAD_BYTES = 8
+EXT_BYTES = 12
+_META_BYTES = 12
+_MOST_LAYERS = 4096
+
+
+class LayerRows(msgspec.Struct, frozen=True):
+    """The keys or values of one layer: an array [columns, cells, width] of bytes.
+
+    There is one column where rows are stored cell by cell. Transposed values have one for each
+    number of a row.
+    """
+
+    type: int
+    columns: int
+    width: int
+    is_transposed: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one cell."""
+        return self.columns * self.width
+
+    @property
+    def head(self) -> bytes:
+        """What stands before the numbers."""
+        if self.is_transposed:
+            return struct.pack("<iII", self.type, self.width, self.columns)
+        return struct.pack("<iQ", self.type, self.width)
+
+
+class CellsForm(msgspec.Struct, frozen=True):
+    """All of a section of cells that does not depend on how many there are."""
+
+    ext_bytes: int
+    is_transposed: bool
+    num_layers: int
+    layer_rows: tuple[LayerRows, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that belong to one cell alone."""
+        return self.ext_bytes + sum(layer.row_bytes for layer in self.layer_rows)
+
+    def num_bytes(self, count: int, num_streams: int) -> int:
+        """Bytes of the section for `count` cells."""
+        heads = 4 * (num_streams + 1) + 8 + sum(len(layer.head) for layer in self.layer_rows)
+        return heads + count * (_META_BYTES + self.row_bytes)
+
+
+class CellsSection(NamedTuple):
+    """A section of cells; the arrays are views of the blob.
+
+    positions  int32 [cells]
+    arrays     uint8 [columns, cells, width] of each layer; before them x, y and token of the
+               cells, [1, cells, 12], where the model has them
+    """
+
+    form: CellsForm
+    positions: np.ndarray
+    arrays: list[np.ndarray]
+
+
+class RecurrentForm(msgspec.Struct, frozen=True):
+    """All of a recurrent section but its values and position. `parts`: type and bytes of each."""
+
+    num_layers: int
+    parts: tuple[tuple[int, int], ...]
+
+
+class Reader:
+    """Reads numbers and arrays one after the other. Raises ValueError behind the end."""
+
+    def __init__(self, data: np.ndarray, at: int = 0) -> None:
+        self._data = data
+        self.at = at
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all was read."""
+        return self.at == len(self._data)
+
+    def bytes(self, count: int) -> np.ndarray:
+        """A view of the next `count` bytes, uint8."""
+        stop = self.at + count
+        if stop > len(self._data):
+            raise ValueError(f"{count} bytes wanted at {self.at} of {len(self._data)}")
+        found = self._data[self.at : stop]
+        self.at = stop
+        return found
+
+    def numbers(self, layout: str) -> tuple[int, ...]:
+        """The next numbers; `layout` as in `struct`."""
+        return struct.unpack(layout, self.bytes(struct.calcsize(layout)).tobytes())
+
+    def head(self) -> None:
+        """The beginning of a blob."""
+        if self.numbers("<Ii")[0] != MAGIC:
+            raise ValueError("a state must begin with llama.cpp's magic number")
+
+    def cells(self, ext_bytes: int, *, has_values: bool) -> CellsSection:
+        """A section of cells, all of them in one stream."""
+        found: CellsSection | None = None
+        (num_streams,) = self.numbers("<I")
+        for _ in range(num_streams):
+            (count,) = self.numbers("<I")
+            if count and found is not None:
+                raise ValueError("the cells of a sequence are in two streams")
+            if count:
+                found = self._stream(count, ext_bytes, has_values=has_values)
+        if found is None:
+            raise ValueError("there are no cells")
+        return found
+
+    def _stream(self, count: int, ext_bytes: int, *, has_values: bool) -> CellsSection:
+        width = _META_BYTES + ext_bytes
+        meta = self.bytes(count * width).reshape(count, width)
+        places = meta[:, :8].copy().view("<u4")
+        if (places[:, 1] != 1).any():
+            raise ValueError("a cell belongs to several sequences")
+        arrays = [meta[:, 8 : 8 + ext_bytes][None]] if ext_bytes else []
+        is_transposed, num_layers = self.numbers("<II")
+        if num_layers > _MOST_LAYERS or is_transposed > 1:
+            raise ValueError(f"{num_layers} layers")
+        layer_rows: list[LayerRows] = []
+        for index in range(num_layers * (2 if has_values else 1)):
+            if is_transposed and index >= num_layers:
+                kind, width, columns = self.numbers("<iII")
+                layer = LayerRows(kind, columns, width, is_transposed=True)
+            else:
+                kind, width = self.numbers("<iQ")
+                layer = LayerRows(kind, 1, width)
+            layer_rows.append(layer)
+            array = self.bytes(count * layer.row_bytes)
+            arrays.append(array.reshape(layer.columns, count, layer.width))
+        form = CellsForm(ext_bytes, bool(is_transposed), num_layers, tuple(layer_rows))
+        return CellsSection(form, places[:, 0].view("<i4"), arrays)
+
+    def state(self) -> tuple[RecurrentForm, int]:
+        """A recurrent section, which ends the blob: its form and its last position."""
+        count, position, num_ids, is_transposed, num_layers = self.numbers("<IiIII")
+        if (count, num_ids, is_transposed) != (1, 0, 0) or num_layers > _MOST_LAYERS:
+            raise ValueError(f"{count} recurrent states")
+        parts: list[tuple[int, int]] = []
+        while not self.is_at_end:
+            kind, nbytes = self.numbers("<iQ")
+            self.bytes(nbytes)
+            parts.append((kind, nbytes))
+        return RecurrentForm(num_layers, tuple(parts)), position
+
+
+class Writer:
+    """Fills `out`, uint8 [n], from its beginning."""
+
+    def __init__(self, out: np.ndarray) -> None:
+        self._out = out
+        self.at = 0
+
+    def bytes(self, data: np.ndarray | bytes) -> None:
+        """Copy bytes."""
+        array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+        self._out[self.at : self.at + len(array)] = array
+        self.at += len(array)
+
+    def numbers(self, *numbers: int) -> None:
+        """u32 numbers."""
+        self.bytes(struct.pack(f"<{len(numbers)}I", *numbers))
+
+    def cells(
+        self,
+        form: CellsForm,
+        first: int,
+        sources: list[tuple[list[np.ndarray], int]],
+        num_streams: int,
+    ) -> None:
+        """A section of cells at positions from `first`, in the first of `num_streams` streams.
+
+        sources: arrays as in `CellsSection`, and how many of their first cells to take
+        """
+        count = sum(number for _, number in sources)
+        self.numbers(num_streams, count)
+        width = _META_BYTES + form.ext_bytes
+        meta = self._array(1, count, width)
+        meta[...] = 0
+        meta[0, :, :4] = np.arange(first, first + count, dtype="<i4")[:, None].view(np.uint8)
+        meta[0, :, 4] = 1
+        if form.ext_bytes:
+            _gather(meta[:, :, 8 : 8 + form.ext_bytes], 0, sources)
+        self.numbers(form.is_transposed, form.num_layers)
+        for index, layer in enumerate(form.layer_rows, start=bool(form.ext_bytes)):
+            self.bytes(layer.head)
+            _gather(self._array(layer.columns, count, layer.width), index, sources)
+        self.numbers(*[0] * (num_streams - 1))
+
+    def _array(self, *shape: int) -> np.ndarray:
+        stop = self.at + shape[0] * shape[1] * shape[2]
+        array = self._out[self.at : stop].reshape(shape)
+        self.at = stop
+        return array
+
+
+def _gather(out: np.ndarray, index: int, sources: list[tuple[list[np.ndarray], int]]) -> None:
+    at = 0
+    for arrays, count in sources:
+        out[:, at : at + count] = arrays[index][:, :count]
+        at += count
+
+
+def own_memory(count: int) -> np.ndarray:
+    """`count` bytes. Raises MemoryError where the machine could not do without them.
+
+    It does so for more than the memory plan counts for a copy. The system would give more than
+    there is, and end the process once it is used.
+    """
+    if count > MAX_COPY_BUFFER and count > machine.memory().available // 2:
+        raise MemoryError(f"{count} bytes")
+    return np.empty(count, np.uint8)
+
+
+class Scratch:
+    """Memory that is used again, because fresh memory costs more than what is copied into it.
+
+    Larger requests than MAX_COPY_BUFFER get memory of their own.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, count: int) -> np.ndarray:
+        """`count` bytes, valid until the next call. Raises MemoryError as `own_memory` does."""
+        if count > MAX_COPY_BUFFER:
+            return own_memory(count)
+        if count > len(self._memory):
+            self._memory = np.empty(min(MAX_COPY_BUFFER, count + count // 2), np.uint8)
+        return self._memory[:count]

@@ -1,0 +1,72 @@
+"""How much memory and disk the states of ended sequences may take, and copying them takes."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from worker.files import free_bytes
+from worker.memory.buffers import kv_bytes_per_token
+from worker.memory.layers import recurrent_layers, recurrent_state
+from worker.model.config import ModelConfig
+from worker.settings import Settings
+
+MIB = 1 << 20
+# Where nobody says how much. More than this is seldom read again before it is evicted.
+DEFAULT_MEMORY = 8192 * MIB
+DEFAULT_DISK = 8192 * MIB
+# The share of what the rest of the plan leaves. Three quarters stay for neighbours, for the file
+# cache and for the copies of running sequences while the layout of the cells changes.
+MEMORY_SHARE = 0.25
+# The share of the room on the disk.
+DISK_SHARE = 0.5
+# One for the state that llama.cpp writes and one for the state that it reads. They are used again
+# and again. What a larger state needs beyond that is given back at once.
+COPY_BUFFERS = 2
+MAX_COPY_BUFFER = 64 * MIB
+
+
+def state_bytes(config: ModelConfig) -> int:
+    """Bytes of the recurrent layers' state of one sequence."""
+    return 4 * len(recurrent_layers(config)) * recurrent_state(config)
+
+
+def copy_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+    """Bytes of the buffers through which states leave the KV cache and come back."""
+    longest = min(num_cells, config.context or num_cells)
+    state = longest * kv_bytes_per_token(config, settings) + state_bytes(config)
+    return COPY_BUFFERS * min(MAX_COPY_BUFFER, state)
+
+
+def memory_limit(settings: Settings, spare: int) -> int:
+    """Bytes of host memory that kept states may take, in whole MiB; 0: none are kept.
+
+    spare: bytes of host memory that everything else in the plan leaves
+    """
+    if settings.cache_ram is not None:
+        return settings.cache_ram * MIB
+    return min(DEFAULT_MEMORY, int(max(0, spare) * MEMORY_SHARE) // MIB * MIB)
+
+
+def disk_limit(settings: Settings) -> int:
+    """Bytes that the files of kept states may take, in whole MiB; 0: nothing is written.
+
+    The default depends on the room: what is free on the folder's disk, and what the folder holds
+    already. Without the second part a worker would lower its limit at every start.
+    """
+    if settings.cache_dir is None:
+        return 0
+    if settings.cache_disk is not None:
+        return settings.cache_disk * MIB
+    folder = Path(settings.cache_dir)
+    room = free_bytes(folder) + sum(_size(path) for path in folder.glob("*/*"))
+    return min(DEFAULT_DISK, int(room * DISK_SHARE) // MIB * MIB)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where it is gone already or is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
