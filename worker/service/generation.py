@@ -15,6 +15,7 @@ from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.prompts import Prompt
+from worker.service.truncation import Truncated
 
 MAX_SEQUENCES = 128  # of one generation
 
@@ -29,6 +30,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     stop           an answer ends before the first of these; empty texts are skipped
     logprobs       likeliest alternatives to report for each token; None: no logprobs
     scores_prompt  logprobs are wanted for the prompt's tokens too
+    truncated      what was left out of the prompt; None: nothing
     """
 
     prompts: tuple[Prompt, ...]
@@ -40,6 +42,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     best_of: int = 1
     logprobs: int | None = None
     scores_prompt: bool = False
+    truncated: Truncated | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -79,19 +82,20 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         self.check()
         name = uuid.uuid4().hex
         chosen = self.best_of > self.n  # by their logprobs
-        prompts = [tuple(prompt.tokens) for prompt in self.prompts]
+        tokens = [tuple(prompt.tokens) for prompt in self.prompts]
         return [
             Request(
                 id=f"{name}-{place * self.best_of + copy}",
-                prompt=prompt,
+                prompt=tokens[place],
                 max_tokens=max_length if self.max_tokens is None else self.max_tokens,
                 sampling=self._sampling_of(copy),
                 stop=tuple(text for text in self.stop if text),
                 logprobs=0 if self.logprobs is None and chosen else self.logprobs,
                 prompt_logprobs=self.logprobs if self.scores_prompt else None,
                 prompt_param=self.prompt_param,
+                checkpoints=prompt.checkpoints,
             )
-            for place, prompt in enumerate(prompts)
+            for place, prompt in enumerate(self.prompts)
             for copy in range(self.best_of)
         ]
 

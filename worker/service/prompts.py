@@ -19,12 +19,14 @@ class Prompt(msgspec.Struct, frozen=True):
     shown        without a BOS that the tokenizer added
     text         what `echo` repeats
     space_added  the tokenizer put a space before the text, which is not to be counted
+    checkpoints  see `engine.Request`
     """
 
     tokens: list[int]
     shown: list[int]
     text: str
     space_added: bool = False
+    checkpoints: tuple[int, ...] = ()
 
 
 def check_characters(count: int, loaded: Loaded, param: str, *, plural: bool = False) -> None:
@@ -63,6 +65,18 @@ def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = Tr
     shown = tokens[1:] if added and len(tokens) > 1 else tokens
     first = loaded.backend.pieces[shown[0]] if shown else b""
     return Prompt(tokens, shown, text, first.startswith(b" ") and not text.startswith(" "))
+
+
+def rendered_prompt(text: str, loaded: Loaded, param: str) -> Prompt:
+    """What a chat template made: control tokens in it are read as such, and BOS is there once.
+
+    Raises RequestError.
+    """
+    vocab = loaded.backend.vocab
+    if vocab.adds_bos and vocab.bos is not None:
+        text = text.removeprefix(vocab.name(vocab.bos))
+    tokens = to_be_continued(text, loaded, param)
+    return Prompt(tokens, tokens, text)
 
 
 def infill_prompt(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from worker.engine.sequence import Delta
 
 
@@ -10,27 +12,42 @@ class Tally:
 
     num_prompt    tokens of all prompts
     num_sampled   a sampled end-of-generation token counts
-    num_cached    prompt tokens that the cache gave
     num_drafted, num_accepted   guessed tokens that were computed, and those that were right
     prompt_s      from admission to the first token, of the slowest sequence
     sampling_s    from the first token to the last, of the slowest sequence
     whole_s       from submission to the end, of the slowest sequence
     """
 
-    def __init__(self, num_prompt: int) -> None:
+    def __init__(self, num_prompt: int, ids: Sequence[str], copies: int = 1) -> None:
+        """
+        ids     of the sequences, in order, the copies of a prompt side by side
+        copies  sequences of each prompt
+        """
         self.num_prompt = num_prompt
         self.num_sampled = 0
-        self.num_cached = 0
+        self._prompts = {name: place // copies for place, name in enumerate(ids)}
+        self._cached: dict[int, int] = {}
         self.num_drafted = 0
         self.num_accepted = 0
         self.prompt_s = 0.0
         self.sampling_s = 0.0
         self.whole_s = 0.0
 
+    @property
+    def num_cached(self) -> int | None:
+        """Prompt tokens that the cache gave; None until the first sequence has ended.
+
+        A prompt counts once, however many copies it has. They share what one of them computed, so
+        the copy that found the least counts.
+        """
+        return sum(self._cached.values()) if self._cached else None
+
     def add(self, delta: Delta) -> None:
         """Count one delta."""
         self.num_sampled += delta.token is not None
-        self.num_cached += delta.cached_tokens
+        if delta.finish_reason:
+            prompt, count = self._prompts[delta.id], delta.cached_tokens
+            self._cached[prompt] = min(count, self._cached.get(prompt, count))
         self.num_drafted += delta.drafted_tokens
         self.num_accepted += delta.accepted_tokens
         if delta.timings is not None:

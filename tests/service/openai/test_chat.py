@@ -127,7 +127,7 @@ def test_until_the_context_ends(server: Server) -> None:
         ({"add_generation_prompt": False}, "<|user|>hello"),
         ({"messages": [*HELLO, {"role": "assistant", "content": "I am"}],
           "continue_final_message": True}, "<|user|>hello<|assistant|>I am"),
-        ({"tools": [], "chat_template_kwargs": {"enable_thinking": False, "messages": 1}}, PROMPT),
+        ({"tools": [], "chat_template_kwargs": {"think": False, "messages": 1, "self": 1}}, PROMPT),
     ],
 )  # fmt: skip
 def test_apply_template(server: Server, fields: dict[str, Any], prompt: str) -> None:

@@ -31,7 +31,8 @@ class JobExchange(Exchange):
         self.job = job
         self.model = loaded.model_id
         self.end_tokens = loaded.backend.end_tokens
-        self.tally = Tally(len(job.request.prompt) if job.request else 0)
+        request = job.request
+        self.tally = Tally(len(request.prompt), [request.id]) if request else Tally(0, [])
         super().__init__(stream, streaming=streaming)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -82,7 +83,9 @@ class EventExchange(JobExchange):
         reason = "MAX_TOKENS"
         if delta.finish_reason == "stop":
             reason = "EOS" if delta.token in self.end_tokens else "STOP_SEQUENCE"
-        return End(self.tally.num_sampled, round(self.tally.sampling_s * 1e3), reason)
+        tally = self.tally
+        time_ms = round(tally.sampling_s * 1e3)
+        return End(tally.num_sampled, time_ms, reason, tally.num_cached or 0)
 
     def failure(self, error: Exception) -> bytes:
         """The error event."""
@@ -116,4 +119,6 @@ class InferExchange(JobExchange):
     async def body(self) -> InferReply:
         """The whole text."""
         text = "".join([delta.text async for delta in self.deltas()])
-        return InferReply(text, self.tally.num_sampled, round(self.tally.whole_s * 1e3))
+        tally = self.tally
+        time_ms = round(tally.whole_s * 1e3)
+        return InferReply(text, tally.num_sampled, time_ms, tally.num_cached or 0)

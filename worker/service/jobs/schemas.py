@@ -54,11 +54,15 @@ class Token(msgspec.Struct, tag_field="type", tag="token"):
 
 
 class End(msgspec.Struct, tag_field="type", tag="end"):
-    """All went well. stop_reason: EOS, STOP_SEQUENCE or MAX_TOKENS."""
+    """All went well. stop_reason: EOS, STOP_SEQUENCE or MAX_TOKENS.
+
+    cached_tokens  of the prompt, that the cache gave
+    """
 
     tokens_out: int
     decode_time_ms: int
     stop_reason: str
+    cached_tokens: int
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="error"):
@@ -70,11 +74,12 @@ class Failed(msgspec.Struct, tag_field="type", tag="error"):
 
 
 class InferReply(msgspec.Struct):
-    """POST /v1/infer without streaming."""
+    """POST /v1/infer without streaming; `cached_tokens` as in `End`."""
 
     text: str
     tokens_generated: int
     duration_ms: int
+    cached_tokens: int
 
 
 class InferToken(msgspec.Struct):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
@@ -16,6 +17,7 @@ from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.body import read_json
+from worker.service.checkpoints import checkpoints_of
 from worker.service.errors import json_response
 from worker.service.generation import Generation, Running, run
 from worker.service.openai.chat_schemas import (
@@ -28,9 +30,9 @@ from worker.service.openai.chat_schemas import (
     TokenScore,
     TopToken,
 )
-from worker.service.openai.conversation import PARAM, prompt_of, render
+from worker.service.openai.conversation import PARAM, limit_of, prompt_of, text_of
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
-from worker.service.openai.limits import stops_of, tokens_of
+from worker.service.openai.limits import stops_of
 from worker.service.openai.logprobs import token_text
 from worker.service.sampling import sampling_of
 
@@ -117,14 +119,11 @@ def generation_of(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> 
     if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
         raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
     n = 1 if body.n is None else body.n
-    max_tokens = tokens_of(
-        max_completion_tokens=body.max_completion_tokens,
-        max_tokens=body.max_tokens,
-        least=1,
-        default=None,
-    )
+    max_tokens = limit_of(body)
+    conversation, prompt, truncated = prompt_of(body, template, loaded)
+    checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
     return Generation(
-        prompts=(prompt_of(render(body, template, loaded), loaded),),
+        prompts=(msgspec.structs.replace(prompt, checkpoints=checkpoints),),
         prompt_param=PARAM,
         sampling=sampling_of(body, loaded),
         max_tokens=max_tokens,
@@ -132,6 +131,7 @@ def generation_of(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> 
         n=n,
         best_of=n,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        truncated=truncated,
     )
 
 
@@ -151,5 +151,5 @@ async def apply_template(
 ) -> Response[bytes]:
     """What the model would read."""
     body = await read_json(request, ChatRequest)
-    text = await asyncio.to_thread(render, body, template, loaded)
+    text = await asyncio.to_thread(text_of, body, template, loaded)
     return json_response(TemplateReply(text))

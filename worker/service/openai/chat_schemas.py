@@ -9,6 +9,7 @@ import msgspec
 from worker.service.openai.exchange import StreamOptions
 from worker.service.openai.usage import LlamaTimings, Usage
 from worker.service.sampling import SamplingFields
+from worker.service.truncation import Truncated
 
 
 class ContentPart(msgspec.Struct):
@@ -33,6 +34,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
     chat_template_kwargs  variables for the template, such as enable_thinking
+    truncation            `auto` drops old turns where the context is too small; `disabled`
     """
 
     messages: list[ChatMessage] | None = None
@@ -41,6 +43,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    truncation: str | None = None
     model: str | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -106,3 +109,4 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     choices: list[ChatChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
+    truncated: Truncated | msgspec.UnsetType = msgspec.UNSET

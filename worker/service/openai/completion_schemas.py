@@ -25,6 +25,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     add_special_tokens: bool | None = None
+    truncation: str | None = None
 
 
 class Logprobs(msgspec.Struct):

@@ -16,7 +16,7 @@ from worker.service.body import read_json
 from worker.service.generation import Generation, Running, run
 from worker.service.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
-from worker.service.openai.limits import stops_of, tokens_of
+from worker.service.openai.limits import stops_of, tokens_of, truncates
 from worker.service.openai.logprobs import LogprobArrays, joined, mean_logprob
 from worker.service.openai.prompts import PARAM, prompts_of
 from worker.service.prompts import Prompt
@@ -108,6 +108,12 @@ class CompletionExchange(OpenAIExchange[Choice]):
 
 def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
     """What the body asks for. Raises RequestError that names the field; tokenises, so it blocks."""
+    if truncates(body.truncation):
+        raise RequestError(
+            "truncation auto drops old turns, and a text has none.",
+            param="truncation",
+            hint="Use /v1/chat/completions.",
+        )
     n = 1 if body.n is None else body.n
     best_of = n if body.best_of is None else body.best_of
     if body.stream and best_of > n:

@@ -1,4 +1,4 @@
-"""Messages to a prompt: checked, rendered by the model file's own template, tokenised."""
+"""Messages to a conversation: checked, with the model file's own template."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Any
 
 import msgspec
 
+from worker.chat.conversation import Conversation
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.openai.chat_schemas import ChatMessage, ChatRequest
-from worker.service.prompts import Prompt, check_characters, to_be_continued
+from worker.service.openai.limits import tokens_of, truncates
+from worker.service.prompts import Prompt, check_characters, rendered_prompt
+from worker.service.truncation import MAX_CHARS, Truncated, shortened
 
 PARAM = "messages"
 MAX_MESSAGES = 4096
@@ -34,8 +37,8 @@ def template_of(loaded: Loaded) -> ChatTemplate:
     return ChatTemplate(tokenizer.chat_template, bos=text(vocab.bos), eos=text(vocab.eos))
 
 
-def render(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> str:
-    """The prompt's text. Raises RequestError that names the field."""
+def conversation_of(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> Conversation:
+    """What the body's messages are. Raises RequestError that names the field."""
     if body.chat_template is not None:
         raise RequestError(
             "A chat template in a request is not accepted; the model file's own is used.",
@@ -48,20 +51,50 @@ def render(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> str:
         raise RequestError(f"messages must be at most {MAX_MESSAGES}.", param=PARAM)
     messages = [_plain(message, place) for place, message in enumerate(given)]
     size = sum(len(message.get("content") or "") for message in messages)
-    check_characters(size, loaded, PARAM, plural=True)
+    if size > MAX_CHARS or not truncates(body.truncation):
+        check_characters(size, loaded, PARAM, plural=True)
     variables = {
         name: value
         for name, value in (body.chat_template_kwargs or {}).items()
         if name not in ("messages", "tools", "add_generation_prompt") and name.isidentifier()
     }
-    goes_on = bool(body.continue_final_message)
-    text = template.render(
+    return Conversation(
+        template,
         messages,
-        add_generation_prompt=not goes_on and body.add_generation_prompt is not False,
-        tools=body.tools or None,
-        **variables,
+        add_generation_prompt=body.add_generation_prompt is not False,
+        continues=bool(body.continue_final_message),
+        variables={**variables, "tools": body.tools or None},
     )
-    return _cut(text, messages[-1]) if goes_on else text
+
+
+def prompt_of(
+    body: ChatRequest, template: ChatTemplate, loaded: Loaded
+) -> tuple[Conversation, Prompt, Truncated | None]:
+    """(the conversation, shortened where the body asks for that; its prompt; what was left out).
+
+    Raises RequestError that names the field; renders and tokenises, so it blocks.
+    """
+    conversation = conversation_of(body, template, loaded)
+    if truncates(body.truncation):
+        return shortened(conversation, limit_of(body), loaded, PARAM)
+    return conversation, rendered_prompt(conversation.text, loaded, PARAM), None
+
+
+def text_of(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> str:
+    """The prompt's text, as `prompt_of` tokenises it; blocks."""
+    if truncates(body.truncation):
+        return prompt_of(body, template, loaded)[0].text
+    return conversation_of(body, template, loaded).text
+
+
+def limit_of(body: ChatRequest) -> int | None:
+    """Tokens to sample at most; None: until the model or the context ends."""
+    return tokens_of(
+        max_completion_tokens=body.max_completion_tokens,
+        max_tokens=body.max_tokens,
+        least=1,
+        default=None,
+    )
 
 
 def _plain(message: ChatMessage, place: int) -> dict[str, Any]:
@@ -78,24 +111,3 @@ def _plain(message: ChatMessage, place: int) -> dict[str, Any]:
     if content is None and not message.tool_calls:
         raise RequestError(f"messages[{place}].content is missing.", param=PARAM)
     return {**found, "content": content}
-
-
-def _cut(text: str, last: dict[str, Any]) -> str:
-    """The prompt up to the end of the last message, which is to go on."""
-    content = (last["content"] or "").strip()
-    end = text.rfind(content)
-    if not content or end < 0:
-        raise RequestError(
-            "continue_final_message needs a last message whose text the template shows.",
-            param="continue_final_message",
-        )
-    return text[: end + len(content)]
-
-
-def prompt_of(text: str, loaded: Loaded) -> Prompt:
-    """Control tokens that the template spells out are read as such; BOS is there once."""
-    vocab = loaded.backend.vocab
-    if vocab.adds_bos and vocab.bos is not None:
-        text = text.removeprefix(vocab.name(vocab.bos))
-    tokens = to_be_continued(text, loaded, PARAM)
-    return Prompt(tokens, tokens, text)

@@ -68,7 +68,10 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
         self._answers = dict(zip(running.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
         self._usage_always = bool(options and options.continuous_usage_stats)
-        self._tally = Tally(running.generation.num_prompt_tokens)
+        generation = running.generation
+        self._tally = Tally(generation.num_prompt_tokens, running.ids, generation.best_of)
+        truncated = generation.truncated
+        self._truncated: dict[str, Any] = {"truncated": truncated} if truncated else {}
         self.head: dict[str, Any] = {
             "id": prefix + running.ids[0].rpartition("-")[0],
             "created": int(time.time()),
@@ -85,8 +88,12 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
         """A whole reply with these choices."""
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Events with what each step added; then usage, where asked for."""
+        """Events with what each step added; then usage, where asked for.
+
+        What was left out of the prompt stands in the first event and beside the usage.
+        """
         blank: Any = None if self._include_usage else msgspec.UNSET
+        told = self._truncated
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._tally.add(delta)
@@ -97,9 +104,10 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
                         more["usage"] = usage_of(self._tally)
                     if delta.finish_reason and place == len(choices):
                         more["timings"] = timings_of(self._tally)
-                    yield sse.frame(self.event([choice], **more))
+                    yield sse.frame(self.event([choice], **more, **told))
+                    told = {}
         if self._include_usage:
-            yield sse.frame(self.event([], usage=usage_of(self._tally)))
+            yield sse.frame(self.event([], usage=usage_of(self._tally), **self._truncated))
 
     async def body(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""
@@ -117,7 +125,8 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
                 group.sort(key=lambda answer: -answer.score)
             chosen += group[:n]
         choices = [answer.whole(index) for index, answer in enumerate(chosen)]
-        return self.reply(choices, usage=usage_of(self._tally), timings=timings_of(self._tally))
+        usage, timings = usage_of(self._tally), timings_of(self._tally)
+        return self.reply(choices, usage=usage, timings=timings, **self._truncated)
 
 
 def tells(delta: Delta) -> bool:

@@ -25,6 +25,13 @@ def tokens_of(*, default: int | None, least: int = 0, **given: int | None) -> in
     return default
 
 
+def truncates(truncation: str | None) -> bool:
+    """Whether a conversation that is too long is to be shortened. Raises RequestError."""
+    if truncation not in (None, "auto", "disabled"):
+        raise RequestError("truncation must be auto or disabled.", param="truncation")
+    return truncation == "auto"
+
+
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
     """One text or several."""
     return (stop,) if isinstance(stop, str) else tuple(stop or ())

@@ -14,12 +14,15 @@ class PromptDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Tokens; a sampled end-of-generation token counts."""
+    """Tokens; a sampled end-of-generation token counts.
+
+    prompt_tokens_details  not there before the first sequence has ended
+    """
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptDetails
+    prompt_tokens_details: PromptDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class LlamaTimings(msgspec.Struct):
@@ -44,15 +47,16 @@ def usage_of(tally: Tally) -> Usage:
         tally.num_prompt,
         tally.num_sampled,
         tally.num_prompt + tally.num_sampled,
-        PromptDetails(tally.num_cached),
+        msgspec.UNSET if tally.num_cached is None else PromptDetails(tally.num_cached),
     )
 
 
 def timings_of(tally: Tally) -> LlamaTimings:
     """llama-server's figures."""
-    computed = max(0, tally.num_prompt - tally.num_cached)
+    cached = tally.num_cached or 0
+    computed = max(0, tally.num_prompt - cached)
     return LlamaTimings(
-        cache_n=tally.num_cached,
+        cache_n=cached,
         prompt_n=computed,
         prompt_ms=tally.prompt_s * 1e3,
         prompt_per_token_ms=_ratio(tally.prompt_s * 1e3, computed),

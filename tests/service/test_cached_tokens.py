@@ -1,0 +1,93 @@
+"""Each reply says how many tokens of its prompt the cache gave."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.service.jobs.client import execute
+from tests.support import http
+from tests.support.programs.processes import Server
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+SAMPLING = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
+LEAST = 64  # of a repeated prompt's tokens, wherever the cache may cut
+
+
+def body_of(path: str, **fields: Any) -> dict[str, Any]:
+    """With a prompt of 100 to 200 tokens that nobody sent before."""
+    text = f"{uuid.uuid4().hex} and the one who sat there " * 3
+    prompt = {"messages": [{"role": "user", "content": text}]} if path == CHAT else {"prompt": text}
+    return {**prompt, **SAMPLING, **fields}
+
+
+def events(server: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    answer = http.post(server.url + path, json={**body, "stream": True})
+    assert answer.status_code == 200, answer.text
+    lines = answer.text.split("\n\n")[:-2]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def cached(usage: dict[str, Any]) -> int:
+    return usage["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_plain_and_streamed(server: Server, path: str) -> None:
+    """The usage and llama-server's timings say the same, whole and streamed."""
+    body = body_of(path)
+    first, second = (http.post(server.url + path, json=body).json() for _ in range(2))
+    size = first["usage"]["prompt_tokens"]
+    assert cached(first["usage"]) < 16  # a template's first words, at most
+    assert LEAST <= cached(second["usage"]) < size
+    assert second["timings"]["cache_n"] == cached(second["usage"])
+    assert second["timings"]["prompt_n"] == size - cached(second["usage"])
+    streamed = events(server, path, {**body, "stream_options": {"include_usage": True}})
+    assert LEAST <= cached(streamed[-1]["usage"]) < size
+    assert streamed[-2]["timings"]["cache_n"] == cached(streamed[-1]["usage"])
+    assert events(server, path, body)[-1]["timings"]["cache_n"] >= LEAST
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_copies_count_once(server: Server, path: str) -> None:
+    """Of several answers to a new prompt one is computed: the cache gave nothing of it."""
+    body = body_of(path, n=3)
+    first, second = (http.post(server.url + path, json=body).json() for _ in range(2))
+    assert cached(first["usage"]) < 16
+    assert (
+        first["timings"]["prompt_n"] + first["timings"]["cache_n"]
+        == (first["usage"]["prompt_tokens"])
+    )
+    assert LEAST <= cached(second["usage"]) < second["usage"]["prompt_tokens"]
+
+
+def test_several_prompts(server: Server) -> None:
+    """What the cache gave is added up over prompts, not over copies."""
+    texts = [body_of(COMPLETIONS)["prompt"] for _ in range(2)]
+    body = {"prompt": texts, "n": 2, **SAMPLING}
+    server.post(body)
+    usage = server.post(body).json()["usage"]
+    assert 2 * LEAST <= cached(usage) < usage["prompt_tokens"]
+
+
+def test_while_it_is_not_known(server: Server) -> None:
+    """A count so far does not name a number before the answer has ended."""
+    options = {"continuous_usage_stats": True}
+    body = body_of(COMPLETIONS, stream_options=options)
+    server.post(body)
+    *before, last = events(server, COMPLETIONS, body)
+    assert before
+    assert all("prompt_tokens_details" not in event["usage"] for event in before)
+    assert LEAST <= cached(last["usage"]) < last["usage"]["prompt_tokens"]
+
+
+def test_jobs(server: Server) -> None:
+    """A job's end says it, and the reply of /v1/infer."""
+    body = body_of("/execute")
+    ends = [execute(server, **body)[-1][1] for _ in range(2)]
+    assert ends[0]["cached_tokens"] < 16
+    assert ends[1]["cached_tokens"] >= LEAST
+    assert server.post(body, "/v1/infer").json()["cached_tokens"] >= LEAST

@@ -1,0 +1,159 @@
+"""A conversation: its prompt's text, its turns, and where other prompts leave this one."""
+
+from __future__ import annotations
+
+import bisect
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from worker.chat.template import ChatTemplate
+from worker.errors import RequestError
+
+# Nobody can send this text by accident. It has only letters and digits, so that no template
+# escapes or trims it.
+_MARK = uuid.uuid4().hex
+_NEXT_TURN = ({"role": "assistant", "content": "x"}, {"role": "user", "content": "x"})
+
+
+class Conversation:
+    """Messages and what else a template makes their prompt from. It never changes.
+
+    A turn is a user message with all that follows it up to the next user message: answers, tool
+    calls and their results. What stands between the system part and the first user message goes
+    with the first turn.
+
+        system | user, assistant | user, assistant, tool, assistant | user
+               [ old turn        )[ old turn                       )[ last turn
+    """
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continues: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        add_generation_prompt  the prompt ends with the assistant's opening
+        continues              the prompt ends inside the last message, which is to go on
+        variables              what else the template gets, such as tools
+        """
+        self.messages = tuple(messages)
+        self._template = template
+        self._opens = add_generation_prompt and not continues
+        self._continues = continues
+        self._variables = dict(variables or {})
+        roles = [message["role"] for message in self.messages]
+        self._users = [place for place, role in enumerate(roles) if role == "user"]
+        system = ("system", "developer")
+        self._first = next((i for i, role in enumerate(roles) if role not in system), len(roles))
+
+    @property
+    def num_old_turns(self) -> int:
+        """Turns before the last one."""
+        return max(0, len(self._users) - 1)
+
+    @cached_property
+    def text(self) -> str:
+        """The prompt. Raises RequestError, with the template's reason where it has one."""
+        text = self._render(self.messages, opens=self._opens)
+        return _cut(text, self.messages[-1]) if self._continues else text
+
+    @cached_property
+    def user_starts(self) -> list[int]:
+        """Where in the text the content of each user message begins, in characters.
+
+        Empty where the template does not show each of them once.
+        """
+        parts = self._continued.split(_MARK)
+        return list(accumulate(map(len, parts[:-1]))) if len(parts) == len(self._users) + 1 else []
+
+    def branches(self) -> list[int]:
+        """Places in the text where another prompt is likely to go on differently; ascending.
+
+        1. Before the first question: conversations with the same system part and tools.
+        2. Before the last question: the same history with another question.
+        3. Before the assistant's opening: the next call, whose answer is written otherwise.
+        4. Where the next question changes what stood before it. Some templates leave out old
+           thoughts then, others move the tools.
+
+        Places that the template does not let us find are missing. It renders once more.
+        """
+        branch = _num_common(self.text, self._continued.replace(_MARK, ""))
+        opening = self._opening if self._opens else ""
+        end = len(self.text) - len(opening) if self.text.endswith(opening) else branch
+        questions = (*self.user_starts[:1], *self.user_starts[-1:])
+        found = {start for start in questions if start <= branch} | {end, min(branch, end)}
+        return sorted(place for place in found if 0 < place < len(self.text))
+
+    def without(self, count: int) -> Conversation:
+        """The conversation without its `count` oldest turns; at most `num_old_turns`."""
+        messages = self.messages
+        if count:
+            messages = (*messages[: self._first], *messages[self._users[count] :])
+        return Conversation(
+            self._template,
+            messages,
+            add_generation_prompt=self._opens,
+            continues=self._continues,
+            variables=self._variables,
+        )
+
+    @cached_property
+    def _continued(self) -> str:
+        """The prompt after one more turn, with a mark before each user's words of now; empty where
+        the template refuses that."""
+        answered = self.messages[-1]["role"] == "assistant"
+        messages = [*map(_marked, self.messages), *(_NEXT_TURN[answered:])]
+        try:
+            return self._render(messages, opens=False)
+        except RequestError:
+            return ""
+
+    @cached_property
+    def _opening(self) -> str:
+        """What `add_generation_prompt` adds, found with a short conversation."""
+        short = _NEXT_TURN[1:]
+        try:
+            opened = self._render(short, opens=True, tools=None)
+            return opened[_num_common(opened, self._render(short, opens=False, tools=None)) :]
+        except RequestError:
+            return ""
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], *, opens: bool, **variables: Any
+    ) -> str:
+        given = {**self._variables, **variables}
+        return self._template.render(messages, add_generation_prompt=opens, **given)
+
+
+def _marked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    if message["role"] != "user":
+        return message
+    content = message["content"] or ""
+    words = content.lstrip()  # templates trim
+    return {**message, "content": content[: len(content) - len(words)] + _MARK + words}
+
+
+def _num_common(left: str, right: str) -> int:
+    """How many first characters are the same."""
+    limit = min(len(left), len(right))
+    lengths = range(1, limit + 1)
+    return bisect.bisect_left(lengths, True, key=lambda n: left[:n] != right[:n])
+
+
+def _cut(text: str, last: Mapping[str, Any]) -> str:
+    """The prompt up to the end of the last message, which is to go on."""
+    content = (last["content"] or "").strip()
+    end = text.rfind(content)
+    if not content or end < 0:
+        raise RequestError(
+            "continue_final_message needs a last message whose text the template shows.",
+            param="continue_final_message",
+        )
+    return text[: end + len(content)]
