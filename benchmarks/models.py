@@ -19,9 +19,14 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 
 from benchmarks.shapes import SHAPES, ModelShape
+from benchmarks.tensors import tensors_of
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 POOL_BYTES = 4 << 20
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,9 @@ def write_model(
     recipe = RECIPES[quant]
     writer = gguf.GGUFWriter(path, shape.architecture)
     _add_keys(writer, path.stem, shape, recipe)
-    tensors = [(name, size, _type_of(name, size, shape, recipe)) for name, size in _tensors(shape)]
+    tensors = [
+        (name, size, _type_of(name, size, shape, recipe)) for name, size in tensors_of(shape)
+    ]
     for name, size, kind in tensors:
         writer.add_tensor_info(name, size, np.dtype(np.float32), _nbytes(size, kind), kind)
     writer.write_header_to_file()
@@ -92,44 +99,9 @@ def write_model(
     return path
 
 
-def _tensors(shape: ModelShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and sizes, rows first as numpy has it: (out, in)."""
-    width, head = shape.embedding, shape.head_dim
-    gemma = shape.architecture.startswith("gemma")
-    yield "token_embd.weight", (shape.vocab, width)
-    yield "output_norm.weight", (width,)
-    if not shape.tied:
-        yield "output.weight", (shape.vocab, width)
-    for i in range(shape.layers):
-        block = f"blk.{i}."
-        yield block + "attn_norm.weight", (width,)
-        for part, heads in (("q", shape.heads), ("k", shape.kv_heads), ("v", shape.kv_heads)):
-            yield f"{block}attn_{part}.weight", (heads * head, width)
-            if shape.architecture == "qwen2":
-                yield f"{block}attn_{part}.bias", (heads * head,)
-        yield block + "attn_output.weight", (width, shape.heads * head)
-        if gemma or shape.architecture.startswith("qwen3"):
-            yield block + "attn_q_norm.weight", (head,)
-            yield block + "attn_k_norm.weight", (head,)
-        if gemma:
-            yield block + "post_attention_norm.weight", (width,)
-            yield block + "post_ffw_norm.weight", (width,)
-        yield block + "ffn_norm.weight", (width,)
-        if shape.experts:
-            count, inner = shape.experts, shape.expert_feed_forward
-            yield block + "ffn_gate_inp.weight", (count, width)
-            yield block + "ffn_gate_exps.weight", (count, inner, width)
-            yield block + "ffn_up_exps.weight", (count, inner, width)
-            yield block + "ffn_down_exps.weight", (count, width, inner)
-        else:
-            yield block + "ffn_gate.weight", (shape.feed_forward, width)
-            yield block + "ffn_up.weight", (shape.feed_forward, width)
-            yield block + "ffn_down.weight", (width, shape.feed_forward)
-
-
 def _type_of(name: str, size: tuple[int, ...], shape: ModelShape, recipe: Recipe) -> Type:
     """As llama.cpp's quantiser chooses it, for the mixes of `RECIPES`."""
-    if len(size) == 1 or "ffn_gate_inp" in name:
+    if len(size) == 1 or "ffn_gate_inp" in name or "shortconv.conv" in name:
         return Type.F32
     kind = recipe.base
     if name == "output.weight" or (name == "token_embd.weight" and shape.tied):
@@ -213,7 +185,12 @@ def _add_keys(writer: gguf.GGUFWriter, name: str, shape: ModelShape, recipe: Rec
     writer.add_embedding_length(shape.embedding)
     writer.add_feed_forward_length(shape.feed_forward)
     writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
+    if shape.convolutions:
+        layers = range(shape.layers)
+        writer.add_head_count_kv([0 if i in shape.convolutions else shape.kv_heads for i in layers])
+        writer.add_shortconv_l_cache(shape.kernel)
+    else:
+        writer.add_head_count_kv(shape.kv_heads)
     writer.add_key_length(shape.head_dim)
     writer.add_value_length(shape.head_dim)
     writer.add_rope_dimension_count(shape.head_dim)
@@ -225,6 +202,7 @@ def _add_keys(writer: gguf.GGUFWriter, name: str, shape: ModelShape, recipe: Rec
         writer.add_expert_feed_forward_length(shape.expert_feed_forward)
     if shape.window:
         writer.add_sliding_window(shape.window)
+    writer.add_chat_template(CHATML)
     _add_vocabulary(writer, shape.vocab)
 
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """The sizes of a model. `experts` 0 means dense; `window` 0 means full attention."""
+    """The sizes of a model. `experts` 0 means dense; `window` 0 means full attention.
+
+    `convolutions` are the layers that mix their tokens by a short convolution over
+    `kernel` tokens; the others have attention.
+    """
 
     architecture: str = "llama"
     layers: int
@@ -23,6 +27,8 @@ class ModelShape:
     experts_used: int = 0
     expert_feed_forward: int = 0
     window: int = 0
+    convolutions: tuple[int, ...] = ()
+    kernel: int = 0
 
 
 SHAPES: dict[str, ModelShape] = {
@@ -48,4 +54,7 @@ SHAPES: dict[str, ModelShape] = {
     "gemma3-1b": ModelShape(architecture="gemma3", layers=26, embedding=1152, heads=4, kv_heads=1,
                             head_dim=256, feed_forward=6912, vocab=262144, context=32768, tied=True,
                             window=512),
+    "lfm2-350m": ModelShape(architecture="lfm2", layers=16, embedding=1024, heads=16, kv_heads=8,
+                            head_dim=64, feed_forward=4608, vocab=65536, context=32768, tied=True,
+                            convolutions=(0, 1, 3, 4, 6, 7, 9, 11, 13, 15), kernel=3),
 }  # fmt: skip

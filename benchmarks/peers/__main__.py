@@ -9,59 +9,58 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from benchmarks.models import write_model
 from benchmarks.peers import report
-from benchmarks.peers.cases import CASES, Case, Sample
+from benchmarks.peers.cases.case import Case, Sample
+from benchmarks.peers.cases.catalog import CASES
+from benchmarks.peers.goals import Results
 from benchmarks.peers.neighbours import ForeignLoad
 from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
-from benchmarks.peers.report import Results
 from benchmarks.peers.servers import PEERS, Peer, Setup
 from benchmarks.shapes import SHAPES
 from worker import machine
 from worker.bench.measure.machine import cpu_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SHAPE, QUANT = "llama-1b", "Q4_K_M"
-SLOTS = 8
-# Each slot's share must hold the long prompt and what follows it.
-CELLS = SLOTS * 2048
+QUANT = "Q4_K_M"
 MOST_FOREIGN_CPUS = 0.1
 
 
 def main() -> None:
     """Measure and print."""
     given = _arguments()
-    model = given.model or _default_model()
+    cases = [CASES[name] for name in given.cases]
     with tempfile.TemporaryDirectory(prefix="peers-") as logs:
-        setup = Setup(
-            model=model,
-            threads=given.threads,
-            cells=CELLS,
-            slots=SLOTS,
-            baseline=given.baseline,
-            peers_python=given.peers_python,
-            llama_server=given.llama_server,
-            logs=Path(logs),
-        )
-        versions = _versions(setup, given.peers)
+        setups = {
+            case.name: Setup(
+                model=_model(case, given.model),
+                threads=given.threads,
+                cells=case.cells,
+                slots=case.slots,
+                baseline=given.baseline,
+                peers_python=given.peers_python,
+                llama_server=given.llama_server,
+                logs=Path(logs),
+            )
+            for case in cases
+        }
+        versions = _versions(setups[cases[0].name], given.peers)
         peers = [PEERS[name] for name in versions]
-        cases = [CASES[name] for name in given.cases]
         configuration: dict[str, object] = {
-            "model": model.name,
-            "model_bytes": model.stat().st_size,
-            "threads": setup.threads,
-            "cells": CELLS,
-            "slots": SLOTS,
+            "threads": given.threads,
             "rounds": given.rounds,
             "cpu": cpu_name(),
             "cpus": machine.usable_cpus(),
             "python": platform.python_version(),
             "versions": versions,
+            "cases": {case.name: _terms(case, setups[case.name]) for case in cases},
         }
         results: Results = {case.name: {p.name: [] for p in peers} for case in cases}
         failures: list[str] = []
@@ -70,7 +69,9 @@ def main() -> None:
                 for case in cases:
                     # Who comes first changes, so that a machine that warms up favours nobody.
                     for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
-                        failures += _measure(case, peer, setup, number, given.retakes, results)
+                        failures += _measure(
+                            case, peer, setups[case.name], number, given.retakes, results
+                        )
     console = Console(width=140)
     for name, samples in results.items():
         console.print(report.case_table(CASES[name], samples))
@@ -92,9 +93,12 @@ def _measure(
     for attempt in range(1 + retakes):
         others = ForeignLoad()
         try:
-            with contextlib.ExitStack() as stack:
-                running = [stack.enter_context(peer.start(setup)) for _ in range(case.processes)]
-                sample = case.measure(running, Prompts(case.name, number, attempt))
+            with tempfile.TemporaryDirectory(dir=setup.logs) as folder:
+                options = {
+                    name: value.format(folder=folder) for name, value in case.worker_options.items()
+                }
+                start = partial(peer.start, replace(setup, worker_options=options))
+                sample = case.measure(start, Prompts(case.name, number, attempt))
         except PeerError as error:
             _say(f"{label} {error}")
             return [f"{label} {error}"]
@@ -120,13 +124,29 @@ def _versions(setup: Setup, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _default_model() -> Path:
-    """The benchmark's model, written once into a folder that git ignores."""
-    path = ROOT / ".benchmarks" / f"{SHAPE}-{QUANT}.gguf"
+def _terms(case: Case, setup: Setup) -> dict[str, object]:
+    """What a case is measured with."""
+    return {
+        "model": setup.model.name,
+        "model_bytes": setup.model.stat().st_size,
+        "cells": case.cells,
+        "slots": case.slots,
+        "worker_options": case.worker_options,
+    }
+
+
+def _model(case: Case, named: Path | None) -> Path:
+    """The model that the user named, or one of the case's shape.
+
+    That is written once into a folder that git ignores.
+    """
+    if named and not case.is_shape_fixed:
+        return named
+    path = ROOT / ".benchmarks" / f"{case.shape}-{QUANT}.gguf"
     if not path.exists():
         _say(f"writing {path.name}")
         path.parent.mkdir(exist_ok=True)
-        unfinished = write_model(path.with_suffix(".unfinished"), SHAPES[SHAPE], QUANT)
+        unfinished = write_model(path.with_suffix(".unfinished"), SHAPES[case.shape], QUANT)
         unfinished.replace(path)
     return path
 
@@ -138,7 +158,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), metavar="A,B")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--retakes", type=int, default=2, help="of a disturbed sample, at most")
-    parser.add_argument("--model", type=Path, help=f"default: {SHAPE} {QUANT}, random weights")
+    parser.add_argument("--model", type=Path, help=f"default: the case's shape, {QUANT}")
     parser.add_argument("--threads", type=int, default=machine.usable_cpus())
     parser.add_argument(
         "--baseline", type=Path, metavar="DIR",

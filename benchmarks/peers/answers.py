@@ -12,10 +12,15 @@ from worker.bench.measure.client import StreamedAnswer
 
 
 class TextRequest(msgspec.Struct, frozen=True):
-    """One greedy completion of exactly `max_tokens` tokens."""
+    """One greedy completion of exactly `max_tokens` tokens.
 
-    prompt: str
+    prompt  text or token ids
+    always  the id of the token that is written each time; None: what the model says
+    """
+
+    prompt: str | list[int]
     max_tokens: int
+    always: int | None = None
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -33,14 +38,20 @@ def total_rate(answers: Sequence[StreamedAnswer]) -> float:
 
 
 def joint_rate(answers: Sequence[StreamedAnswer]) -> float:
-    """Tokens per second of all together, while every one of them was between its tokens."""
+    """Tokens per second of all together, while every one of them was between its tokens.
+
+    A token of which the bytes are no text yet brings no event: each event counts as many tokens
+    as the events of its answer do on average.
+    """
     if any(len(a.times) < 2 for a in answers):
         return sum(a.decode_rate for a in answers)
     begin, stop = max(a.times[0] for a in answers), min(a.times[-1] for a in answers)
     if stop <= begin:  # they took turns
         return total_rate(answers)
-    events = sum(begin < time <= stop for a in answers for time in a.times)
-    return events / (stop - begin)
+    tokens = sum(
+        sum(begin < time <= stop for time in a.times) * a.tokens / len(a.times) for a in answers
+    )
+    return tokens / (stop - begin)
 
 
 def longest_gap(answers: Sequence[StreamedAnswer], begin: float, stop: float) -> float:

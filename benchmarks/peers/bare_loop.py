@@ -4,6 +4,7 @@
 
 Reads work as JSON from each line of stdin, writes its answers as JSON on a line of stdout.
 Requests are computed in waves of `clients`, and a prefix that all prompts share is computed once.
+Each stream has its own cells, unless they share a prefix or one needs more than its part.
 It runs in the environment that the worker gives itself (`worker.llama.library`).
 """
 
@@ -33,13 +34,19 @@ def answer(backend: LlamaBackend, work: Work) -> list[StreamedAnswer]:
 
     Slots 0 to clients - 1 decode; slot `clients` keeps the shared prefix.
     """
-    started = time.monotonic()
-    deadline = started + work.limit_s
+    begun = time.monotonic()
     prompts = [
         backend.vocab.tokenize(request.prompt, add_special=True, parse_special=False)
+        if isinstance(request.prompt, str)
+        else request.prompt
         for request in work.requests
     ]
+    tokenising = time.monotonic() - begun
     shared, keeper = _shared_length(prompts), work.clients
+    longest = max(map(len, prompts)) + max(request.max_tokens for request in work.requests)
+    backend.arrange(unified=shared > 0 or longest > backend.stream_cells, slots=())
+    started = time.monotonic() - tokenising  # peers do not change their layout, but tokenise
+    deadline = started + work.limit_s
     if shared:
         list(read_runs(backend, [(keeper, np.array(prompts[0][:shared], np.int32), 0)]))
     answers: list[StreamedAnswer] = []
@@ -48,7 +55,7 @@ def answer(backend: LlamaBackend, work: Work) -> list[StreamedAnswer]:
         for slot in range(len(wave)):
             backend.drop(slot)
             if shared:
-                backend.share(keeper, slot, 0, shared)
+                backend.share(keeper, slot, shared)
         tokens = max(r.max_tokens for r in work.requests[first : first + work.clients])
         answers += _wave(backend, wave, shared, tokens, deadline)
     answers[0].sent = started

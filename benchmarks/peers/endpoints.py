@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,35 @@ from benchmarks.peers.processes import PeerError, last_lines
 from worker.bench.measure.client import StreamedAnswer, StreamedRequest
 
 HOST = "127.0.0.1"
+_CERTAIN = 100  # added to a token's logit: no other token comes near
+
+
+class ChatTurn(msgspec.Struct, frozen=True):
+    """One message of a chat; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+class ChatReply(msgspec.Struct, frozen=True):
+    """What a chat's answer cost. `seconds` from sending the request to the end of its answer."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    seconds: float
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _ChatBody(msgspec.Struct):
+    usage: _Usage
 
 
 class Endpoint(Protocol):
@@ -45,11 +75,42 @@ class HttpPeer:
 
     def request(self, asked: TextRequest, limit_s: float) -> StreamedRequest:
         """A request that is cut off `limit_s` seconds from now."""
-        return StreamedRequest(asked.prompt, asked.max_tokens, model=self._model, limit_s=limit_s)
+        bias = {} if asked.always is None else {"logit_bias": {str(asked.always): _CERTAIN}}
+        return StreamedRequest(
+            asked.prompt, asked.max_tokens, model=self._model, limit_s=limit_s, fields=bias
+        )
 
     def run(self, request: StreamedRequest) -> StreamedAnswer:
         """Send one request and read its answer to the end."""
         return request.run(HOST, self._port)
+
+    def chat(
+        self, messages: Sequence[ChatTurn], max_tokens: int, limit_s: float = 60.0
+    ) -> ChatReply:
+        """A greedy answer of exactly `max_tokens` tokens. Raises PeerError where there is none."""
+        body = msgspec.json.encode(
+            {
+                "model": self._model, "messages": messages, "max_tokens": max_tokens,
+                "temperature": 0, "ignore_eos": True,
+            }
+        )  # fmt: skip
+        sent = time.monotonic()
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=limit_s)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/chat/completions", body, headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise PeerError(f"failed a chat: {type(error).__name__}: {error}") from None
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise PeerError(f"failed a chat: HTTP {response.status}: {content[:200]!r}")
+        usage = msgspec.json.decode(content, type=_ChatBody).usage
+        details = usage.prompt_tokens_details
+        cached = (details.cached_tokens or 0) if details else 0
+        return ChatReply(usage.prompt_tokens, cached, time.monotonic() - sent)
 
     def answer_all(self, work: Work) -> list[StreamedAnswer]:
         """Closed loop: each client sends its next request when the one before has ended."""

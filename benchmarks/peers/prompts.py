@@ -5,10 +5,15 @@ from __future__ import annotations
 import random
 
 _LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
+# Ids of plain pieces of text in every vocabulary that we know; specials and bytes lie outside.
+_IDS = range(600, 2000)
 
 
 class Prompts:
-    """Texts of random three-letter words, a token each in the vocabulary of `benchmarks.models`.
+    """Texts of random three-letter words, and token ids.
+
+    In the vocabulary that `benchmarks.models` writes, a word is one token; where that has only
+    32,000 tokens, one word in seven is two.
 
     Two texts of one run begin with different words, so that no cache of prompts helps where
     nothing is to be shared. The same case and numbers give every peer the same texts.
@@ -22,3 +27,7 @@ class Prompts:
         """A new text of `num_words` words."""
         words = ("".join(self._random.choices(_LETTERS, k=3)) for _ in range(num_words))
         return " ".join(words)
+
+    def tokens(self, count: int) -> list[int]:
+        """The ids of `count` random tokens."""
+        return self._random.choices(_IDS, k=count)

@@ -2,58 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 from rich.table import Table
 
 from benchmarks.peers.answers import median
-from benchmarks.peers.cases import CASES, Case, Sample
-
-US, NATIVE, BARE = "worker", "llama-server", "bare"
-
-# case -> peer -> its samples, a round each, or why there are none
-Results = dict[str, dict[str, list[Sample]]]
-
-
-class Goal(msgspec.Struct, frozen=True):
-    """One thing to reach, side by side in one run.
-
-    field   of our samples
-    peer    whose `value` ours is divided by, or None for the figure itself
-    bound   at least this, or at most where `is_upper`
-    """
-
-    case: str
-    text: str
-    bound: float
-    field: str = "value"
-    peer: str | None = None
-    is_upper: bool = False
-
-    def reached(self, results: Results) -> float | None:
-        """Our figure; None where it was not measured."""
-        ours = _values(results, self.case, US, self.field)
-        if not ours or self.peer is None:
-            return median(ours) if ours else None
-        theirs = _values(results, self.case, self.peer, self.field)
-        return median(ours) / max(median(theirs), 1e-9) if theirs else None
-
-    def is_met(self, reached: float) -> bool:
-        """Whether the bound holds."""
-        return reached <= self.bound if self.is_upper else reached >= self.bound
-
-
-GOALS = (
-    Goal("single", "speed / native llama-server", 1, peer=NATIVE),
-    Goal("single", "speed / bare loop", 0.95, peer=BARE),
-    Goal("eight", "speed / native llama-server", 1, peer=NATIVE),
-    Goal("prefix", "speed / native llama-server", 2, peer=NATIVE),
-    Goal("stall", "longest gap, s", 0.5, is_upper=True),
-    Goal("stall", "long prompt's TTFT / alone", 1.5, field="ttft_to_alone", is_upper=True),
-    Goal("busy", "speed kept", 0.45),
-    Goal("pair", "speed / native pair", 10, peer=NATIVE),
-)
+from benchmarks.peers.cases.case import Case, Sample
+from benchmarks.peers.cases.catalog import CASES
+from benchmarks.peers.goals import GOALS, US, Results, advantage, values_of
 
 
 def case_table(case: Case, samples: dict[str, list[Sample]]) -> Table:
@@ -71,7 +26,7 @@ def case_table(case: Case, samples: dict[str, list[Sample]]) -> Table:
             continue
         ratio = ""
         if ours and peer != US:
-            ratio = f"{_advantage(case, median(ours), median(values)):.2f}"
+            ratio = f"{advantage(case, median(ours), median(values)):.2f}"
         also = "  ".join(
             f"{name} {_short(median([sample[name] for sample in found]))}"
             for name in found[0]
@@ -104,11 +59,11 @@ def as_json(configuration: dict[str, object], results: Results) -> str:
     """Everything on one line: configuration, raw samples, ratios, goals."""
     ratios = {
         name: {
-            peer: _advantage(CASES[name], median(ours), median(theirs))
+            peer: advantage(CASES[name], median(ours), median(theirs))
             for peer in samples
             if peer != US
-            and (ours := _values(results, name, US))
-            and (theirs := _values(results, name, peer))
+            and (ours := values_of(results, name, US))
+            and (theirs := values_of(results, name, peer))
         }
         for name, samples in results.items()
     }
@@ -119,15 +74,6 @@ def as_json(configuration: dict[str, object], results: Results) -> str:
     ]
     report = configuration | {"samples": results, "worker_is_times": ratios, "goals": goals}
     return msgspec.json.encode(report).decode()
-
-
-def _advantage(case: Case, ours: float, theirs: float) -> float:
-    better, worse = (theirs, ours) if case.is_less_better else (ours, theirs)
-    return better / max(worse, 1e-9)
-
-
-def _values(results: Results, case: str, peer: str, field: str = "value") -> Sequence[float]:
-    return [sample[field] for sample in results.get(case, {}).get(peer, [])]
 
 
 def _short(value: float) -> str:

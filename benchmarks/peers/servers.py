@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -30,6 +32,7 @@ _log_numbers = itertools.count(1)
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """Equal for all peers. `cells` is the KV cache of all `slots` together.
 
+    worker_options  more of the worker's options with their values
     baseline      another checkout of the worker with its own .venv, or None
     peers_python  a Python that has requirements.txt
     llama_server  the native binary, or None
@@ -40,6 +43,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     cells: int
     slots: int
+    worker_options: Mapping[str, str] = {}
     baseline: Path | None
     peers_python: Path
     llama_server: Path | None
@@ -63,19 +67,36 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def _worker(setup: Setup, port: int) -> list[str]:
-    return _serve(sys.executable, setup, port)
+    return worker_command(sys.executable, setup, port)
 
 
 def _before(setup: Setup, port: int) -> list[str]:
-    return _serve(str(_baseline_python(setup)), setup, port)
+    return worker_command(str(_baseline_python(setup)), setup, port, setup.baseline)
 
 
-def _serve(python: str, setup: Setup, port: int) -> list[str]:
+def worker_command(python: str, setup: Setup, port: int, folder: Path | None = None) -> list[str]:
+    """How a worker is started; `folder` is the checkout it is of (None: the current folder).
+
+    Options that it does not know are left out.
+    """
+    known = worker_options(python, folder) if setup.worker_options else frozenset[str]()
+    more = [(name, value) for name, value in setup.worker_options.items() if name in known]
     return [
         *(python, "-m", "worker", "serve", "--model", str(setup.model.resolve())),
         *("--host", HOST, "--port", str(port)),
         *("-c", str(setup.cells), "-np", str(setup.slots), "-t", str(setup.threads)),
+        *itertools.chain.from_iterable(more),
     ]
+
+
+@functools.cache
+def worker_options(python: str, folder: Path | None) -> frozenset[str]:
+    """The options that `worker serve --help` names, in a checkout (None: the current folder)."""
+    command = [python, "-m", "worker", "serve", "--help"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=folder
+    )
+    return frozenset(re.findall(r"--[a-z][a-z-]*", done.stdout))
 
 
 def _baseline_python(setup: Setup) -> Path:

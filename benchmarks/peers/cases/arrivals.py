@@ -1,0 +1,73 @@
+"""A long prompt arrives beside streams that write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.peers.answers import TextRequest, longest_gap
+from benchmarks.peers.cases.case import (
+    LIMIT_S,
+    SHORT,
+    Sample,
+    Start,
+    over_http,
+    without_error,
+)
+from benchmarks.peers.processes import PeerError
+from benchmarks.peers.prompts import Prompts
+from worker.bench.measure.client import StreamedRequest
+
+LONG = 1400  # words, and with the vocabulary of llama-1b tokens
+DEEP = 700
+
+
+def long_prompt(start: Start, prompts: Prompts) -> Sample:
+    """How long four short streams stand still while a long prompt is read."""
+    sample = _arrival(start, prompts, streams=4, words=SHORT)
+    return {"value": sample["longest_gap_s"], **sample}
+
+
+def deep_streams(start: Start, prompts: Prompts) -> Sample:
+    """How long a long prompt waits beside seven streams that hold much themselves."""
+    sample = _arrival(start, prompts, streams=7, words=DEEP)
+    return {"value": sample["ttft_s"], **sample}
+
+
+def _arrival(start: Start, prompts: Prompts, *, streams: int, words: int) -> dict[str, float]:
+    """A long prompt arrives beside so many streams, each with a prompt of so many words."""
+    with start() as peer, ThreadPoolExecutor(streams) as pool:
+        client = over_http(peer)
+        alone = client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S))
+        alone = without_error(alone)
+        others = [
+            client.request(TextRequest(prompts.text(words), 512), 3 * LIMIT_S)
+            for _ in range(streams)
+        ]
+        running = [pool.submit(client.run, other) for other in others]
+        try:
+            _wait_until_all_run(others)
+            arrival = client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S))
+        finally:
+            for other in others:
+                other.stop()
+        answers = [without_error(future.result()) for future in running]
+    stop = arrival.sent + arrival.ttft
+    return {
+        "longest_gap_s": longest_gap(answers, arrival.sent, stop),
+        "ttft_s": arrival.ttft,
+        "alone_s": alone.ttft,
+        "ttft_to_alone": arrival.ttft / alone.ttft,
+        "streams_tok_s": sum(arrival.sent < t < stop for a in answers for t in a.times)
+        / (stop - arrival.sent),
+        "prompt_tokens": float(arrival.prompt_tokens),
+    }
+
+
+def _wait_until_all_run(streams: Sequence[StreamedRequest]) -> None:
+    deadline = time.monotonic() + 2 * LIMIT_S
+    while any(stream.num_reads < 4 for stream in streams):
+        if time.monotonic() > deadline:
+            raise PeerError(f"did not get {len(streams)} streams under way")
+        time.sleep(0.01)

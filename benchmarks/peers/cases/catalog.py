@@ -1,0 +1,83 @@
+"""The cases by name, in the order in which they are measured."""
+
+from __future__ import annotations
+
+from benchmarks.peers.cases.arrivals import deep_streams, long_prompt
+from benchmarks.peers.cases.case import Case
+from benchmarks.peers.cases.contention import busy_machine, two_processes
+from benchmarks.peers.cases.conversations import conversations, restarted_conversations
+from benchmarks.peers.cases.hybrids import stripped_chats
+from benchmarks.peers.cases.leftovers import used_server
+from benchmarks.peers.cases.streams import (
+    eight_deep_streams,
+    eight_streams,
+    fifteen_streams,
+    one_stream,
+    shared_prefix,
+)
+
+SMALL, HYBRID = "llama-125m", "lfm2-350m"
+
+CASES: dict[str, Case] = {
+    case.name: case
+    for case in (
+        Case(name="single", title="1 stream", unit="tok/s", measure=one_stream),
+        Case(
+            name="eight", title="8 streams, 16 short requests", unit="tok/s",
+            measure=eight_streams,
+        ),
+        Case(
+            name="prefix", title="8 clients, 16 requests, 400 tokens in common", unit="tok/s",
+            measure=shared_prefix,
+        ),
+        Case(
+            name="stall", title="longest gap of 4 streams while a 1,400-token prompt arrives",
+            unit="s", measure=long_prompt, is_less_better=True, needs_http=True,
+            needs_parallel=True,
+        ),
+        Case(
+            name="deep", title="first token of a 1,400-token prompt beside 7 streams of 700 tokens",
+            unit="s", measure=deep_streams, is_less_better=True, needs_http=True,
+            needs_parallel=True,
+        ),
+        Case(
+            name="busy", title="speed kept beside a busy process", unit="of idle",
+            measure=busy_machine,
+        ),
+        Case(
+            name="pair", title="two processes, one stream each, together", unit="tok/s",
+            measure=two_processes,
+        ),
+        Case(
+            name="deep8", title="8 streams with 700 tokens of context each", unit="tok/s",
+            measure=eight_deep_streams, shape=SMALL, needs_http=True, needs_parallel=True,
+        ),
+        Case(
+            name="fifteen", title="15 streams, 30 short requests", unit="tok/s",
+            measure=fifteen_streams, shape=SMALL, cells=15 * 1024, slots=15, needs_parallel=True,
+        ),
+        Case(
+            name="used", title="reading 800 tokens after 12 prompts that have ended",
+            unit="of fresh", measure=used_server, shape=SMALL, cells=8 * 1024, needs_http=True,
+        ),
+        Case(
+            name="conversations", title="8 conversations × 4 turns, 4,096 cells", unit="s",
+            measure=conversations, shape=SMALL, cells=4 * 1024, slots=4, is_less_better=True,
+            needs_http=True,
+        ),
+        Case(
+            name="conversations-roomy", title="8 conversations × 4 turns, 16,384 cells", unit="s",
+            measure=conversations, shape=SMALL, is_less_better=True, needs_http=True,
+        ),
+        Case(
+            name="restarted", title="8 conversations × 4 turns, each turn in a new server",
+            unit="s", measure=restarted_conversations, shape=SMALL, is_less_better=True,
+            needs_http=True, worker_options={"--cache-dir": "{folder}"},
+        ),
+        Case(
+            name="hybrid", title="a chat whose answers are stripped, hybrid model",
+            unit="of the prompts cached", measure=stripped_chats, shape=HYBRID,
+            is_shape_fixed=True, cells=8 * 2048, needs_http=True,
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""What the worker has to reach, side by side with its peers in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from benchmarks.peers.answers import median
+from benchmarks.peers.cases.case import Case, Sample
+from benchmarks.peers.cases.catalog import CASES
+
+US, NATIVE, BARE = "worker", "llama-server", "bare"
+CHUNK = 64  # tokens that a shared prompt may be read of again
+
+# case -> peer -> its samples, a round each, or why there are none
+Results = dict[str, dict[str, list[Sample]]]
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """One thing to reach.
+
+    field   of our samples
+    peer    beside whose `value` ours is put (how many times as good), or None for the figure itself
+    bound   at least this, or at most where `is_upper`
+    """
+
+    case: str
+    text: str
+    bound: float
+    field: str = "value"
+    peer: str | None = None
+    is_upper: bool = False
+
+    def reached(self, results: Results) -> float | None:
+        """Our figure; None where it was not measured."""
+        ours = values_of(results, self.case, US, self.field)
+        if not ours or self.peer is None:
+            return median(ours) if ours else None
+        theirs = values_of(results, self.case, self.peer, self.field)
+        return advantage(CASES[self.case], median(ours), median(theirs)) if theirs else None
+
+    def is_met(self, reached: float) -> bool:
+        """Whether the bound holds."""
+        return reached <= self.bound if self.is_upper else reached >= self.bound
+
+
+GOALS = (
+    Goal("single", "speed / native llama-server", 1, peer=NATIVE),
+    Goal("single", "speed / bare loop", 0.95, peer=BARE),
+    Goal("eight", "speed / native llama-server", 1, peer=NATIVE),
+    Goal("prefix", "speed / native llama-server", 2, peer=NATIVE),
+    Goal("stall", "longest gap, s", 0.5, is_upper=True),
+    Goal("stall", "long prompt's TTFT / alone", 1.5, field="ttft_to_alone", is_upper=True),
+    Goal("busy", "speed kept", 0.45),
+    Goal("pair", "speed / native pair", 10, peer=NATIVE),
+    Goal("deep8", "speed / native llama-server", 1, peer=NATIVE),
+    Goal("fifteen", "speed / native llama-server", 1, peer=NATIVE),
+    Goal("used", "reading, of what a fresh worker does", 0.97),
+    Goal("used", "writing, of what a fresh worker does", 0.97, field="writing_kept"),
+    Goal("conversations", "speed / native llama-server", 1.2, peer=NATIVE),
+    Goal("conversations-roomy", "speed / native llama-server", 1, peer=NATIVE),
+    Goal("restarted", "speed / native llama-server", 2.5, peer=NATIVE),
+    Goal("hybrid", "tokens from the cache / native llama-server", 1, peer=NATIVE),
+    Goal("hybrid", "tokens read again of a shared system prompt", CHUNK, "system_left",
+         is_upper=True),
+)  # fmt: skip
+
+
+def advantage(case: Case, ours: float, theirs: float) -> float:
+    """How many times as good our `value` is as theirs."""
+    better, worse = (theirs, ours) if case.is_less_better else (ours, theirs)
+    return better / max(worse, 1e-9)
+
+
+def values_of(results: Results, case: str, peer: str, field: str = "value") -> Sequence[float]:
+    """A field of all samples, a round each."""
+    return [sample[field] for sample in results.get(case, {}).get(peer, [])]
