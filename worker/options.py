@@ -150,7 +150,7 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "folder where they are also written, so that a worker that starts again finds them; "
                "as private as the prompts (none: nothing is written)", "DIR"),
         Option("cache_disk", ("--cache-disk",), values.integer(1, _INT32),
-               "MiB that it may take for one model (8192, or half of the room on its disk)", "MIB"),
+               "MiB for all models in it (8192, or half of the room on its disk)", "MIB"),
         Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),
                "attention kernel: on, off or auto (auto)", "MODE", const="on"),
         Option("mmap", ("--mmap",), values.switch,

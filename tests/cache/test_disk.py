@@ -415,3 +415,24 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(UsageError, match="no folder of this user"):
         Disk(tmp_path / "one", BIG, b"model", ROW_BYTES)
+
+
+def test_other_models_count_too(opened: Opened) -> None:
+    """One folder holds as much as allowed of all models; the oldest go first, whose they are."""
+    room = 6 * room_of(64 * ROW_BYTES + 500)
+    first = opened(room=room, identity=b"first")
+    opened.keep(first, A)
+    written = opened.files()
+    assert len(written) == 4
+    for path in written:
+        os.utime(path, ns=(1, 1))
+    second = opened(room=room, identity=b"second")
+    opened.keep(second, list(range(500, 700)))
+    assert sum(room_of(path.stat().st_size) for path in opened.files()) <= room
+    assert second.find(ints(list(range(500, 700)))).num_tokens == 200
+    left = [path for path in written if path.exists()]
+    assert 0 < len(left) < len(written)
+    third = opened(room=room, identity=b"third")
+    opened.keep(third, list(range(1_000, 1_380)))
+    assert not [path for path in written if path.exists()]
+    assert not written[0].parent.exists()

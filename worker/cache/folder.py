@@ -20,6 +20,8 @@ from worker.files import private_folder
 _TICK_NS = 2_000_000_000
 # Seconds after which the folder is listed again even if all its changes seem to be our own.
 _LIST_AGAIN_S = 60
+# Characters of a subfolder's name.
+_NAME = 32
 # When the folder is full, this part of it is freed at once: the files are sorted for it.
 _FREED_AT_ONCE = 1 / 32
 
@@ -29,9 +31,10 @@ class BlockFolder:
 
     `read` is for the engine's thread, all else for one other thread.
 
-    max_bytes  room that all files together may take, including those of other workers. These are
-               seen within a second or two, so that two who write at the same time may hold a few
-               files more for that long.
+    max_bytes  room that all files together may take, including those of other workers and of
+               other models in FOLDER. Those of the same model are seen within a second or two,
+               so that two who write at the same time may hold a few files more for that long;
+               those of other models when the folder is listed, once a minute at least.
     identity   what the bytes depend on: the model's file, cache types, adapters, llama.cpp's build
     row_bytes  bytes of a token's rows
     """
@@ -40,7 +43,7 @@ class BlockFolder:
         self.max_bytes = max_bytes
         self.identity = hashlib.blake2b(identity, digest_size=32).digest()
         self.index = Index()
-        self.path = private_folder(folder / self.identity.hex()[:32])
+        self.path = private_folder(folder / self.identity.hex()[:_NAME])
         self.num_written = 0
         self.num_read = 0
         self.num_errors = 0
@@ -49,6 +52,7 @@ class BlockFolder:
         self._log = log.get("cache")
         self._seen: int = -1  # the folder's mtime up to which the index knows it, nanoseconds
         self._listed = (0.0, -1)  # when it was listed, and its mtime then
+        self._other_bytes = 0  # of other models, when the folder was listed
 
     def refresh(self) -> None:
         """List the folder again if others have changed it."""
@@ -66,6 +70,7 @@ class BlockFolder:
                 with contextlib.suppress(OSError):
                     self._list(entry, files)
         self.index.replace(files)
+        self._other_bytes = sum(room_of(use.nbytes) for _, use in self._others())
         self._make_room(0)
 
     def write(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
@@ -149,16 +154,49 @@ class BlockFolder:
             sweep(Path(entry.path))
 
     def _make_room(self, nbytes: int) -> None:
-        """Remove the files that were not used for the longest time, if the folder is too full."""
-        if self.index.num_bytes + nbytes <= self.max_bytes:
+        """Remove the files that were not used for the longest time, if there are too many."""
+        if self._num_bytes + nbytes <= self.max_bytes:
             return
         before = self._mtime()
         target = max(self.max_bytes - nbytes - int(self.max_bytes * _FREED_AT_ONCE), 0)
+        others = sorted(self._others(), key=lambda other: other[1].used)
+        self._other_bytes = sum(room_of(use.nbytes) for _, use in others)
         for key in self.index.oldest_first():
-            if self.index.num_bytes <= target:
+            own = self.index.get(key)
+            while others and own is not None and others[0][1].used < own.used:
+                if self._num_bytes <= target:
+                    break
+                self._remove_other(*others.pop(0))
+            if self._num_bytes <= target:
                 break
             self._remove(key)
+        for path, use in others:
+            if self._num_bytes <= target:
+                break
+            self._remove_other(path, use)
         self._own_change(before)
+
+    @property
+    def _num_bytes(self) -> int:
+        return self.index.num_bytes + self._other_bytes
+
+    def _others(self) -> list[tuple[Path, FileUse]]:
+        """Blocks of other models, and of other builds of llama.cpp, in the same folder."""
+        found: list[tuple[Path, FileUse]] = []
+        for path in self.path.parent.glob(f"{'[0-9a-f]' * _NAME}/*"):
+            if path.parent == self.path or parse_name(path.name) is None:
+                continue
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                    found.append((path, FileUse(status.st_size, status.st_mtime_ns)))
+        return found
+
+    def _remove_other(self, path: Path, use: FileUse) -> None:
+        self._other_bytes -= room_of(use.nbytes)
+        with contextlib.suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()  # where it was the last one
 
     def _remove(self, key: FileKey) -> None:
         self.index.discard(key)
