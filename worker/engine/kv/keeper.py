@@ -15,7 +15,8 @@ from worker.engine.sequence import Sequence
 # Of a long prompt a state is kept every so many tokens. Those of hybrid models take 20 to 75 MB,
 # as much as the attention cells of some thousand tokens.
 EVERY = 2_048
-# The last tokens of a prompt are often the template's: the next turn has others in their place.
+# The last tokens of a prompt are often the template's: the next turn has others in their place,
+# as <think> that is gone from an old answer. llama-server leaves as many.
 _LAST = 4
 # Marks nearer to each other than this are not worth the small batch that each of them costs.
 APART = 32
@@ -121,13 +122,14 @@ class Keeper:
         """
         if self._store is None or not self._backend.needs_rest:
             return
-        prompt = sequence.num_prompt
-        marks = [p for p in sequence.request.checkpoints if slot.length < p < prompt]
+        prompt, last = sequence.num_prompt, sequence.num_prompt - _LAST
+        marks = [p for p in sequence.request.checkpoints if slot.length < p <= last - _LAST]
+        if last > slot.length:
+            marks.append(last)
         others = [found.num_common] if found is not None else []
-        others += [prompt - _LAST, *range(EVERY, prompt - EVERY // 2, EVERY)]
-        for place in others:
+        for place in (*others, *range(EVERY, prompt, EVERY)):
             near = [*marks, slot.length]
-            if slot.length < place < prompt and min(abs(place - m) for m in near) >= APART:
+            if slot.length < place < last and min(abs(place - m) for m in near) >= APART:
                 marks.append(place)
         for place in marks:
             slot.add_mark(place)
