@@ -57,4 +57,5 @@ def _all_turns(start: Start, prompts: Prompts, *, restarts: bool) -> Sample:
         "worst_ttft_s": max(a.ttft for a in later),
         "prompt_tokens": float(sum(a.prompt_tokens for a in later)),
         "cached_tokens": float(sum(a.cached_tokens for a in later)),
+        **{f"ttft_{i}_s": median([a.ttft for a in turn]) for i, turn in enumerate(turns, 1)},
     }
