@@ -57,10 +57,10 @@ def _panel(case: str, series: dict[str, list[float]]) -> list[str]:
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="#999"/>',
         f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 44}" text-anchor="middle">{_CAPTIONS[case]}</text>',
     ]
-    for turn in range(TURNS):
-        parts.append(
-            f'<text x="{_x(turn):.0f}" y="{_HEIGHT + 20}" text-anchor="middle">{turn + 1}</text>'
-        )
+    parts += [
+        f'<text x="{_x(turn):.0f}" y="{_HEIGHT + 20}" text-anchor="middle">{turn + 1}</text>'
+        for turn in range(TURNS)
+    ]
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = _HEIGHT * (1 - share)
         parts.append(f'<text x="-8" y="{y + 4:.0f}" text-anchor="end">{top * share:.2g}</text>')

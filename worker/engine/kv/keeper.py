@@ -99,10 +99,15 @@ class Keeper:
         """Save what has ended and is not saved yet."""
         if self._store is None:
             return
+        waited = 0.0
         for slot in self._cells.cached:
-            if not slot.is_saved and not self.holds_up(self.seconds(slot.length)):
-                self._save(slot)
-                slot.is_saved = True  # where it failed nothing more can be done
+            if slot.is_saved:
+                continue
+            waited += self.seconds(slot.length)
+            if self.holds_up(waited):
+                break  # the others are saved after the next step
+            self._save(slot)
+            slot.is_saved = True  # where it failed nothing more can be done
 
     def clear_ended(self) -> None:
         """Take what is saved out of a unified cache, where each row looks at all cells.

@@ -12,6 +12,8 @@ from worker.engine.sequence import Sequence
 _NEW = 0.5
 # Until the first change is measured. 125M shape, 16,384 cells: 0.13 s; Llama-1B, 8,192: 0.17 s.
 _FIRST_CHANGE_S = 0.2
+# Tokens that a sequence must have left in a stream, for a change to streams.
+_SOON = 64
 
 
 class Layout:
@@ -68,7 +70,8 @@ class Layout:
         backend, lengths = self._backend, [s.num_known for s in self._running]
         if not backend.unified or not backend.stream_cells or len(lengths) < 2:
             return
-        if max(longest_waiting, *lengths) >= backend.stream_cells:
+        soon = [min(s.limit, s.num_known + _SOON) for s in self._running]
+        if max(longest_waiting, *soon) > backend.stream_cells:
             self._lost_s = 0.0
             return
         # A stream alone would look at the cells of the longest one, in streams too.
