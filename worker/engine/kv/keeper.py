@@ -101,11 +101,10 @@ class Keeper:
             return
         waited = 0.0
         for slot in self._cells.cached:
-            if slot.is_saved:
-                continue
-            waited += self.seconds(slot.length)
-            if self.holds_up(waited):
-                break  # the others are saved after the next step
+            until = waited + self.seconds(slot.length)
+            if slot.is_saved or self.holds_up(until):
+                continue  # perhaps after the next step
+            waited = until
             self._save(slot)
             slot.is_saved = True  # where it failed nothing more can be done
 
