@@ -113,6 +113,8 @@ class Engine:
                 batch.outputs[first : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
+        for slot in plan.padding:
+            batch.outputs[batch.add_one(int(batch.tokens[0]), slot.length, slot.index)] = 0
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
@@ -122,16 +124,23 @@ class Engine:
         except OutOfCells:
             return self._fail(self.scheduler.relieve(), self._does_not_fit())
         except BatchError as error:
+            self.scheduler.cells.spoil(plan.padding)
             return self._fail(self.scheduler.isolate(plan), error)
+        for slot in plan.padding:
+            self.backend.drop(slot.index, slot.length)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
-        self.scheduler.cost.observe(
-            plan.decode_rows,
-            plan.prompt_rows,
-            self._clock() - started,
-            num_waiting=plan.num_waiting,
-        )
+        self._observe(plan, self._clock() - started)
         return deltas
+
+    def _observe(self, plan: StepPlan, seconds: float) -> None:
+        """Learn what a step like this costs."""
+        rows, added = plan.decode_rows, len(plan.padding)
+        self.scheduler.cost.observe(
+            rows + added, plan.prompt_rows, seconds, num_waiting=plan.num_waiting
+        )
+        if not plan.prompt_rows:
+            self.scheduler.padding.observe(rows, added, seconds)
 
     def _commit(self, plan: StepPlan, now: float) -> list[Delta]:
         """Count what was computed and sample where a sequence has caught up with itself."""

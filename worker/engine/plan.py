@@ -7,6 +7,7 @@ import msgspec
 from worker.engine.backend import Backend
 from worker.engine.cost import TILE, StepCost, chunk_rows
 from worker.engine.draft import best_length
+from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
 
 Runs = list[tuple[Sequence, int]]
@@ -18,12 +19,14 @@ class StepPlan(msgspec.Struct, frozen=True):
     decode_rows  rows of sequences that wait for a token, guessed tokens included
     prompt_rows  all other rows
     num_waiting  sequences that wait for a token while this step computes prompts alone
+    padding      slots that do not run and get a row that nobody reads, after all others
     """
 
     runs: Runs
     decode_rows: int
     prompt_rows: int
     num_waiting: int = 0
+    padding: tuple[Slot, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -104,7 +107,7 @@ class Planner:
         return runs
 
     @property
-    def _mixed_rows(self) -> int:
+    def most_rows(self) -> int:
         """Rows that several sequences share a step with at most; streams have no such limit."""
         return self._backend.mixed_rows if self._backend.unified else self._backend.batch.capacity
 
@@ -128,7 +131,7 @@ class Planner:
 
     def _in_turn(self, streams: list[Sequence]) -> list[Sequence]:
         """The streams of a plain step: all, or an even part of those that wait the longest."""
-        turns = -(-len(streams) // self._mixed_rows)
+        turns = -(-len(streams) // self.most_rows)
         if turns <= 1:
             return streams
         streams = sorted(streams, key=_last_turn)
@@ -149,7 +152,7 @@ class Planner:
                 room = min(sequence.limit, slot_cells) - sequence.num_known
                 sequence.draft.guess(sequence.tokens, sequence.num_known, room)
         backend = self._backend
-        rows = min(self._mixed_rows, backend.max_outputs, num_available)
+        rows = min(self.most_rows, backend.max_outputs, num_available)
         length = best_length(drafts, len(streams), self._cost, rows)
         return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
@@ -14,6 +16,7 @@ from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Prefixes
 from worker.engine.kv.slot import Slot
+from worker.engine.padding import Padding
 from worker.engine.plan import Planner, StepPlan
 from worker.engine.sequence import Sequence
 
@@ -46,6 +49,8 @@ class Scheduler:
         self.prefixes = Prefixes(self.cells, backend, self.keeper)
         self.layout = Layout(self.cells, backend, self.keeper, self.running, clock)
         self.cost = StepCost()
+        self.padding = Padding()
+        self._needs_rest = backend.needs_rest
         self._drafting = drafting and backend.cuts_tails
         self._planner = Planner(backend, self.cost, max_stall, drafting=self._drafting)
 
@@ -102,7 +107,23 @@ class Scheduler:
             self.keeper.save_ended()
             self.prefixes.follow_all()
         self.cells.make_room(plan.num_rows)
-        return plan
+        return self._padded(plan)
+
+    def _padded(self, plan: StepPlan) -> StepPlan:
+        """The plan with rows that nobody reads, where that is known to be faster.
+
+        Only for rows of one token each, and for states that forget such a row without a trace.
+        """
+        rows = plan.decode_rows
+        missing = self.padding.missing(rows)
+        if not missing or plan.prompt_rows or rows != len(plan.runs) or self._needs_rest:
+            return plan
+        if rows + missing > self._planner.most_rows:
+            return plan
+        spare = self.cells.spare_slots(missing, rows)
+        if not self.padding.rows(rows, len(spare)):
+            return plan
+        return msgspec.structs.replace(plan, padding=tuple(spare))
 
     def _find_room(self) -> None:
         """Give sequences that outgrow the layout another one, or put them back until they can."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -87,6 +87,27 @@ class Cells:
         slot.tokens = tokens
         self._pool.start(slot, len(tokens))
         return slot
+
+    def spare_slots(self, count: int, rows: int) -> list[Slot]:
+        """`count` slots that could have one more row in a step of so many; else none.
+
+        In the layout of streams they are the next ones after those that run.
+        """
+        if self._backend.unified:
+            idle = [slot for slot in self.slots if not slot.is_running]
+            return idle[:count] if len(idle) >= count and self.num_free >= rows + count else []
+        last = max(slot.index for slot in self.slots if slot.is_running)
+        beyond = self.slots[last + 1 : last + 1 + count]
+        has_room = all(slot.length < self.slot_cells for slot in beyond)
+        return beyond if len(beyond) == count and has_room else []
+
+    def spoil(self, slots: Iterable[Slot]) -> None:
+        """Nobody knows what these slots hold, which do not run: forget it."""
+        for slot in slots:
+            if slot.length:
+                self.clear(slot)
+            else:
+                self._backend.drop(slot.index)
 
     def adopt(self, slot: Slot, tokens: np.ndarray) -> None:
         """Let a cached slot run again, for a sequence whose `tokens` begin with all it holds."""
