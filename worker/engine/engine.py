@@ -35,12 +35,14 @@ class Engine:
         clock: Callable[[], float],
         *,
         store: Store | None = None,
+        max_running: int | None = None,
         max_stall: float = 0.4,
         drafting: bool = False,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
         store: keeps the states of what has ended; None: they stay in their slots only
+        max_running: sequences that run at once; None: as many as there are slots
         max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
         """
@@ -50,8 +52,10 @@ class Engine:
         self._num_steps = 0
         self._stats = Stats()
         self._store = store
-        self.max_running = backend.num_slots
-        self.scheduler = Scheduler(backend, max_stall, clock, store, drafting=drafting)
+        self.max_running = min(max_running or backend.num_slots, backend.num_slots)
+        self.scheduler = Scheduler(
+            backend, self.max_running, max_stall, clock, store, drafting=drafting
+        )
         self.snapshot = self._take_snapshot()
 
     @property

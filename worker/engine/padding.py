@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Kernels compute rows in blocks of so many: Llama-1B Q4_K_M takes 114 ms for 3 rows and 95 for 4,
 # 348 for 15 and 245 for 16, but 139 for 5 and 205 for 8 (2 cores, AVX-512).
-_BLOCK = 4
+ROW_BLOCK = 4
 # Pairs of steps, one without and one with such rows, before a verdict; then one pair now and then,
 # because contexts grow and neighbours come and go.
 _FIRST_PAIRS = 3
@@ -27,7 +27,7 @@ class Padding:
     @staticmethod
     def missing(decode_rows: int) -> int:
         """Rows to the next whole block; 0 where they would more than double the step."""
-        return -decode_rows % _BLOCK if decode_rows > _BLOCK // 2 else 0
+        return -decode_rows % ROW_BLOCK if decode_rows > ROW_BLOCK // 2 else 0
 
     def rows(self, decode_rows: int, room: int) -> int:
         """How many rows to add to a step of so many; at most `room`."""

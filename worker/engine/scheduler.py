@@ -35,6 +35,7 @@ class Scheduler:
     def __init__(
         self,
         backend: Backend,
+        max_running: int,
         max_stall: float,
         clock: Callable[[], float],
         store: Store | None,
@@ -51,6 +52,7 @@ class Scheduler:
         self.cost = StepCost()
         self.padding = Padding()
         self._needs_rest = backend.needs_rest
+        self._max_running = max_running
         self._drafting = drafting and backend.cuts_tails
         self._planner = Planner(backend, self.cost, max_stall, drafting=self._drafting)
 
@@ -167,7 +169,7 @@ class Scheduler:
     def _admit(self, now: float) -> None:
         """Move sequences from the queue into slots while their known tokens fit."""
         cells, prefixes = self.cells, self.prefixes
-        while self.waiting and cells.num_idle_slots:
+        while self.waiting and len(self.running) < self._max_running:
             sequence = self.waiting[0]
             room = min(sequence.num_known + RESERVE, sequence.limit)
             if not self.layout.has_room(room) and not self.layout.unify():

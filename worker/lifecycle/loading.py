@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from worker import machine
+from worker.engine.padding import ROW_BLOCK
 from worker.errors import ModelLoadError, UsageError
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
@@ -16,7 +17,7 @@ from worker.llama.context import ContextOptions
 from worker.llama.placement import allocated
 from worker.llama.weights import LoadOptions
 from worker.memory.offload import HOST
-from worker.memory.plan import MemoryPlan, plan_memory
+from worker.memory.plan import CELL_STEP, MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
@@ -80,7 +81,7 @@ def open_backend(
         ),
         ContextOptions(
             num_cells=plan.num_cells,
-            num_slots=plan.num_slots,
+            num_slots=slots_for(plan),
             chunk_outputs=chunk_outputs,
             batch_size=settings.batch_size,
             ubatch_size=settings.ubatch_size,
@@ -105,6 +106,20 @@ def open_backend(
         backend.close()
         raise
     return backend
+
+
+def slots_for(plan: MemoryPlan) -> int:
+    """Slots for the plan's sequences: a whole block of them, if a stream gets no shorter by it.
+
+    So a step of 15 rows can be filled up to 16, which is faster (`engine/padding.py`). Not where a
+    slot has a recurrent state: that is large, and such steps are not filled.
+    """
+    slots = plan.num_slots
+    if plan.recurrent_bytes:
+        return slots
+    whole = -(-slots // ROW_BLOCK) * ROW_BLOCK
+    steps = plan.num_cells // CELL_STEP
+    return whole if slots > 1 and steps // whole == steps // slots else slots
 
 
 def gpu_bytes(devices: Devices, backend: LlamaBackend) -> int:

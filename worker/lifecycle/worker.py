@@ -120,6 +120,7 @@ class Worker:
             backend,
             time.monotonic,
             store=store,
+            max_running=prepared.plan.num_slots,
             max_stall=self.settings.max_stall_ms / 1e3,
             drafting=self.settings.draft == "ngram",
         )
