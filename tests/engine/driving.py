@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
+
+# What `FakeBackend` plays: full attention, sliding windows, recurrent states, hybrids.
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"window": 2},
+    {"window": 8},
+    {"cuts_tails": False, "has_rows": False},
+    {"cuts_tails": False},
+    {"cuts_tails": False, "window": 5, "one_prompt_a_step": True},
+]
 
 
 def request(name: str, prompt: list[int], max_tokens: int = 8, **more: object) -> Request:
@@ -33,3 +45,16 @@ def run(engine: Engine, steps: int = 2_000) -> dict[str, list[Delta]]:
 def tokens_of(deltas: list[Delta]) -> list[int]:
     """What was sampled."""
     return [delta.token for delta in deltas if delta.token is not None]
+
+
+def check_books(engine: Engine, backend: FakeBackend) -> None:
+    """The engine's books add up, and the backend holds of each slot what they say."""
+    engine.scheduler.check_integrity()
+    cells = engine.scheduler.cells
+    for slot in cells.slots:
+        held = backend.tokens(slot.index)
+        assert len(held) == slot.length
+        assert held == slot.tokens[: slot.length].tolist()
+    booked = cells.num_cells - cells.num_free
+    # The books still count what was lost behind a window.
+    assert backend.num_used <= booked if backend.window else backend.num_used == booked

@@ -9,6 +9,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.engine.driving import KINDS, check_books
 from tests.support.fakes import FakeBackend, continuation
 from worker.cache.store import Store
 from worker.engine import plan
@@ -16,15 +17,6 @@ from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
 from worker.engine.request import Request
-
-# What `FakeBackend` plays: full attention, sliding windows, recurrent states, hybrids.
-KINDS: list[dict[str, Any]] = [
-    {},
-    {"window": 2},
-    {"window": 8},
-    {"cuts_tails": False},
-    {"cuts_tails": False, "window": 5, "one_prompt_a_step": True},
-]
 
 # (steps before it comes, prompt, max_tokens, cancelled after this many steps, the earlier request
 # whose prompt and whole answer this prompt goes on from)
@@ -64,17 +56,6 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
         request = Request(id=f"r{i}", prompt=tuple(prompt), max_tokens=count, checkpoints=marks)
         requests.append(request)
     return requests
-
-
-def check_books(engine: Engine, backend: FakeBackend) -> None:
-    """The engine's books add up, and the backend holds of each slot what they say."""
-    engine.scheduler.check_integrity()
-    cells = engine.scheduler.cells
-    for slot in cells.slots:
-        assert len(backend.cells[slot.index]) == slot.length
-    booked = cells.num_cells - cells.num_free
-    # The books still count what was lost behind a window.
-    assert backend.num_used <= booked if backend.window else backend.num_used == booked
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.cache.state import Parts, SlotState
+from worker.cache.state import BLOCK, Parts, SlotState
 from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.engine.request import Request
 
@@ -36,6 +36,8 @@ def continuation(
     return tokens[len(prompt) :]
 
 
+_ROW_BYTES = 8  # of a token in a copied state
+
 # A KV cell: the token that it was computed from. Slots that share a prefix hold the same object.
 Cell = list[int]
 
@@ -45,6 +47,7 @@ class FakeBackend:
 
     cuts_tails: False plays a recurrent state: it belongs to exactly the tokens that were computed,
         `drop` of a part does nothing and `share` gives the whole state, as in llama.cpp
+    has_rows: False: all layers are recurrent, a copied state has a rest only
     window:   a token looks at this many last tokens, itself included. Each row that is computed
         takes the place of one cell that lies behind the window of a slot, the oldest first, so
         `holds` is soon False for a long sequence's beginning; None plays full attention
@@ -66,6 +69,7 @@ class FakeBackend:
         vocab_size: int = 50,
         poison: int | None = None,
         cuts_tails: bool = True,
+        has_rows: bool = True,
         window: int | None = None,
         one_prompt_a_step: bool = False,
         memory: int | None = None,
@@ -81,6 +85,7 @@ class FakeBackend:
         self.scan_seconds = scan_seconds
         self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
+        self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
         self.mixed_rows = mixed_rows or capacity
         self.one_prompt_a_step = one_prompt_a_step
@@ -218,16 +223,25 @@ class FakeBackend:
         return FakeState(self, self.cells[slot])
 
     def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
-        """Put the tokens of the rows into the slot's cells; the rest must belong to them."""
-        packed = [rows.view(np.int32)[:count] for rows, count in parts]
-        tokens = np.concatenate([*packed, np.empty(0, np.int32)]).tolist()
-        held = rest.view(np.int32).tolist() if rest is not None else tokens
+        """Put a state into the slot; rows and rest must be those of one sequence of tokens."""
+        count = sum(count for _, count in parts)
+        assert all(count <= BLOCK for _, count in parts)
         assert (rest is not None) == self.needs_rest
-        assert held == tokens[len(tokens) - len(held) :], "a rest of other tokens"
-        lost = tokens[: len(tokens) - len(held)]
-        self.cells[slot] = [*lost, *([token] for token in held)]
+        packed = [rows.view(np.int32).reshape(-1, 2)[:count] for rows, count in parts]
+        held = rest.view(np.int32).reshape(-1, 2) if rest is not None else np.concatenate(packed)
+        rows = np.concatenate(packed) if self.row_bytes else held
+        tokens = rows[:, 0].tolist()
+        assert len(tokens) == count
+        assert np.array_equal(rows, _rows(tokens)), "rows of other tokens"
+        assert np.array_equal(held, rows[count - len(held) :]), "a rest of other tokens"
+        lost = tokens[: count - len(held)]
+        self.cells[slot] = [*lost, *([token] for token in tokens[len(lost) :])]
         self._broken.discard(slot)
         return True
+
+    def tokens(self, slot: int) -> list[int]:
+        """The tokens that the slot's cells were computed from."""
+        return _tokens(self.cells[slot])
 
     @property
     def num_used(self) -> int:
@@ -237,21 +251,33 @@ class FakeBackend:
 
 
 class FakeState:
-    """What `FakeBackend.save` gives: tokens are rows, those in reach of the next are the rest."""
+    """What `FakeBackend.save` gives: rows of tokens; those in reach of the next are the rest."""
 
     def __init__(self, backend: FakeBackend, cells: list[Cell | int]) -> None:
         self.num_tokens = len(cells)
-        self._tokens = np.array(_tokens(cells), np.int32)
+        self._rows = _rows(_tokens(cells))
+        self._has_rows = backend.row_bytes > 0
         self.rest: np.ndarray | None = None
         if backend.needs_rest:
             reach = backend.window if backend.window and backend.cuts_tails else len(cells)
             lost = [place for place, cell in enumerate(cells) if not isinstance(cell, list)]
             first = max(len(cells) - reach, *(place + 1 for place in lost), 0, 0)
-            self.rest = self._tokens[first:].copy().view(np.uint8)
+            self.rest = self._rows[first:].reshape(-1).view(np.uint8).copy()
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
-        """The tokens at these positions."""
-        return self._tokens[begin:stop].copy().view(np.uint8)
+        """The rows of the tokens at these positions."""
+        stop = stop if self._has_rows else begin
+        return self._rows[begin:stop].reshape(-1).view(np.uint8).copy()
+
+
+def _rows(tokens: list[int]) -> np.ndarray:
+    """What a model computes of each token depends on all before it; int32 [tokens, 2]."""
+    rows = np.empty((len(tokens), 2), np.int32)
+    known = 0
+    for place, token in enumerate(tokens):
+        known = (known * 1_000_003 + token + 1) % 2_147_483_647
+        rows[place] = token, known
+    return rows
 
 
 def _all_there(cells: list[Cell | int]) -> bool:
