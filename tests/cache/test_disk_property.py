@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
+from tests.support import accidents
+from tests.support.accidents import block_files, cut, flipped
 from worker.cache import folder
 from worker.cache.disk import Disk
 from worker.cache.index import room_of
@@ -83,18 +83,6 @@ class Workers:
         for store in self.stores:
             store.close(10)
 
-    def files(self) -> list[Path]:
-        """The blocks on disk."""
-        return sorted(path for path in self.path.glob("*/*") if path.suffix in (".rows", ".rest"))
-
-    def damage(self, number: int, how: Callable[[bytearray, int], bytes]) -> None:
-        """Change the bytes of one file."""
-        files = self.files()
-        if files:
-            path = files[number % len(files)]
-            with contextlib.suppress(FileNotFoundError):  # a worker has removed it
-                path.write_bytes(how(bytearray(path.read_bytes()), number))
-
     def find(self, tokens: list[int]) -> None:
         """What a prompt gets is the state after a beginning of it."""
         store = self.stores[0]
@@ -126,32 +114,23 @@ class Workers:
                 self.stores.reverse()
                 self.disks.reverse()
             case "flip":
-                self.damage(number, flipped)
+                accidents.damage(self.path, number, flipped)
             case "cut":
-                self.damage(number, lambda data, at: bytes(data[: at % (len(data) or 1)]))
+                accidents.damage(self.path, number, cut)
             case "remove":
-                for path in self.files()[number % 3 :: 3]:
-                    path.unlink(missing_ok=True)
+                accidents.remove_some(self.path, number)
             case "empty":
-                for path in self.path.iterdir():
-                    shutil.rmtree(path, ignore_errors=True)
+                accidents.remove_folders(self.path)
             case "full":
                 with mock.patch.object(folder, "write", full):
                     self.stores[0].keep(ints(tokens), FakeState(tokens, self.rest_bytes))
                     self.disks[0].flush()
                 self.kept.append(tokens)
             case "touch":
-                self.damage(number, lambda data, _: bytes(data))
+                accidents.damage(self.path, number, lambda data, _: bytes(data))
             case _:
                 for path in self.path.iterdir():
                     (path / f"{number:032x}-{number:032x}-{number % 64 + 1}.rows").write_bytes(b"x")
-
-
-def flipped(data: bytearray, at: int) -> bytes:
-    """The same with one bit changed."""
-    if data:
-        data[at % len(data)] ^= 1 << at % 8
-    return bytes(data)
 
 
 def full(*args: Any) -> None:
@@ -182,4 +161,4 @@ def test_what_is_found_is_right(steps: list[Step], rest_bytes: int, memory: int,
         workers.close()
         last = workers.new_disk()
         last.close(10, [])
-        assert sum(room_of(path.stat().st_size) for path in workers.files()) <= room
+        assert sum(room_of(path.stat().st_size) for path in block_files(workers.path)) <= room
