@@ -44,6 +44,7 @@ class Turn(NamedTuple):
 
     of      the system prompt that it begins with, or the earlier turn that it goes on from
     kept    how many tokens of that remain; None: all, and the answer too
+    twin    the first token is another one, and the same ones follow
     more    (seed, number of tokens) of what is said
     length  max_tokens
     marked  whether the places are named where others may branch off
@@ -52,6 +53,7 @@ class Turn(NamedTuple):
 
     of: int
     kept: int | None
+    twin: bool
     more: tuple[int, int]
     length: int
     marked: bool
@@ -65,10 +67,16 @@ class Event(NamedTuple):
     number: int
 
 
+def went_on(of: int, more: tuple[int, int], steps: int | None) -> Turn:
+    """A turn that goes on from all of an earlier one."""
+    return Turn(of, None, twin=False, more=more, length=20, marked=False, steps=steps)
+
+
 turns = st.builds(
     Turn,
     of=st.integers(0, 30),
     kept=st.one_of(st.none(), st.none(), st.none(), st.integers(0, 200)),
+    twin=st.sampled_from([False, False, True]),
     more=st.tuples(st.integers(0, 5), st.integers(1, 70)),
     length=st.integers(1, 40),
     marked=st.booleans(),
@@ -203,7 +211,7 @@ class Conversations:
         else:
             if item.what in ("kill", "full"):  # while somebody waits for an answer
                 more = (item.number % 5, 1 + item.number % 70)
-                self.say(Turn(item.number, None, more, 20, marked=False, steps=0), f"r{number}")
+                self.say(went_on(item.number, more, steps=0), f"r{number}")
             self.befall(item.what, item.number)
         self.check_room()
 
@@ -211,6 +219,8 @@ class Conversations:
         """Add a turn to the first worker."""
         worker = self.workers[0]
         before = self.texts[turn.of % len(self.texts)][: turn.kept]
+        if turn.twin:
+            before = [7, *before[1:]]
         prompt = [*before, *words(*turn.more)][: worker.backend.max_length - 1]
         marks = [40, 128, len(before)] if turn.marked else []
         request = Request(
@@ -283,9 +293,9 @@ class Conversations:
             self.workers[0].add(request)
 
     def check_room(self) -> None:
-        """The folder is not larger than allowed. Two may hold more until they look again."""
+        """The folder is not larger than allowed; two workers pass it until they look again."""
         if self.setting.room and len(self.workers) == 1:
-            sizes = [path.stat().st_size for path in accidents.block_files(self.setting.place)]
+            sizes = [path.stat().st_size for path in self.setting.place.glob("*/*")]
             assert sum(room_of(size) for size in sizes) <= self.setting.room
 
     def close(self) -> None:
@@ -373,8 +383,7 @@ def test_a_conversation_outlives_its_worker(
     for number in range(5):
         before = conversations.texts[-1]
         last = len(conversations.texts) - 1
-        turn = Turn(last, None, (number, 30), 20, marked=False, steps=None)
-        conversations.happens(turn, number)
+        conversations.happens(went_on(last, (number, 30), steps=None), number)
         worker = conversations.workers[0]
         # The last token of an answer is not computed before somebody goes on from it.
         known = len(before) - 1 if number else 0
@@ -382,4 +391,22 @@ def test_a_conversation_outlives_its_worker(
         computed = len(conversations.texts[-1]) - 1 - known
         assert worker.backend.rows_computed == computed
         conversations.kill(0)
+    conversations.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_the_same_words_after_another_beginning(kind: dict[str, Any], tmp_path: Path) -> None:
+    """The state of a token belongs to all tokens before it, not to those of its block only."""
+    backend = {"num_cells": 600, "num_slots": 1, **kind}
+    conversations = Conversations(Setting(backend, tmp_path, BIG, BIG), 1)
+    longest = len(SYSTEM_PROMPTS) - 1
+    first = Turn(longest, None, twin=False, more=(1, 60), length=9, marked=False, steps=None)
+    conversations.happens(first, 0)
+    # Its first two blocks and two tokens, but for the first one.
+    conversations.happens(first._replace(kept=130, twin=True, more=(2, 30)), 1)
+    conversations.kill(0)
+    conversations.happens(first._replace(of=longest + 1, twin=True, more=(3, 20)), 2)
+    worker = conversations.workers[0]
+    # A file is of use only as a whole.
+    assert worker.cached["r2"] == (0 if worker.backend.needs_rest else 128)
     conversations.close()

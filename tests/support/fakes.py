@@ -107,6 +107,7 @@ class FakeBackend:
         self.num_arranged = 0
         self.live_samplers = 0
         self._next_tokens: dict[int, int] = {}
+        self._scratch = np.zeros((num_cells, 2), np.int32)  # what `save` gives lies here
         self._broken: set[int] = set()  # slots of a batch that failed, until they are dropped
 
     def decode(self) -> None:
@@ -220,7 +221,7 @@ class FakeBackend:
     def save(self, slot: int) -> SlotState | None:
         """What the slot holds; cells behind the window are not in it."""
         assert slot not in self._broken
-        return FakeState(self, self.cells[slot])
+        return FakeState(self, self.cells[slot], self._scratch)
 
     def restore(self, slot: int, parts: Parts, rest: np.ndarray | None) -> bool:
         """Put a state into the slot; rows and rest must be those of one sequence of tokens."""
@@ -253,16 +254,17 @@ class FakeBackend:
 class FakeState:
     """What `FakeBackend.save` gives: rows of tokens; those in reach of the next are the rest."""
 
-    def __init__(self, backend: FakeBackend, cells: list[Cell | int]) -> None:
+    def __init__(self, backend: FakeBackend, cells: list[Cell | int], scratch: np.ndarray) -> None:
         self.num_tokens = len(cells)
-        self._rows = _rows(_tokens(cells))
+        self._rows = scratch[: len(cells)]
+        self._rows[:] = _rows(_tokens(cells))
         self._has_rows = backend.row_bytes > 0
         self.rest: np.ndarray | None = None
         if backend.needs_rest:
             reach = backend.window if backend.window and backend.cuts_tails else len(cells)
             lost = [place for place, cell in enumerate(cells) if not isinstance(cell, list)]
             first = max(len(cells) - reach, *(place + 1 for place in lost), 0, 0)
-            self.rest = self._rows[first:].reshape(-1).view(np.uint8).copy()
+            self.rest = self._rows[first:].reshape(-1).view(np.uint8)
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
         """The rows of the tokens at these positions."""
