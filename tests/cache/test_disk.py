@@ -237,6 +237,25 @@ def test_foreign_things_in_the_folder(opened: Opened, tmp_path: Path) -> None:
     assert len(list(place.iterdir())) == count + 6
 
 
+def test_a_folder_with_the_name_of_a_file(opened: Opened) -> None:
+    """One line in the log for that file; all others are written."""
+    opened.keep(opened(), A)
+    taken = opened.files()[0]
+    taken.unlink()
+    taken.mkdir()
+    with log_lines() as lines:
+        store = opened()
+        opened.keep(store, A)
+        opened.keep(store, A)
+        opened.keep(store, [1] * 100)
+    assert [(line["event"], line["file"]) for line in lines] == [
+        ("a kept block cannot be used", taken.name)
+    ]
+    assert store.stats.disk_errors == 1
+    assert len(opened.files()) == 3 + 2
+    assert not [path for path in taken.parent.iterdir() if path.name.endswith(".partial")]
+
+
 def test_the_folder_stays_within_its_size(opened: Opened) -> None:
     """The files that were not used for the longest time go; a conversation's end before it."""
     room = 20 * 4096

@@ -48,7 +48,7 @@ class BlockFolder:
         self.num_read = 0
         self.num_errors = 0
         self._row_bytes = row_bytes
-        self._ignored: set[FileKey] = set()  # files that cannot be read, and not be removed
+        self._ignored: set[FileKey] = set()  # files that cannot be read, or not be written
         self._log = log.get("cache")
         self._seen: int = -1  # the folder's mtime up to which the index knows it, nanoseconds
         self._listed = (0.0, -1)  # when it was listed, and its mtime then
@@ -76,10 +76,11 @@ class BlockFolder:
     def write(self, key: FileKey, tokens: bytes, body: np.ndarray, used: int) -> None:
         """Write what is not there yet; `used` as in `use`.
 
+        Where a folder has the name of the file, this one file is left out from then on.
         Raises OSError or UsageError where the disk does not take it.
         """
         nbytes = file_bytes(key, body.nbytes)
-        if key in self.index or room_of(nbytes) > self.max_bytes:
+        if key in self.index or key in self._ignored or room_of(nbytes) > self.max_bytes:
             return
         self._make_room(room_of(nbytes))
         before = self._mtime()
@@ -89,6 +90,10 @@ class BlockFolder:
             private_folder(self.path)
             self._seen = -1
             write(self.path / key.name, self.identity, key, tokens, body, used)
+        except IsADirectoryError as error:  # it says nothing about the disk
+            self._forget(key, error.strerror or str(error))
+            self._ignored.add(key)
+            return
         self.num_written += nbytes
         self.index.add(key, FileUse(nbytes, used))
         if key.kind == "rows":  # a shorter block of the same tokens is of no more use
