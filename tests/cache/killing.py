@@ -2,12 +2,15 @@
 
     python -m tests.cache.killing FOLDER KILLS
 
-Two share the folder at any time. Each first reads what it finds there. The program ends with an
-error if one of them ended by itself, which it does when something that it read was wrong.
+Two share the folder at any time. Each first reads what it finds there, and is killed while a file
+of its own is not finished. The program ends with an error if one of them ended by itself, which it
+does when something that it read was wrong.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import random
 import signal
@@ -19,15 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
+from tests.cache.states import ROW_BYTES, FakeState, ints
+from worker import files, log
 from worker.cache import folder
 from worker.cache.disk import Disk
 from worker.cache.store import Store
 
-NUM_CHATS = 40
-REST_BYTES = 300_000  # so that many kills hit a write in its middle
-ROOM = 8 << 20
-MEMORY = 2 << 20
+NUM_CHATS = 20
+REST_BYTES = 1_000_000  # so that most of the time goes by in the middle of a file
+ROOM = 16 << 20
+MEMORY = 4 << 20
 _read = folder.read
 
 
@@ -35,6 +39,21 @@ def chat_of(number: int) -> list[int]:
     """The conversation with this number; all begin alike."""
     draw = random.Random(number)
     return [*range(100), *(draw.randrange(1000) for _ in range(draw.randrange(100, 200)))]
+
+
+@functools.cache
+def states_of(number: int) -> dict[int, FakeState]:
+    """States of a conversation, by how many tokens they are after."""
+    chat = chat_of(number)
+    lengths = (100, 150, len(chat))
+    return {length: FakeState(chat[:length], REST_BYTES) for length in lengths}
+
+
+@functools.cache
+def rows_of(number: int) -> np.ndarray:
+    """All rows of a conversation; uint8."""
+    chat = chat_of(number)
+    return FakeState(chat).rows(0, len(chat))
 
 
 def read_or_die(*args: Any) -> np.ndarray:
@@ -53,27 +72,31 @@ def check_all(place: Path) -> tuple[Store, Disk, int]:
     store = Store(MEMORY, needs_rest=True, disk=disk)
     total = 0
     for number in range(NUM_CHATS):
-        chat = chat_of(number)
-        loaded = store.load(store.find(ints(chat)))
+        loaded = store.load(store.find(ints(chat_of(number))))
         if loaded is not None:
-            beginning = chat[: loaded.num_tokens]
-            check_parts(loaded.parts, beginning)
+            state = states_of(number)[loaded.num_tokens]
+            rows = [packed[: count * ROW_BYTES] for packed, count in loaded.parts]
+            whole = np.concatenate(rows)
+            assert np.array_equal(whole, rows_of(number)[: loaded.num_tokens * ROW_BYTES])
             assert loaded.rest is not None
-            assert np.array_equal(loaded.rest, rest_of(beginning, REST_BYTES))
-            total += len(beginning)
+            assert state.rest is not None
+            assert np.array_equal(loaded.rest, state.rest)
+            total += loaded.num_tokens
     return store, disk, total
 
 
 def work(place: Path, begun: int) -> None:
     """Read all that is there, then write until the process is killed."""
     folder.read = read_or_die
+    # The name of an unfinished file tells whose it is.
+    files.secrets.token_hex = lambda _=0: f"of-{os.getpid()}-{time.monotonic_ns()}"
     store, disk, _ = check_all(place)
     os.write(begun, b"x")
     draw = random.Random(os.getpid())
     while True:
-        chat = chat_of(draw.randrange(NUM_CHATS))
-        for length in (100, 150, len(chat)):
-            store.keep(ints(chat[:length]), FakeState(chat[:length], REST_BYTES))
+        number = draw.randrange(NUM_CHATS)
+        for length, state in states_of(number).items():
+            store.keep(ints(chat_of(number)[:length]), state)
         disk.flush()
 
 
@@ -92,19 +115,44 @@ def started(place: Path) -> int:
     return child
 
 
+def has_begun(place: Path, worker: int) -> bool:
+    """Whether there is a file with something in it that the worker has not finished."""
+    for path in place.glob(f"*/.*.of-{worker}-*.partial"):
+        with contextlib.suppress(FileNotFoundError):  # another one has removed it
+            return path.stat().st_size > 0
+    return False
+
+
+def kill(place: Path, worker: int, draw: random.Random) -> None:
+    """Stop a worker that writes, and kill it where that was in the middle of a file."""
+    time.sleep(draw.random() * 0.02)
+    while True:
+        while not has_begun(place, worker):
+            if os.waitpid(worker, os.WNOHANG)[0]:
+                raise SystemExit("a worker has ended by itself")
+        os.kill(worker, signal.SIGSTOP)
+        _, status = os.waitpid(worker, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            raise SystemExit("a worker has ended by itself")
+        if has_begun(place, worker):
+            break
+        os.kill(worker, signal.SIGCONT)
+    os.kill(worker, signal.SIGKILL)
+    os.waitpid(worker, 0)
+
+
 def main() -> None:
     """Kill, and start another one."""
     place, kills = Path(sys.argv[1]), int(sys.argv[2])
+    log.configure("console", quiet=True)
+    for number in range(NUM_CHATS):  # once for all workers
+        states_of(number)
+        rows_of(number)
     draw = random.Random(1)
     workers = deque([started(place)])
     for _ in range(kills):
         workers.append(started(place))
-        time.sleep(draw.random() * 0.02)
-        oldest = workers.popleft()
-        os.kill(oldest, signal.SIGKILL)
-        _, status = os.waitpid(oldest, 0)
-        if not os.WIFSIGNALED(status):
-            raise SystemExit("a worker has ended by itself")
+        kill(place, workers.popleft(), draw)
     os.kill(workers[0], signal.SIGKILL)
 
 

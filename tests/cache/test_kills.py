@@ -13,7 +13,7 @@ KILLS = 200
 
 
 def test_kills_leave_no_damage(tmp_path: Path) -> None:
-    """Two hundred times kill −9 in the middle of writing: every file that bears a name is whole."""
+    """Two hundred kills −9 in the middle of a file: every file that bears a name is whole."""
     command = [sys.executable, "-m", "tests.cache.killing", str(tmp_path), str(KILLS)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
