@@ -44,9 +44,10 @@ class Opened:
         room: int = BIG,
         needs_rest: bool = False,
         identity: bytes = b"model",
+        waiting: int = BIG,
     ) -> Store:
         """One more worker's store."""
-        self.disks.append(Disk(self.path, room, identity, ROW_BYTES))
+        self.disks.append(Disk(self.path, room, identity, ROW_BYTES, max_waiting=waiting))
         self.disks[-1].flush()
         return Store(memory, needs_rest=needs_rest, disk=self.disks[-1])
 
@@ -378,12 +379,9 @@ def test_the_folder_may_vanish(opened: Opened) -> None:
     assert num_found(opened(), [1] * 100) == 100
 
 
-def test_what_does_not_fit_the_queue_is_not_written(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_the_queue_is_not_written(opened: Opened) -> None:
     """The beginning is written, what follows is counted; closing writes it."""
-    monkeypatch.setattr(disk, "_MAX_WAITING", 2 * 64 * ROW_BYTES)
-    store = opened()
+    store = opened(waiting=2 * 64 * ROW_BYTES)
     with log_lines() as lines:
         opened.keep(store, A)
     assert lines == []
@@ -397,8 +395,7 @@ def test_closing_writes_the_most_useful_first(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While there is time: the newest, and of it the beginning first."""
-    monkeypatch.setattr(disk, "_MAX_WAITING", 0)
-    store = opened()
+    store = opened(waiting=0)
     opened.keep(store, [1] * 200)
     opened.keep(store, [2] * 200)
     assert opened.files() == []

@@ -23,8 +23,8 @@ _LOOK_S = 1.0
 # How long the first question after the start waits until the folder is listed. 10,000 files take
 # about 40 ms, and usually the model is still being loaded meanwhile.
 _FIRST_LIST_S = 0.05
-# What waits to be written, bytes. Most of it is in the tree too and costs no memory of its own.
-_MAX_WAITING = 256 << 20
+# What waits to be written at most, bytes, unless less is said.
+MAX_WAITING = 256 << 20
 _MAX_USES = 1 << 16
 # How much older the files of a block are made than those of the block before it, nanoseconds. So
 # the end of a conversation leaves before its beginning, without which the end is of no use.
@@ -59,11 +59,24 @@ class Disk:
     Once it is made, nothing here raises: what cannot be read is not there, and when the disk does
     not take a file, nothing more is written.
 
-    Arguments are those of `BlockFolder`. Raises UsageError where the folder cannot be made or
-    written to.
+    Arguments are those of `BlockFolder`, and
+
+    max_waiting  bytes of host memory for what waits to be written. A slow disk may be that far
+                 behind; what does not fit is not written.
+
+    Raises UsageError where the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, identity: bytes, row_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        max_bytes: int,
+        identity: bytes,
+        row_bytes: int,
+        *,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._max_waiting = max_waiting
         self._folder = BlockFolder(folder, max_bytes, identity, row_bytes)
         self.origin = self._folder.identity[:CHAIN_BYTES]  # the hash of no tokens
         self._change = threading.Condition()
@@ -133,7 +146,7 @@ class Disk:
                 if item.key in self._folder.index:
                     self._to_use.append((item.key, item.used(now)))
                 elif item.key not in self._waiting and not self._ended:
-                    if self._waiting_bytes + item.body.nbytes > _MAX_WAITING:
+                    if self._waiting_bytes + item.body.nbytes > self._max_waiting:
                         self._num_failed += len(items) - at
                         break
                     self._waiting_bytes += item.body.nbytes
@@ -167,7 +180,7 @@ class Disk:
         with self._change:
             assert {item.key for item, _ in self._to_write} <= self._waiting
             total = sum(item.body.nbytes for item, _ in self._to_write)
-            assert total <= self._waiting_bytes <= _MAX_WAITING, (total, self._waiting_bytes)
+            assert total <= self._waiting_bytes <= self._max_waiting, (total, self._waiting_bytes)
 
     def _run(self) -> None:
         look = 0.0

@@ -88,8 +88,9 @@ class Engine:
         """Schedule, fill, compute, commit: what was added to whom."""
         plan = self.scheduler.schedule(self._clock())
         if not plan.runs:
+            deltas = self._fail(self.scheduler.stuck, self._is_stuck())
             self.snapshot = self._take_snapshot()  # what had ended may be saved now
-            return []
+            return deltas
         if len(self.scheduler.waiting) != self.snapshot.num_waiting:
             self.snapshot = self._take_snapshot()  # others read it while the batch is computed
         self._num_steps += 1
@@ -254,6 +255,12 @@ class Engine:
         return DecodeError(
             f"The sequence does not fit the KV cache ({len(self.scheduler.running)} running, "
             f"{known} tokens, {self.backend.num_cells} cells)."
+        )
+
+    def _is_stuck(self) -> DecodeError:
+        return DecodeError(
+            "The sequence needs the whole KV cache, and there is no memory to lay it out anew.",
+            hint="Free some memory, or start with a larger --ctx-size or a smaller --parallel.",
         )
 
     def _take_snapshot(self) -> EngineSnapshot:

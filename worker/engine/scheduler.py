@@ -30,6 +30,7 @@ class Scheduler:
     waiting   first in, first out; a sequence that was put back goes to the front
     running   in order of admission, so the last one is the youngest
     num_preempted  times that `put_back` was called
+    stuck     a waiting sequence that cannot run, although nobody else does
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.num_preempted = 0
+        self.stuck: Sequence | None = None
         self.cells = Cells(backend)
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
         self.prefixes = Prefixes(self.cells, backend, self.keeper)
@@ -69,6 +71,8 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is; what it computed stays as cache."""
+        if sequence is self.stuck:
+            self.stuck = None
         if sequence.slot is None:
             self.waiting.remove(sequence)
         else:
@@ -173,6 +177,8 @@ class Scheduler:
             sequence = self.waiting[0]
             room = min(sequence.num_known + RESERVE, sequence.limit)
             if not self.layout.has_room(room) and not self.layout.unify():
+                if not self.running:
+                    self.stuck = sequence
                 return
             match = prefixes.match(sequence, self.running)
             needed = cells.num_live + sequence.num_known + RESERVE

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from worker.cache.disk import Disk
+from worker.cache.disk import MAX_WAITING, Disk
 from worker.cache.store import Store
 from worker.lifecycle.loading import Prepared
 from worker.llama import library
@@ -39,7 +39,11 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
             form.signature,
         ))  # fmt: skip
         folder = Path(settings.cache_dir)
-        disk = Disk(folder, disk_limit(settings), identity.encode(), form.row_bytes)
+        # What waits to be written may have left the tree: both together stay within the limit.
+        waiting = min(limit // 4, MAX_WAITING)
+        limit -= waiting
+        room, row_bytes = disk_limit(settings), form.row_bytes
+        disk = Disk(folder, room, identity.encode(), row_bytes, max_waiting=waiting)
     return Store(limit, needs_rest=backend.needs_rest, disk=disk)
 
 
