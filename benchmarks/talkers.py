@@ -43,12 +43,13 @@ class Totals:
         return self.cached_tokens.total() / max(self.prompt_tokens.total(), 1)
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, frozen=True):
     content: str | None = None
 
 
 class _Choice(msgspec.Struct):
-    delta: _Delta
+    delta: _Delta = _Delta()
+    text: str = ""
 
 
 class _Event(msgspec.Struct):
@@ -75,6 +76,7 @@ class Talkers:
         self._conversations: list[list[Message]] = []
         self._stopping = threading.Event()
         self._words_per_token = self._measured(random.Random(seed))
+        self._chats = self._has_template()
         draw = random.Random(seed)
         size = min(stream // 4, 400)
         self._system_prompts = [self._text(draw, size) for _ in range(NUM_SYSTEM_PROMPTS)]
@@ -136,13 +138,17 @@ class Talkers:
 
         leaves: the connection is closed after so many events
         """
+        path, question = "/v1/chat/completions", {"messages": messages}
+        if not self._chats:
+            path = "/v1/completions"
+            question = {"prompt": "\n".join(message["content"] for message in messages)}
         body = {
-            "messages": messages, "max_tokens": max_tokens, "temperature": 0, "stream": True,
+            **question, "max_tokens": max_tokens, "temperature": 0, "stream": True,
             "stream_options": {"include_usage": True},
         }  # fmt: skip
         text, usage, events = "", None, 0
         try:
-            with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            with client.stream("POST", path, json=body) as response:
                 if response.status_code != 200:
                     error = msgspec.json.decode(response.read(), type=_Event).error or {}
                     return self._failed(f"HTTP {response.status_code}: {error.get('code')}")
@@ -152,7 +158,7 @@ class Talkers:
                     event = msgspec.json.decode(line[5:], type=_Event)
                     if event.error:
                         return self._failed(str(event.error))
-                    text += "".join(choice.delta.content or "" for choice in event.choices)
+                    text += "".join(c.delta.content or c.text for c in event.choices)
                     usage = event.usage or usage
                     events += 1
                     if events == leaves:
@@ -178,6 +184,12 @@ class Talkers:
     def _text(self, draw: random.Random, num_tokens: int) -> str:
         """Random words of about so many tokens."""
         return _words(draw, max(1, int(num_tokens * self._words_per_token)))
+
+    def _has_template(self) -> bool:
+        """Whether the model knows chats; else the messages are sent as one text."""
+        body = {"messages": [{"role": "user", "content": "ba"}], "max_tokens": 1}
+        answer = httpx.post(self._url + "/v1/chat/completions", json=body, timeout=TIMEOUT_S)
+        return answer.status_code == 200
 
     def _measured(self, draw: random.Random) -> float:
         """Words per token in this model's vocabulary."""
