@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,7 +66,7 @@ def memory_of(pid: int) -> tuple[int, int]:
     return resident, anonymous
 
 
-def wait_until_ready(log: Path) -> Ready:
+def wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> Ready:
     """Read the log until it says where the worker listens and what it planned."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -75,7 +76,7 @@ def wait_until_ready(log: Path) -> Ready:
             ready = events["ready"]
             url = events["listening"]["url"]
             return Ready(url, ready["planned_mb"] * MB, ready["kept_mb"] * MB)
-        if any(line.startswith("error: ") for line in log.read_text().splitlines()):
+        if process.poll() is not None:
             break
         time.sleep(0.1)
     raise SystemExit(f"The worker did not start:\n{last_lines(log)}")
@@ -187,7 +188,7 @@ def main() -> None:
             command += ["--cache-dir", str(Path(folder) / "cache")]
             command += ["--cache-disk", str(given.cache_disk)]
         with started(command, log) as process:
-            ready = wait_until_ready(log)
+            ready = wait_until_ready(process, log)
             context = httpx.get(ready.url + "/health").json()["context_length"]
             stream = given.ctx_size // given.parallel // 256 * 256 or given.ctx_size
             talkers = Talkers(ready.url, given.talkers, context, min(stream, context))
