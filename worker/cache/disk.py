@@ -29,8 +29,9 @@ _MAX_USES = 1 << 16
 # How much older the files of a block are made than those of the block before it, nanoseconds. So
 # the end of a conversation leaves before its beginning, without which the end is of no use.
 _STEP_NS = 2_000
-# The process is short of descriptors for the moment; the disk is well.
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE})
+# The process is short of descriptors for the moment, or another worker has just removed the folder
+# or the unfinished file; the disk is well.
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT})
 
 
 class DiskItem(NamedTuple):

@@ -38,9 +38,9 @@ DEFAULT_SHARE = 0.8
 MAX_CELLS = 2**31 - CELL_STEP
 # The process: interpreter, libraries, graphs, threads. A token: its entries in llama.cpp's
 # vocabulary and in our table of pieces. Measured: 59 MiB, 10 MiB more for the service's imports,
-# and 240 B a token (x86-64 Linux, Python 3.11, SentencePiece). They are rounded up, because BPE
-# vocabularies also hold merges.
-_PROCESS_BYTES = 80 << 20
+# 15 MiB more after minutes with many clients, and 240 B a token (x86-64 Linux, Python 3.11,
+# SentencePiece). They are rounded up, because BPE vocabularies also hold merges.
+_PROCESS_BYTES = 96 << 20
 _TOKEN_BYTES = 320
 
 # Layers are offloaded as long as the context can be this long; else fewer layers are.
