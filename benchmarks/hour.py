@@ -36,7 +36,7 @@ MB = 1_000_000
 
 
 @dataclass
-class Sample:
+class MemorySample:
     """One second; bytes.
 
     resident, anonymous  memory of the process; anonymous is what no file stands behind
@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass
-class Ready:
+class ReadyWorker:
     """What a worker's log says when it is ready; bytes."""
 
     url: str
@@ -66,7 +66,7 @@ def memory_of(pid: int) -> tuple[int, int]:
     return resident, anonymous
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> Ready:
+def wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> ReadyWorker:
     """Read the log until it says where the worker listens and what it planned."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -75,26 +75,26 @@ def wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> Ready:
         if "ready" in events and "listening" in events:
             ready = events["ready"]
             url = events["listening"]["url"]
-            return Ready(url, ready["planned_mb"] * MB, ready["kept_mb"] * MB)
+            return ReadyWorker(url, ready["planned_mb"] * MB, ready["kept_mb"] * MB)
         if process.poll() is not None:
             break
         time.sleep(0.1)
     raise SystemExit(f"The worker did not start:\n{last_lines(log)}")
 
 
-def watch(pid: int, ready: Ready, talkers: Talkers, seconds: float) -> list[Sample]:
+def watch(pid: int, ready: ReadyWorker, talkers: Talkers, seconds: float) -> list[MemorySample]:
     """Sample each second, and tell each minute."""
-    samples: list[Sample] = []
+    samples: list[MemorySample] = []
     begun = time.monotonic()
     while (now := time.monotonic() - begun) < seconds:
-        samples.append(Sample(now, *memory_of(pid), scrape(ready.url)))
+        samples.append(MemorySample(now, *memory_of(pid), scrape(ready.url)))
         if len(samples) > 1 and now // 60 > samples[-2].seconds // 60:
             tell(samples[-1], talkers)
         time.sleep(max(0.0, begun + now + 1 - time.monotonic()))
     return samples
 
 
-def tell(sample: Sample, talkers: Talkers) -> None:
+def tell(sample: MemorySample, talkers: Talkers) -> None:
     """A line about now."""
     totals, metrics = talkers.totals, sample.metrics
     print(
@@ -108,7 +108,7 @@ def tell(sample: Sample, talkers: Talkers) -> None:
     )
 
 
-def growth(samples: list[Sample]) -> float:
+def growth(samples: list[MemorySample]) -> float:
     """Bytes per minute by which anonymous memory grows, fitted over the second half."""
     half = samples[len(samples) // 2 :]
     if len(half) < 2:
@@ -117,7 +117,7 @@ def growth(samples: list[Sample]) -> float:
     return float(slope)
 
 
-def report(samples: list[Sample], ready: Ready, talkers: Talkers) -> dict[str, object]:
+def report(samples: list[MemorySample], ready: ReadyWorker, talkers: Talkers) -> dict[str, object]:
     """The figures, and in "broken" what must not be."""
     totals = talkers.totals
     seen = [sample.metrics for sample in samples if sample.metrics]

@@ -19,7 +19,7 @@ NUM_SYSTEM_PROMPTS = 3
 MAX_CONVERSATIONS = 200
 TIMEOUT_S = 300.0
 
-Message = dict[str, str]
+TalkMessage = dict[str, str]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Talkers:
         self._url = url
         self._context = context
         self._stream = stream
-        self._conversations: list[list[Message]] = []
+        self._conversations: list[list[TalkMessage]] = []
         self._stopping = threading.Event()
         self._words_per_token = self._measured(random.Random(seed))
         self._chats = self._has_template()
@@ -100,7 +100,7 @@ class Talkers:
     def _turn(self, client: httpx.Client, draw: random.Random) -> None:
         """Ask once, and remember what comes back later."""
         kind = draw.choices(["again", "new", "once", "long"], [50, 22, 26, 2])[0]
-        messages: list[Message] = []
+        messages: list[TalkMessage] = []
         with self.totals.lock:
             if kind == "again" and self._conversations:
                 place = draw.randrange(len(self._conversations))
@@ -130,7 +130,7 @@ class Talkers:
         self,
         client: httpx.Client,
         kind: str,
-        messages: list[Message],
+        messages: list[TalkMessage],
         max_tokens: int,
         leaves: int | None,
     ) -> tuple[str, int]:

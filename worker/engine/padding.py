@@ -65,7 +65,7 @@ class _Lesson:
         elif not filled:
             self._without = seconds
         elif self._without is not None:
-            ratio = seconds / self._without
+            ratio = seconds / self._without if self._without else 1.0  # a clock may stand still
             self._ratio = ratio if not self._pairs else self._ratio + _NEW * (ratio - self._ratio)
             self._pairs += 1
             self._without = None
