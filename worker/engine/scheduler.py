@@ -96,6 +96,7 @@ class Scheduler:
         The youngest are put back into the queue when the others need their cells. What moves
         between cells and memory moves here, between two steps.
         """
+        self.keeper.begin()
         self.keeper.save_marked()
         self.keeper.save_ended()
         self._find_room()

@@ -54,6 +54,7 @@ class Keeper:
         self._max_stall = max_stall
         self._token_s = _FIRST_TOKEN_S
         self._read_s = _FIRST_READ_S
+        self._spent_s = 0.0  # on copies since the last step
 
     @property
     def has_work(self) -> bool:
@@ -64,9 +65,14 @@ class Keeper:
         """How long it takes to copy the state of so many tokens, as measured."""
         return num_tokens * self._token_s
 
+    def begin(self) -> None:
+        """A step is over: streams wait from now on."""
+        self._spent_s = 0.0
+
     def holds_up(self, seconds: float) -> bool:
-        """Whether a stream would wait too long for something that takes so long."""
-        return seconds > self._max_stall and any(s.num_sampled for s in self._running)
+        """Whether a stream would wait too long for one more thing, which takes so long."""
+        wait = self._spent_s + seconds
+        return wait > self._max_stall and any(s.num_sampled for s in self._running)
 
     def find(self, tokens: np.ndarray) -> Found | None:
         """What is kept of a prompt; None where it is nothing or takes too long to bring back."""
@@ -83,6 +89,7 @@ class Keeper:
         started = self._clock()
         loaded = self._store.load(found)
         read = self._clock()
+        self._spent_s += read - started
         if found.num_read:
             self._read_s += _NEW * ((read - started) / found.num_read - self._read_s)
         cells = self._cells
@@ -99,12 +106,9 @@ class Keeper:
         """Save what has ended and is not saved yet."""
         if self._store is None:
             return
-        waited = 0.0
         for slot in self._cells.cached:
-            until = waited + self.seconds(slot.length)
-            if slot.is_saved or self.holds_up(until):
+            if slot.is_saved or self.holds_up(self.seconds(slot.length)):
                 continue  # perhaps after the next step
-            waited = until
             self._save(slot)
             slot.is_saved = True  # where it failed nothing more can be done
 
@@ -161,4 +165,5 @@ class Keeper:
             self._observe(slot.length, self._clock() - started)
 
     def _observe(self, num_tokens: int, seconds: float) -> None:
+        self._spent_s += seconds
         self._token_s += _NEW * (seconds / num_tokens - self._token_s)
