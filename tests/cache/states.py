@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import strategies as st
 
 from worker.cache.state import Parts
 
 ROW_BYTES = 12
+
+# What a sequence may end with: a few tokens of four, or one token many times.
+endings = st.one_of(
+    st.lists(st.integers(0, 3), max_size=6),
+    st.tuples(st.integers(0, 3), st.integers(1, 150)).map(lambda t: [t[0]] * t[1]),
+)
 
 
 def ints(tokens: list[int]) -> np.ndarray:

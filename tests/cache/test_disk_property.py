@@ -13,7 +13,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cache.states import ROW_BYTES, FakeState, check_parts, ints, rest_of
+from tests.cache.states import ROW_BYTES, FakeState, check_parts, endings, ints, rest_of
 from tests.support import accidents
 from tests.support.accidents import block_files, cut, flipped
 from worker.cache import folder
@@ -36,10 +36,7 @@ steps = st.lists(
         st.integers(0, 10_000),
         st.integers(0, 30),
         st.integers(0, 300),
-        st.one_of(
-            st.lists(st.integers(0, 3), max_size=6),
-            st.tuples(st.integers(0, 3), st.integers(1, 150)).map(lambda t: [t[0]] * t[1]),
-        ),
+        endings,
     ),
     min_size=1,
     max_size=30,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cache.states import FakeState, check_parts, ints, rest_of
+from tests.cache.states import FakeState, check_parts, endings, ints, rest_of
 from worker.cache.store import Store
 
 # (kept or asked for, the earlier sequence that it begins like, how much of that, what follows)
@@ -16,10 +16,7 @@ steps = st.lists(
         st.booleans(),
         st.integers(0, 30),
         st.integers(0, 300),
-        st.one_of(
-            st.lists(st.integers(0, 3), max_size=6),
-            st.tuples(st.integers(0, 3), st.integers(1, 150)).map(lambda t: [t[0]] * t[1]),
-        ),
+        endings,
     ),
     min_size=1,
     max_size=30,

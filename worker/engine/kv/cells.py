@@ -185,13 +185,6 @@ class Cells:
             self.cached.remove(slot)
         self._empty(slot)
 
-    def restart(self, slot: Slot) -> None:
-        """Forget all that a running slot holds; it goes on running."""
-        tokens = slot.tokens
-        self.clear(slot)
-        slot.is_running, slot.tokens = True, tokens
-        self._pool.start(slot, len(tokens))
-
     def touch(self, slot: Slot) -> None:
         """A cached slot was of use: it is the most recently used now."""
         self.cached.remove(slot)
