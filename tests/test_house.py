@@ -63,6 +63,7 @@ RESERVED: dict[str, set[str]] = {
     "litestar": {"service"},
     "prometheus_client": {"service"},
     "uvicorn": {"service"},
+    "httptools": {"service"},
     "rich": {"cli"},
     "asyncio": {"service", "lifecycle", "cli", "engine/thread.py", "engine/stream.py"},
     "threading": {

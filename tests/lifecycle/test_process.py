@@ -231,7 +231,7 @@ def test_log_is_json(tiny: Path) -> None:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as peer:
             peer.sendall(b"POST /cancel HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{")
-        for words in (b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n"):
+        for words in (b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/1.1\r\nA B: x\r\n\r\n"):
             with socket.create_connection((host, int(port))) as peer:
                 peer.sendall(words)
                 assert peer.recv(65536).startswith(b"HTTP/1.1 400 ")

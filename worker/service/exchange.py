@@ -32,6 +32,8 @@ class Exchange(ABC):
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
         self.streaming = streaming
+        self._num_parts = 0  # begun to write
+        self._is_writing = False
 
     @abstractmethod
     def frames(self) -> AsyncIterator[bytes]:
@@ -54,7 +56,12 @@ class Exchange(ABC):
         answer = asyncio.ensure_future(self._answer(send))
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            seen = -1
+            while not (answer.done() or gone.done()) and not self._is_stuck_since(seen):
+                seen = self._num_parts
+                await asyncio.wait(
+                    {answer, gone}, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
             self.stream.close()
             for task in (answer, gone):
@@ -63,21 +70,25 @@ class Exchange(ABC):
             with contextlib.suppress(asyncio.CancelledError):
                 await answer
 
+    def _is_stuck_since(self, num_parts: int) -> bool:
+        """Whether the part that was being written when there were so many still is."""
+        return self._is_writing and self._num_parts == num_parts
+
     async def _answer(self, send: Any) -> None:
         started = False
         try:
             if not self.streaming:
-                await _send_json(send, 200, msgspec.json.encode(await self.body()), {})
+                await self._send_json(send, 200, msgspec.json.encode(await self.body()), {})
                 return
             async for frame in self.frames():
                 if not started:  # the status waits for the first token: errors keep theirs
                     started = True
                     await send(_START_SSE)
-                await _send_part(send, frame)
+                await self._send_part(send, frame)
             if not started:  # an answer without any text
                 started = True
                 await send(_START_SSE)
-            await _send_part(send, self.closing, more=False)
+            await self._send_part(send, self.closing, more=False)
         except TimeoutError:
             log.get("service").info("a reader stopped reading; its stream was closed")
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
@@ -85,9 +96,27 @@ class Exchange(ABC):
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
             if started:
-                await _send_part(send, self.failure(error) + self.closing, more=False)
+                await self._send_part(send, self.failure(error) + self.closing, more=False)
             else:
-                await _send_json(send, status, msgspec.json.encode(reply), headers)
+                await self._send_json(send, status, msgspec.json.encode(reply), headers)
+
+    async def _send_part(self, send: Any, body: bytes, *, more: bool = True) -> None:
+        # A timer for each part would cost as much as the part.
+        self._num_parts += 1
+        self._is_writing = True
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._is_writing = False
+
+    async def _send_json(
+        self, send: Any, status: int, body: bytes, headers: dict[str, str]
+    ) -> None:
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *((name.encode(), value.encode()) for name, value in headers.items()),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+        await self._send_part(send, body, more=False)
 
 
 _START_SSE = {
@@ -99,21 +128,6 @@ _START_SSE = {
         (b"x-accel-buffering", b"no"),
     ],
 }
-
-
-async def _send_part(send: Any, body: bytes, *, more: bool = True) -> None:
-    async with asyncio.timeout(WRITE_TIMEOUT_S):
-        await send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-async def _send_json(send: Any, status: int, body: bytes, headers: dict[str, str]) -> None:
-    fields = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *((name.encode(), value.encode()) for name, value in headers.items()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": fields})
-    await _send_part(send, body, more=False)
 
 
 async def _until_gone(receive: Any) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from worker import log
 from worker.errors import BindError, UsageError, WorkerError
@@ -24,11 +23,10 @@ from worker.lifecycle.manager import Manager
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.app import create_app
+from worker.service.protocol import Protocol
 from worker.settings import Settings
 
 _BACKLOG = 1024
-# A first request's headers must be here by then.
-HEADER_TIMEOUT_S = 30.0
 # For the last bytes of answers, and for the load or the step that is under way, after the drain;
 # with the drain time of 4 seconds it makes less than 5.
 LAST_BYTES_S = 0.8
@@ -40,23 +38,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
-
-
-class _Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1, but a connection that says nothing, or too slowly, is closed."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._deadline.cancel()  # it would hold on to 8 kB for each connection until then
-
-    def _close_if_silent(self) -> None:
-        started = getattr(self, "cycle", None) is not None  # None before the first request
-        if not started and not self.transport.is_closing():
-            self.transport.close()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -118,7 +99,7 @@ async def serve(
             log_config=None,
             access_log=False,
             lifespan="off",
-            http=_Protocol,
+            http=Protocol,
             server_header=False,
             ws="none",
         )
