@@ -115,7 +115,7 @@ class RecordingBackend(LlamaBackend):
         embedding, block = (np.concatenate(self._seen[name]) for name in ("embd", "l_out-0"))
         for row in range(batch.size):
             kept = self.rows.setdefault(int(batch.slots[row]), {})
-            logits = self.logits(row) if batch.outputs[row] else None
+            logits = self.logits(row).copy() if batch.outputs[row] else None
             token = int(batch.tokens[row])
             kept[int(batch.positions[row])] = Row(token, embedding[row], block[row], logits)
 

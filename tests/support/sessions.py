@@ -70,7 +70,7 @@ class Truth:
                 batch.outputs[batch.size - 1] = 1
                 backend.decode()
                 done += batch.size
-            logits = backend.logits(batch.size - 1)
+            logits = backend.logits(batch.size - 1).copy()
             logits[list(backend.end_tokens)] = -np.inf
             tokens.append(int(logits.argmax()))
         return tuple(tokens[len(prompt) :])

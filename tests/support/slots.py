@@ -55,7 +55,7 @@ def read(backend: LlamaBackend, slot: int, tokens: np.ndarray, start: int = 0) -
         backend.batch.add(tokens[at : at + 64], start + at, slot)
         backend.batch.outputs[backend.batch.size - 1] = 1
         backend.decode()
-    return backend.logits(backend.batch.size - 1)
+    return backend.logits(backend.batch.size - 1).copy()
 
 
 def go_on(backend: LlamaBackend, slot: int, start: int, count: int = 6) -> np.ndarray:

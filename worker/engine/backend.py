@@ -131,7 +131,7 @@ class Backend(Protocol):
         ...
 
     def logits(self, row: int) -> np.ndarray:
-        """A copy of the raw logits of batch row `row`, float32 [vocab_size]."""
+        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode."""
         ...
 
     def free_sampler(self, sampler: Any) -> None:

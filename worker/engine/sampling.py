@@ -16,6 +16,8 @@ MAX_GRAMMAR_CHARS = 65_536
 MAX_BIAS = 1e6
 SEED_RANGE = 2**32
 INT32_MAX = 2**31 - 1
+# At a lower temperature a logit divided by it no longer fits a float32; sampling is greedy then.
+COLDEST = 1e-6
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
@@ -62,6 +64,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     grammar: str | None = None
     grammar_param: str = "grammar"
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is chosen."""
+        return self.temperature < COLDEST
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the penalties change anything."""
+        return self.repeat_last_n != 0 and (
+            self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+        )
 
 
 def _limits() -> dict[str, tuple[float, float]]:

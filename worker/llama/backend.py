@@ -18,7 +18,8 @@ from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.grammar import grammar_of
 from worker.llama.library import native
-from worker.llama.sampler import Sampler
+from worker.llama.sampling.sampler import Sampler
+from worker.llama.sampling.workspace import Workspace
 from worker.llama.slots import SlotStates
 from worker.llama.spin import Spin
 from worker.llama.state import SavedState, StateForm
@@ -67,6 +68,7 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab = Vocab(self.weights.handle, self.max_length)
             self.vocab_size = self.vocab.size
+            self._workspace = Workspace(self.vocab_size)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
             # At most so many characters are in the longest sequence.
@@ -80,19 +82,21 @@ class LlamaBackend:
         self.spin.decoded(time.perf_counter() - started)
 
     def make_sampler(self, request: Request) -> Sampler:
-        """A native chain for one sequence."""
-        return Sampler(request, self.vocab)
+        """A sampler for one sequence."""
+        return Sampler(request, self.vocab, self._workspace)
 
     def sample(self, row: int, sampler: Any) -> int:
         """Choose from the row's logits and accept."""
-        return sampler.sample(self.context.handle, row)
+        return sampler.sample(self.context.logits(row))
 
     def logits(self, row: int) -> np.ndarray:
-        """A copy of the row's logits, float32 [vocab_size]."""
-        return self.context.logits(row)
+        """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
+        logits = self.context.logits(row)
+        logits.flags.writeable = False
+        return logits
 
     def free_sampler(self, sampler: Any) -> None:
-        """Free the chain."""
+        """Free what is native in it."""
         sampler.free()
 
     def drop(self, slot: int, start: int = 0) -> bool:

@@ -202,11 +202,14 @@ class Context:
         raise BatchError(f"llama.cpp failed to compute a batch (code {code}).")
 
     def logits(self, row: int) -> np.ndarray:
-        """A copy of the logits of batch row `row`, float32 [vocab_size]. It must be an output."""
+        """The logits of batch row `row`, float32 [vocab_size]. It must be an output.
+
+        They are llama.cpp's own memory, valid until the next decode.
+        """
         pointer = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
         if not pointer:
             raise BatchError(f"Row {row} has no logits.")
-        return np.ctypeslib.as_array(pointer, (self._weights.vocab_size,)).copy()
+        return np.ctypeslib.as_array(pointer, (self._weights.vocab_size,))
 
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free `slot`'s cells from position `start` on; False where the model cannot do so."""

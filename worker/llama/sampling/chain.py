@@ -1,0 +1,137 @@
+"""llama.cpp's own samplers, one behind the other."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from worker.engine.sampling import SamplingParams
+from worker.errors import RequestError
+from worker.grammar.check import check_gbnf
+from worker.llama.library import native
+from worker.llama.vocab import Vocab
+
+
+class Chain:
+    """A native chain. It must be freed."""
+
+    def __init__(self) -> None:
+        self._handle: Any = native.llama_sampler_chain_init(
+            native.llama_sampler_chain_default_params()
+        )
+
+    def add(self, sampler: Any, field: str, history: tuple[int, ...] = ()) -> None:
+        """Append a sampler that has seen `history`: as in llama-server, the prompt counts too.
+
+        Only this sampler sees it. A grammar would abort on a prompt that it forbids.
+        """
+        # A handle is a POINTER: NULL is falsy and not None. Adding NULL would be a segfault.
+        if not sampler:
+            raise RequestError(f"{field} was refused by llama.cpp.", param=field)
+        for token in history:
+            native.llama_sampler_accept(sampler, token)
+        native.llama_sampler_chain_add(self._handle, sampler)
+
+    def apply(self, array: Any) -> None:
+        """Let the samplers judge, change, order, drop and choose candidates."""
+        native.llama_sampler_apply(self._handle, ctypes.byref(array))  # pyright: ignore[reportArgumentType]
+
+    def accept(self, token: int) -> None:
+        """Tell the samplers what was chosen."""
+        native.llama_sampler_accept(self._handle, token)
+
+    def free(self) -> None:
+        """Release everything in it; safe to call again."""
+        if self._handle:
+            native.llama_sampler_free(self._handle)
+            self._handle = None
+
+
+def add_grammar(chain: Chain, params: SamplingParams, vocab: Vocab) -> None:
+    """Forbid what the grammar does not allow. Raises RequestError for one that does not parse."""
+    assert params.grammar is not None
+    param = params.grammar_param
+    check_gbnf(params.grammar, param)
+    sampler = native.llama_sampler_init_grammar(vocab.handle, params.grammar.encode(), b"root")
+    if not sampler:
+        raise RequestError(
+            f"{param} does not parse or has no rule named root.",
+            param=param,
+            hint="Send GBNF, with a first rule `root ::= ...`.",
+        )
+    chain.add(sampler, param)
+
+
+def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) -> None:
+    """The filters in their order, and what chooses from what they leave."""
+    if params.is_greedy:
+        chain.add(native.llama_sampler_init_greedy(), "temperature")
+        return
+    # To llama.cpp 2**32 - 1 means a random seed. Who asks for a seed wants the text to repeat.
+    seed = min(seed, 2**32 - 2)
+    if params.mirostat:
+        chain.add(native.llama_sampler_init_temp(params.temperature), "temperature")
+        tau, eta = params.mirostat_tau, params.mirostat_eta
+        if params.mirostat == 1:
+            sampler = native.llama_sampler_init_mirostat(vocab.size, seed, tau, eta, 100)
+        else:
+            sampler = native.llama_sampler_init_mirostat_v2(seed, tau, eta)
+        chain.add(sampler, "mirostat")
+        return
+    if params.top_k > 0:
+        chain.add(native.llama_sampler_init_top_k(params.top_k), "top_k")
+    if params.typical_p < 1:
+        # It sums p ln p, which is NaN for a banned token. So banned tokens are taken out first.
+        chain.add(native.llama_sampler_init_min_p(1e-35, 1), "typical_p")
+        chain.add(native.llama_sampler_init_typical(params.typical_p, 1), "typical_p")
+    if params.top_p < 1:
+        chain.add(native.llama_sampler_init_top_p(params.top_p, 1), "top_p")
+    if params.min_p > 0:
+        chain.add(native.llama_sampler_init_min_p(params.min_p, 1), "min_p")
+    if params.xtc_probability > 0:
+        chain.add(
+            native.llama_sampler_init_xtc(params.xtc_probability, params.xtc_threshold, 1, seed),
+            "xtc_probability",
+        )
+    if params.temperature != 1:
+        chain.add(native.llama_sampler_init_temp(params.temperature), "temperature")
+    chain.add(native.llama_sampler_init_dist(seed), "seed")
+
+
+def add_penalties(
+    chain: Chain, params: SamplingParams, vocab: Vocab, history: tuple[int, ...]
+) -> int:
+    """What lowers tokens of the text so far; returns of how many last tokens, 0: there is none."""
+    window = 0
+    if params.has_penalties:
+        window = _last_n(params.repeat_last_n, vocab)
+        sampler = native.llama_sampler_init_penalties(
+            vocab.size,
+            window,
+            params.repeat_penalty,
+            params.frequency_penalty,
+            params.presence_penalty,
+        )
+        chain.add(sampler, "repeat_penalty", history[-window:])
+    if params.dry_multiplier > 0:
+        chain.add(_dry(vocab, params), "dry_multiplier", history)
+        window = max(window, _last_n(params.dry_penalty_last_n, vocab))
+    return window
+
+
+def _last_n(value: int, vocab: Vocab) -> int:
+    return vocab.max_history if value < 0 else min(value, vocab.max_history)
+
+
+def _dry(vocab: Vocab, params: SamplingParams) -> object:
+    breakers = [text.encode() for text in params.dry_sequence_breakers]
+    array = (ctypes.c_char_p * len(breakers))(*breakers)
+    return native.llama_sampler_init_dry(  # pyright: ignore[reportUnknownMemberType]
+        vocab.handle,
+        params.dry_multiplier,
+        params.dry_base,
+        params.dry_allowed_length,
+        _last_n(params.dry_penalty_last_n, vocab),
+        array,
+        len(breakers),
+    )

@@ -1,0 +1,116 @@
+"""One token from the whole distribution, or from its likeliest part."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from worker.engine.likeliest import SUMS, fold
+from worker.engine.sampling import SamplingParams
+from worker.llama.sampling.workspace import Workspace
+
+
+class Draw:
+    """Temperature, top-p and min-p without candidates and without sorting.
+
+    A token is drawn from all weights exp((l - max l) / temperature). Where top-p has a say, it is
+    asked about this one token: how much probability do the likelier ones have? If it is outside,
+    its weight and those of all less likely ones become 0, and the next token is drawn from what is
+    left. What is drawn at last has the distribution of the part, because a token outside leads to
+    a fresh draw from a set that still holds the whole part.
+
+    Among equal logits the smaller id counts as likelier.
+    """
+
+    def __init__(self, params: SamplingParams, seed: int, workspace: Workspace) -> None:
+        self._temperature, self._top_p = params.temperature, params.top_p
+        # p >= min_p * max p, as logits: l >= max l + ln min_p.
+        self._depth = math.log(params.min_p) if params.min_p else -math.inf
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._workspace = workspace
+        self._needed = 0.0  # of the sum of all plain weights, what top-p asks for
+
+    def choose(self, row: np.ndarray) -> int:
+        """A token id; `row` float32 [vocab_size] stays as it is."""
+        top = row.max()
+        if not np.isfinite(top):
+            return int(row.argmax())
+        weights = self._weigh(row, top)
+        while True:
+            token = pick(weights, self._random.random())
+            if self._top_p >= 1:
+                return token
+            likelier = self._likelier(row, token)
+            if self._admits(likelier):
+                return token
+            np.multiply(weights, likelier, out=weights)
+
+    def survivors(self, row: np.ndarray) -> dict[int, float]:
+        """Token id -> probability to be chosen."""
+        weights = self._weigh(row, row.max())
+        kept = {
+            token: float(weights[token])
+            for token in map(int, np.flatnonzero(weights))
+            if self._top_p >= 1 or self._admits(self._likelier(row, token))
+        }
+        total = sum(kept.values())
+        return {token: weight / total for token, weight in kept.items()}
+
+    def free(self) -> None:
+        """Nothing here is native."""
+
+    def _weigh(self, row: np.ndarray, top: np.float32) -> np.ndarray:
+        """The weights to draw from, relative to the likeliest's; [vocab_size].
+
+        `plain` gets those without temperature, by which top-p judges.
+        """
+        plain, weights = self._workspace.plain, self._workspace.weights
+        np.subtract(row, top, out=plain)
+        if self._temperature != 1:
+            np.multiply(plain, np.float32(1 / self._temperature), out=weights)
+            np.exp(weights, out=weights)
+        if self._temperature == 1 or self._top_p < 1:
+            np.exp(plain, out=plain)
+        if self._temperature == 1:
+            # One array for both: what becomes 0 is less likely than any token still asked about.
+            weights = plain
+        if self._top_p < 1:
+            self._needed = self._top_p * float(fold(plain, np.add, SUMS).sum(dtype=np.float64))
+        if self._depth > -math.inf:
+            np.multiply(weights, row >= top + np.float32(self._depth), out=weights)
+        return weights
+
+    @staticmethod
+    def _likelier(row: np.ndarray, token: int) -> np.ndarray:
+        """Which tokens are likelier than `token`, or as likely with a smaller id; bool."""
+        likelier = row > row[token]
+        likelier[:token] |= row[:token] == row[token]
+        return likelier
+
+    def _admits(self, likelier: np.ndarray) -> bool:
+        """Whether the likelier ones are fewer than top-p asks for; the likeliest is always in."""
+        above = np.multiply(self._workspace.plain, likelier, out=self._workspace.above)
+        mass = float(fold(above, np.add, SUMS).sum(dtype=np.float64))
+        return mass == 0 or mass < self._needed
+
+
+def pick(weights: np.ndarray, fraction: float) -> int:
+    """The index at which the running sum passes `fraction` of the sum, in the order of columns.
+
+    fraction: 0 to less than 1. A weight of 0 is never picked.
+    """
+    column, fraction = _place(fold(weights, np.add, SUMS), fraction)
+    row, _ = _place(weights[column::SUMS], fraction)
+    return column + row * SUMS
+
+
+def _place(weights: np.ndarray, fraction: float) -> tuple[int, float]:
+    """Where that is, and which fraction of this weight lies before it."""
+    sums = np.cumsum(weights, dtype=np.float64)
+    total = float(sums[-1])
+    # The product may round up to the sum, which nothing passes.
+    target = min(fraction * total, math.nextafter(total, 0))
+    at = int(sums.searchsorted(target, "right"))
+    before = float(sums[at - 1]) if at else 0.0
+    return at, (target - before) / (float(sums[at]) - before)

@@ -1,0 +1,107 @@
+"""What a request changes in a row before anything is chosen: few tokens of many."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+
+import numpy as np
+
+from worker.engine.request import Request
+from worker.llama.sampling.chain import Chain, add_penalties
+from worker.llama.sampling.workspace import Workspace
+from worker.llama.vocab import Vocab
+
+# Token ids of a row, and the values that belong there.
+Places = tuple[np.ndarray, np.ndarray]
+
+
+class Edits:
+    """Biases and bans, then penalties and DRY. They are written into the row and taken back.
+
+    Penalties and DRY are llama.cpp's own. They see only the tokens that the window holds, because
+    they change no others: with 64 of 150,000 that takes 10 µs.
+    End tokens are banned until `min_tokens` tokens have been sampled.
+    """
+
+    def __init__(self, request: Request, vocab: Vocab, workspace: Workspace) -> None:
+        params = request.sampling
+        ends = sorted(vocab.end_tokens)
+        banned = [*vocab.suppressed, *(ends if params.ignore_eos else ())]
+        bias: dict[int, float] = {}
+        for token, value in [*params.logit_bias, *((token, -math.inf) for token in banned)]:
+            bias[token] = bias.get(token, 0.0) + value
+        self._fixed = _places(list(bias), list(bias.values()))
+        self._ends = _places(ends, [-math.inf] * len(ends))
+        self._left = 0 if params.ignore_eos else params.min_tokens
+        self._workspace = workspace
+        self._penalties = Chain()
+        history = request.prompt[-vocab.max_history :]
+        try:
+            window = add_penalties(self._penalties, params, vocab, history)
+        except BaseException:
+            self.free()
+            raise
+        self._recent = Recent(window, history)
+
+    def apply(self, row: np.ndarray) -> list[Places]:
+        """Change `row`, float32 [vocab_size]; what `undo` needs."""
+        done: list[Places] = []
+        ids, bias = self._fixed
+        if len(ids):
+            done.append((ids, row[ids]))
+            row[ids] += bias
+        if self._recent.counts:
+            ids = self._recent.ids()
+            done.append((ids, row[ids]))
+            array = self._workspace.candidates(row[ids], ids)
+            self._penalties.apply(array)
+            row[ids] = self._workspace.logits(len(ids))
+        if self._left:
+            ids, banned = self._ends
+            done.append((ids, row[ids]))
+            row[ids] = banned
+        return done
+
+    def undo(self, row: np.ndarray, done: list[Places]) -> None:
+        """Give `row` its own values back: others read them."""
+        for ids, values in reversed(done):
+            row[ids] = values
+
+    def accept(self, token: int) -> None:
+        """Count a chosen token."""
+        self._left -= self._left > 0
+        if self._recent.window:
+            self._penalties.accept(token)
+            self._recent.add(token)
+
+    def free(self) -> None:
+        """Release what is native; safe to call again."""
+        self._penalties.free()
+
+
+class Recent:
+    """The last `window` tokens of a text, each id once."""
+
+    def __init__(self, window: int, history: tuple[int, ...]) -> None:
+        self.window = window
+        self._tokens = deque(history[-window:] if window else (), window)
+        self.counts = Counter(self._tokens)
+
+    def add(self, token: int) -> None:
+        """One more token; the oldest leaves."""
+        if len(self._tokens) == self.window:
+            oldest = self._tokens[0]
+            self.counts[oldest] -= 1
+            if not self.counts[oldest]:
+                del self.counts[oldest]
+        self._tokens.append(token)
+        self.counts[token] += 1
+
+    def ids(self) -> np.ndarray:
+        """Each id once, in any order."""
+        return np.fromiter(self.counts, np.intp, len(self.counts))
+
+
+def _places(ids: list[int], values: list[float]) -> Places:
+    return np.array(ids, np.intp), np.array(values, np.float32)
