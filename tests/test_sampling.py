@@ -1,7 +1,8 @@
-"""The native sampler chain against `tests/support/models/reference.py`, and what seeds do."""
+"""Samplers against `tests/support/models/reference.py`, and what seeds do."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,11 @@ from tests.proof import RecordingBackend, prompt_tokens, run
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
+from tests.support.rows import fits
+from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
+from worker.engine.sequence import Delta
 
 Filter = Callable[[Floats], Floats]
 CONTEXT = 512
@@ -239,7 +243,7 @@ def test_draws_follow_the_softmax(
     backend: RecordingBackend, path: Path, temperature: float
 ) -> None:
     """First tokens of 800 seeds fit softmax(z / t) of the reference: chi-square, p > 0.001."""
-    count, bins = 800, 16
+    count = 800
     prompt = prompt_tokens(VOCAB, 12)
     sampled = run(
         backend,
@@ -253,18 +257,53 @@ def test_draws_follow_the_softmax(
     )  # fmt: skip
     logits = ReferenceLlama(path).forward(prompt).logits[-1]
     right = reference.probabilities(reference.temperature(logits, temperature))
-    # Bins of about equal probability; a token likelier than a bin leaves the next ones empty.
-    order = np.argsort(right)
-    bin_of = np.empty(VOCAB, int)
-    bin_of[order] = np.minimum((np.cumsum(right[order]) * bins).astype(int), bins - 1)
-    want = count * np.bincount(bin_of, weights=right)
-    got = np.bincount(bin_of[[tokens[-1] for tokens in sampled.values()]], minlength=len(want))
-    used = want > 0
-    assert want[used].min() > 5
-    # The 0.999 quantile of chi-square, Wilson and Hilferty's approximation.
-    freedom = 2 / (9 * (used.sum() - 1))
-    limit = (used.sum() - 1) * (1 - freedom + 3.09 * math.sqrt(freedom)) ** 3
-    assert ((got - want)[used] ** 2 / want[used]).sum() < limit
+    assert fits([tokens[-1] for tokens in sampled.values()], right)
+
+
+@pytest.mark.parametrize("params", [{"top_k": 40}, {"top_p": 0.8}], ids=str)
+def test_seeds_repeat_for_who_was_put_back(
+    backend: RecordingBackend, params: dict[str, Any]
+) -> None:
+    """Three texts that do not fit the cells together read as those that had them alone."""
+    asked = [
+        Request(
+            id=str(seed), prompt=tuple(prompt_tokens(VOCAB, 12, seed)), max_tokens=180,
+            sampling=SamplingParams(seed=seed, ignore_eos=True, **params),
+        )
+        for seed in range(3)
+    ]  # fmt: skip
+    backend.context.clear()
+    engine = Engine(backend, clock=lambda: 0.0)
+    for request in asked:
+        engine.add(request)
+    together: dict[str, list[int]] = {request.id: list(request.prompt) for request in asked}
+    while not engine.is_idle:
+        for delta in engine.step():
+            assert delta.token is not None
+            together[delta.id].append(delta.token)
+    assert engine.snapshot.num_preempted
+    for request in asked:
+        backend.context.clear()
+        assert run(backend, [request])[request.id] == together[request.id]
+
+
+def test_seeds_repeat_with_drafts(backend: RecordingBackend) -> None:
+    """A row that is computed for nothing costs no random number."""
+    sampling = SamplingParams(
+        seed=3, ignore_eos=True, logit_bias=tuple((token, 9.0) for token in (5, 6)), top_p=0.9
+    )
+    asked = Request(id="one", prompt=(5, 6) * 12, max_tokens=100, sampling=sampling)
+    clock = itertools.count()
+    backend.context.clear()
+    engine = Engine(backend, clock=lambda: next(clock) / 100, drafting=True)
+    engine.add(asked)
+    deltas: list[Delta] = []
+    while not engine.is_idle:
+        deltas += engine.step()
+    assert 0 < deltas[-1].accepted_tokens < deltas[-1].drafted_tokens
+    tokens = [*asked.prompt, *(delta.token for delta in deltas)]
+    backend.context.clear()
+    assert tokens == run(backend, [asked])["one"]
 
 
 def test_end_is_banned_until_min_tokens(backend: RecordingBackend) -> None:

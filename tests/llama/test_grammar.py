@@ -19,10 +19,10 @@ from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.grammar.check import check_gbnf
-from worker.llama import sampler
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.grammar import grammar_of
+from worker.llama.sampling import sampler
 from worker.llama.weights import LoadOptions
 
 BAD_SCHEMAS: dict[str, Any] = {

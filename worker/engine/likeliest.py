@@ -11,6 +11,9 @@ import numpy as np
 # Columns for sums. A column of 262,144 / 2,048 float32 values is summed to 1e-6.
 SUMS = 2048
 _MAXIMA = 1024
+# Arrays of more than 128 KiB are new pages each time: to touch them costs more than to reckon.
+_TESTED = 1 << 16
+_WEIGHED = 1 << 14
 
 
 def fold(values: np.ndarray, combine: np.ufunc, width: int) -> np.ndarray:
@@ -35,5 +38,20 @@ def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
         best = fold(logits, np.maximum, width)
         bound = np.partition(best, width - count)[width - count]
         if bound > -np.inf:  # neither is NaN
-            return np.flatnonzero(logits >= bound)
+            starts = range(0, len(logits), _TESTED)
+            found = [np.flatnonzero(logits[at : at + _TESTED] >= bound) + at for at in starts]
+            return np.concatenate(found)
     return np.arange(len(logits))
+
+
+def log_sum(logits: np.ndarray) -> float:
+    """ln sum exp(logits), good to 1e-6: exp in float32, and sums of few values."""
+    largest = logits.max()
+    sums = np.zeros(min(_WEIGHED, len(logits)), np.float32)
+    weights = np.empty_like(sums)
+    for at in range(0, len(logits), len(sums)):
+        part = logits[at : at + len(sums)]
+        some = np.subtract(part, largest, out=weights[: len(part)])
+        np.exp(some, out=some)
+        sums[: len(part)] += some
+    return float(largest) + float(np.log(sums.sum(dtype=np.float64)))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import math
 
 import msgspec
 import numpy as np
 
-from worker.engine.likeliest import SUMS, fold, likeliest
+from worker.engine.likeliest import likeliest, log_sum
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 
@@ -90,14 +89,10 @@ class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
 def token_logprob(logits: np.ndarray, token: int, top: int) -> TokenLogprob:
     """ln softmax(logits)[token] and the `top` likeliest; logits float32 [vocab_size].
 
-    ln p_i = l_i - m - ln sum_j exp(l_j - m) with m = max l; exp in float32, sums of columns in
-    float32, of these in float64: good to 1e-6. All values come from the same sum, so that a token
-    that is the likeliest equals the best of `top` bit for bit.
+    Good to 1e-6 of the sum's logarithm. All values come from the same sum, so that a token that is
+    the likeliest equals the best of `top` bit for bit.
     """
-    largest = logits.max()
-    weights = logits - largest
-    np.exp(weights, out=weights)
-    total = float(largest) + math.log(fold(weights, np.add, SUMS).sum(dtype=np.float64))
+    total = log_sum(logits)
     best = likeliest(logits, top) if top > 0 else np.empty(0, np.intp)
     best = best[np.lexsort((best, -logits[best]))][:top]
     pairs = tuple((int(i), float(logits[i]) - total) for i in best)

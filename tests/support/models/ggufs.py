@@ -259,6 +259,7 @@ def _pieces(space: str) -> Iterable[str]:
     yield from letters
     yield from (space + letter for letter in letters)
     yield from (a + b for a in letters for b in letters)
+    yield from (a + b + c for a in letters for b in letters for c in letters)
 
 
 def llama_gguf(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from worker.engine.request import Request, SamplingParams
 from worker.errors import RequestError
-from worker.llama.sampler import Sampler
+from worker.llama.sampling.sampler import Sampler
+from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -61,9 +62,10 @@ def _serve(path: Path) -> None:
         signal.alarm(5)  # its default action ends the process even inside native code
         params = SamplingParams(grammar=json.loads(line), temperature=0)
         try:
-            chain = Sampler(Request(id="", prompt=(1,), max_tokens=1, sampling=params), vocab)
-            chain.survivors(np.zeros(vocab.size).tolist())
-            chain.free()
+            request = Request(id="", prompt=(1,), max_tokens=1, sampling=params)
+            sampler = Sampler(request, vocab, Workspace(vocab.size))
+            sampler.survivors(np.zeros(vocab.size).tolist())
+            sampler.free()
             answer = "taken"
         except RequestError:
             answer = "refused"

@@ -1,1 +1,1 @@
-"""How the next token is chosen from a row of logits, without writing the whole row as candidates."""
+"""How the next token is chosen from a row of logits, most often without a list of candidates."""

@@ -78,14 +78,16 @@ class Draw:
         if self._top_p < 1:
             self._needed = self._top_p * float(fold(plain, np.add, SUMS).sum(dtype=np.float64))
         if self._depth > -math.inf:
-            np.multiply(weights, row >= top + np.float32(self._depth), out=weights)
+            near = np.greater_equal(
+                row, top + np.float32(self._depth), out=self._workspace.likelier
+            )
+            np.multiply(weights, near, out=weights)
         return weights
 
-    @staticmethod
-    def _likelier(row: np.ndarray, token: int) -> np.ndarray:
+    def _likelier(self, row: np.ndarray, token: int) -> np.ndarray:
         """Which tokens are likelier than `token`, or as likely with a smaller id; bool."""
-        likelier = row > row[token]
-        likelier[:token] |= row[:token] == row[token]
+        likelier = np.greater(row, row[token], out=self._workspace.likelier)
+        likelier[:token] |= np.equal(row[:token], row[token], out=self._workspace.equal[:token])
         return likelier
 
     def _admits(self, likelier: np.ndarray) -> bool:

@@ -17,10 +17,12 @@ class Workspace:
     """One for all samplers of one thread: what they leave in it is worth nothing.
 
     weights, plain, above   float32 [vocab_size]
+    likelier, equal         bool [vocab_size]
     """
 
     def __init__(self, vocab_size: int) -> None:
         self.weights, self.plain, self.above = np.empty((3, vocab_size), np.float32)
+        self.likelier, self.equal = np.empty((2, vocab_size), np.bool_)
         data = np.zeros(vocab_size, _TOKEN_DATA)
         self._ids, self._logits = data["id"], data["logit"]
         self._pointer = data.ctypes.data_as(ctypes.POINTER(native.llama_token_data))

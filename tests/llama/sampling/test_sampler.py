@@ -1,0 +1,148 @@
+"""A sampler leaves the row as it was, and a shortlist changes nothing about the filters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.models import reference
+from tests.support.models.ggufs import write_llama
+from tests.support.rows import fits, rows
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
+from worker.errors import RequestError
+from worker.llama.sampling.chain import Chain, add_choice
+from worker.llama.sampling.sampler import ChainChoice, Sampler
+from worker.llama.sampling.workspace import Workspace
+from worker.llama.vocab import Vocab
+from worker.llama.weights import LoadOptions, Weights
+
+SIZE = 5003
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0},
+    {"top_k": 40},
+    {"top_p": 0.9},
+    {"min_p": 0.1},
+    {"typical_p": 0.9},
+    {"xtc_probability": 1.0},
+    {"mirostat": 1},
+    {"mirostat": 2},
+    {"grammar": "root ::= [a-z]+"},
+]
+FILTERS: list[dict[str, Any]] = [
+    {"top_k": 1},
+    {"top_k": 7, "temperature": 0.5},
+    {"top_k": 40, "top_p": 0.9, "min_p": 0.05},
+    {"top_k": 300, "typical_p": 0.8},
+    {"top_k": 100, "xtc_probability": 1.0, "xtc_threshold": 0.01},
+    {"top_k": SIZE - 1},
+    {"top_k": SIZE, "temperature": 2.0},
+    {"min_p": 0.02, "temperature": 0.8},
+]
+
+
+@pytest.fixture(scope="module")
+def vocab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vocab]:
+    """Of 5,003 tokens, no multiple of anything."""
+    path = tmp_path_factory.mktemp("sampler") / "wide.gguf"
+    write_llama(path, vocab_size=SIZE)
+    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+        yield Vocab(weights.handle, 512)
+
+
+def make(vocab: Vocab, prompt: tuple[int, ...] = (5, 6, 7), **params: Any) -> Sampler:
+    sampling = SamplingParams(seed=1, **params)
+    request = Request(id="one", prompt=prompt, max_tokens=1, sampling=sampling)
+    return Sampler(request, vocab, Workspace(vocab.size))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_row_stays_as_it_was(vocab: Vocab, way: dict[str, Any]) -> None:
+    """Whichever way a token is chosen: others read the raw logits."""
+    row = rows(SIZE)["random"]
+    before = row.copy()
+    edits: dict[str, Any] = {"logit_bias": ((9, 3.0),), "dry_multiplier": 0.5, "min_tokens": 2}
+    sampler = make(vocab, repeat_penalty=1.2, **(way | edits))
+    for _ in range(4):
+        sampler.sample(row)
+        assert np.array_equal(row, before)
+    sampler.free()
+
+
+def test_the_row_stays_as_it_was_after_a_refusal(vocab: Vocab) -> None:
+    """A grammar that leaves no token raises, and the row is whole."""
+    row = np.full(SIZE, -np.inf, np.float32)
+    before = row.copy()
+    sampler = make(vocab, grammar='root ::= "a"', logit_bias=((9, 3.0),), repeat_penalty=1.2)
+    with pytest.raises(RequestError):
+        sampler.sample(row)
+    assert np.array_equal(row, before)
+    sampler.free()
+
+
+@pytest.mark.parametrize("name", ["random", "flat", "peaked", "holes"])
+@pytest.mark.parametrize("params", FILTERS, ids=str)
+def test_filters_leave_what_llama_cpp_leaves(
+    vocab: Vocab, name: str, params: dict[str, Any]
+) -> None:
+    """The same tokens and probabilities as llama.cpp's chain over the whole vocabulary."""
+    row = rows(SIZE)[name]
+    chain = Chain()
+    add_choice(chain, SamplingParams(**params), vocab, 1)
+    whole = ChainChoice(chain, Workspace(SIZE), 0)
+    want = whole.survivors(row)
+    whole.free()
+    sampler = make(vocab, **params)
+    got = sampler.survivors(row.tolist())
+    sampler.free()
+    assert got.keys() == want.keys()
+    assert all(got[i] == pytest.approx(want[i], rel=1e-4, abs=1e-9) for i in want)
+
+
+def test_a_shortlist_is_drawn_from_by_its_probabilities(vocab: Vocab) -> None:
+    """5,000 tokens behind top-k fit softmax of the 60 best."""
+    row = rows(SIZE)["flat"] * 100
+    sampler = make(vocab, top_k=60)
+    drawn = [sampler.sample(row) for _ in range(5000)]
+    sampler.free()
+    right = reference.probabilities(reference.top_k(row, 60))
+    assert right[drawn].all()
+    assert fits(drawn, right)
+
+
+@pytest.mark.parametrize("last_n", [1, 5, -1])
+def test_tokens_that_leave_the_window_are_forgiven(vocab: Vocab, last_n: int) -> None:
+    """Greedy with penalties, token by token, where the window is shorter than the text."""
+    rng = np.random.default_rng(3)
+    known = [5, 6, 7]
+    sampler = make(
+        vocab, tuple(known), temperature=0, repeat_last_n=last_n, repeat_penalty=1.5,
+        frequency_penalty=0.5, presence_penalty=-0.2,
+    )  # fmt: skip
+    for _ in range(60):
+        row = np.full(SIZE, -20, np.float32)
+        row[:12] = rng.normal(1, 0.6, 12)
+        want = reference.penalties(
+            row, known, len(known) if last_n < 0 else last_n,
+            repeat=1.5, frequency=0.5, presence=-0.2,
+        )  # fmt: skip
+        known.append(int(want.argmax()))
+        assert sampler.sample(row) == known[-1]
+    assert len(set(known)) > 8
+    sampler.free()
+
+
+def test_biases_of_one_token_add_up(vocab: Vocab) -> None:
+    """As llama.cpp reckons, also where one of them bans."""
+    row = rows(SIZE)["flat"]
+    sampler = make(vocab, temperature=0, logit_bias=((9, 3.0), (8, 5.0), (9, 3.0)))
+    assert sampler.sample(row) == 9
+    sampler.free()
+    sampler = make(vocab, temperature=0, logit_bias=((9, 3.0), (8, 2.0), (9, -math.inf)))
+    assert sampler.sample(row) == 8
+    sampler.free()
