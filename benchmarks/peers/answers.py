@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,15 +12,17 @@ from worker.bench.measure.client import StreamedAnswer
 
 
 class TextRequest(msgspec.Struct, frozen=True):
-    """One greedy completion of exactly `max_tokens` tokens.
+    """One completion of exactly `max_tokens` tokens, greedy where `fields` say nothing else.
 
     prompt  text or token ids
     always  the id of the token that is written each time; None: what the model says
+    fields  more fields of the request's body
     """
 
     prompt: str | list[int]
     max_tokens: int
     always: int | None = None
+    fields: Mapping[str, object] = {}
 
 
 class Work(msgspec.Struct, frozen=True):

@@ -77,8 +77,9 @@ class HttpPeer:
         """A request that is cut off `limit_s` seconds from now."""
         bias = {} if asked.always is None else {"logit_bias": {str(asked.always): _CERTAIN}}
         return StreamedRequest(
-            asked.prompt, asked.max_tokens, model=self._model, limit_s=limit_s, fields=bias
-        )
+            asked.prompt, asked.max_tokens, model=self._model, limit_s=limit_s,
+            fields=bias | {**asked.fields},
+        )  # fmt: skip
 
     def run(self, request: StreamedRequest) -> StreamedAnswer:
         """Send one request and read its answer to the end."""

@@ -64,6 +64,12 @@ GOALS = (
     Goal("hybrid", "tokens from the cache / native llama-server", 1, peer=NATIVE),
     Goal("hybrid", "tokens read again of a shared system prompt", CHUNK, "system_left",
          is_upper=True),
+    *(
+        Goal(f"vocab-{kind}-{streams}", "speed / native llama-server", bound, peer=NATIVE)
+        for kind, bound in (("topk", 1), ("whole", 1), ("penalties", 1), ("logprobs", 1),
+                            ("topp", 1.5))
+        for streams in (1, 8)
+    ),
 )  # fmt: skip
 
 

@@ -202,10 +202,7 @@ class Context:
         raise BatchError(f"llama.cpp failed to compute a batch (code {code}).")
 
     def logits(self, row: int) -> np.ndarray:
-        """The logits of batch row `row`, float32 [vocab_size]. It must be an output.
-
-        They are llama.cpp's own memory, valid until the next decode.
-        """
+        """The logits of output row `row`, float32 [vocab_size]; valid until the next decode."""
         pointer = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
         if not pointer:
             raise BatchError(f"Row {row} has no logits.")

@@ -15,6 +15,7 @@ from benchmarks.peers.cases.streams import (
     one_stream,
     shared_prefix,
 )
+from benchmarks.peers.cases.vocabulary import vocabulary_cases
 
 SMALL, HYBRID = "llama-125m", "lfm2-350m"
 
@@ -79,5 +80,6 @@ CASES: dict[str, Case] = {
             unit="of the prompts cached", measure=stripped_chats, shape=HYBRID,
             is_shape_fixed=True, cells=8 * 2048, needs_http=True,
         ),
+        *vocabulary_cases(),
     )
 }  # fmt: skip

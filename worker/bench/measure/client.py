@@ -70,7 +70,7 @@ class StreamedAnswer(msgspec.Struct):
 
 
 class StreamedRequest:
-    """One greedy completion of exactly `max_tokens` tokens, on a connection of its own.
+    """One completion of exactly `max_tokens` tokens, on a connection of its own.
 
     `num_reads` grows while it runs; `stop` cuts it off at its next read.
     """
@@ -80,14 +80,14 @@ class StreamedRequest:
         limit_s: float = _LIMIT_S, fields: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
         """model: the name to ask for; limit_s: seconds from now until the answer is cut off;
-        fields: more fields of the request's body."""
-        body: dict[str, object] = {**(fields or {})}
+        fields: more fields of the request's body, which is greedy where they say nothing else."""
+        body: dict[str, object] = {"temperature": 0, **(fields or {})}
         if model is not None:
             body["model"] = model
         self._max_tokens = max_tokens
         self._body = msgspec.json.encode(
             body | {
-                "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True,
+                "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True,
                 "stream": True, "stream_options": {"include_usage": True},
             }
         )  # fmt: skip

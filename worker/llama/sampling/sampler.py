@@ -24,7 +24,7 @@ from worker.llama.vocab import Vocab
 _STRICT_BUDGET_S = 1.0
 
 
-class Choice(Protocol):
+class TokenChoice(Protocol):
     """Chooses from a row of logits that biases, bans and penalties have changed already."""
 
     def choose(self, row: np.ndarray) -> int: ...
@@ -34,7 +34,7 @@ class Choice(Protocol):
     def free(self) -> None: ...
 
 
-def choice_of(request: Request, vocab: Vocab, workspace: Workspace) -> Choice:
+def choice_of(request: Request, vocab: Vocab, workspace: Workspace) -> TokenChoice:
     """The one rule which way a request goes.
 
     grammar, mirostat, typical-p or XTC on everything   llama.cpp, with all tokens as candidates
