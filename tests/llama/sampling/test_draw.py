@@ -38,10 +38,10 @@ def test_no_weight_is_never_picked(size: int) -> None:
     for place in (0, 1, size // 2, size - 2, size - 1, *map(int, rng.integers(0, size, 50))):
         weights = np.zeros(size, np.float32)
         weights[place] = rng.choice([1e-42, 1e-30, 0.3, 1.0])
-        assert {pick(weights, fraction) for fraction in (0.0, 0.5, LAST)} == {place}
+        assert {pick(weights, fraction) for fraction in (0.0, 0.5, LAST, 1.0)} == {place}
         other = int(rng.integers(size))
         weights[other] = 1
-        picked = {pick(weights, fraction) for fraction in (0.0, 0.3, 0.7, LAST)}
+        picked = {pick(weights, fraction) for fraction in (0.0, 0.3, 0.7, LAST, 1.0)}
         assert picked <= {place, other}
 
 
