@@ -16,6 +16,7 @@ import pytest
 from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
 from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
+from worker.engine.padding import Padding
 from worker.errors import ModelFileError
 from worker.llama import backend
 from worker.llama.library import native
@@ -245,6 +246,33 @@ def test_drafts(name: str, start: Open) -> None:
     session.run()
     drafted = sum(delta.drafted_tokens for delta in session.last.values())
     assert bool(drafted) == (name not in WHOLE_ONLY)
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_rows_that_nobody_reads(
+    name: str, start: Open, monkeypatch: pytest.MonkeyPatch, *, unified: bool
+) -> None:
+    """Steps that are filled up change no token and no cell: of streams, and of a prompt's end."""
+
+    def always(*_: object) -> bool:
+        return True
+
+    for kind in ("fills", "fills_prompt"):
+        monkeypatch.setattr(Padding, kind, always)
+    session = start(num_slots=4, unified=unified)
+    added = session.count_padding()
+    turns = ((60, 13), (15, 46), (127, 50))
+    for seed, (first, more) in enumerate(turns, 140):
+        session.add(f"a{seed}", prompt_of(seed, first), 5)
+        session.run()
+        session.add(f"b{seed}", session.reply(f"a{seed}") + prompt_of(seed + 10, more), 5)
+        session.run()
+    for i in range(3):
+        session.add(f"c{i}", prompt_of(170 + i, 20 + i), 20)
+    session.run()
+    filled = name not in RECURRENT | HYBRID | WINDOWED
+    assert ({4, 1} <= set(added)) == filled
+    assert bool(sum(added)) == filled
 
 
 def soak(session: Session, seed: int, requests: int, reach: int = 120) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from tests.support.models.architectures import VOCABULARY
 from worker.cache.store import Store
 from worker.engine.engine import Engine
+from worker.engine.plan import StepPlan
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.llama.backend import LlamaBackend
@@ -170,6 +171,19 @@ class Session:
 
         self.backend.arrange = counted
         return changes
+
+    def count_padding(self) -> list[int]:
+        """A list that gets an entry with each step: how many of its rows nobody reads."""
+        added: list[int] = []
+        schedule = self.engine.scheduler.schedule
+
+        def counted(now: float) -> StepPlan:
+            plan = schedule(now)
+            added.append(sum(fill.count for fill in plan.padding))
+            return plan
+
+        self.engine.scheduler.schedule = counted
+        return added
 
     def check_tokens(self, name: str) -> None:
         """A request's tokens are those that it gets alone, all of them if it has ended."""

@@ -118,8 +118,8 @@ class Engine:
                 batch.outputs[first : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
-        for slot in plan.padding:
-            batch.outputs[batch.add_one(int(batch.tokens[0]), slot.length, slot.index)] = 0
+        for fill in plan.padding:
+            batch.add(batch.tokens[:1].repeat(fill.count), fill.position, fill.slot.index)
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
@@ -129,10 +129,11 @@ class Engine:
         except OutOfCells:
             return self._fail(self.scheduler.relieve(), self._does_not_fit())
         except BatchError as error:
-            self.scheduler.cells.spoil(plan.padding)
+            idle = (fill.slot for fill in plan.padding if not fill.slot.is_running)
+            self.scheduler.cells.spoil(idle)
             return self._fail(self.scheduler.isolate(plan), error)
-        for slot in plan.padding:
-            self.backend.drop(slot.index, slot.length)
+        for fill in plan.padding:
+            self.backend.drop(fill.slot.index, fill.position)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
         self._observe(plan, self._clock() - started)
@@ -140,12 +141,19 @@ class Engine:
 
     def _observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
-        rows, added = plan.decode_rows, len(plan.padding)
-        self.scheduler.cost.observe(
-            rows + added, plan.prompt_rows, seconds, num_waiting=plan.num_waiting
+        scheduler, rows = self.scheduler, plan.decode_rows
+        added = sum(fill.count for fill in plan.padding)
+        scheduler.cost.observe(
+            rows + (0 if plan.prompt_rows else added),
+            plan.prompt_rows,
+            seconds,
+            num_waiting=plan.num_waiting,
         )
         if not plan.prompt_rows:
-            self.scheduler.padding.observe(rows, added, seconds)
+            scheduler.padding.observe(rows, added, seconds)
+        elif not rows and len(plan.runs) == 1:
+            depth = int(self.backend.batch.positions[0])
+            scheduler.padding.observe_prompt(plan.prompt_rows, depth, added, seconds)
 
     def _commit(self, plan: StepPlan, now: float) -> list[Delta]:
         """Count what was computed and sample where a sequence has caught up with itself."""

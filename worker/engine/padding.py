@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from worker.engine.kv.slot import Slot
+
 # Kernels compute rows in blocks of so many: Llama-1B Q4_K_M takes 114 ms for 3 rows and 95 for 4,
 # 348 for 15 and 245 for 16, but 139 for 5 and 205 for 8 (2 cores, AVX-512).
 ROW_BLOCK = 4
+# Some kernels compute blocks of so many: 265 ms for 12 rows of that model.
+_LARGE_BLOCK = 16
+# Attention computes a prompt in tiles of so many rows: 125M shape, CPU ms of one prompt's rows, 52:
+# 105, 56: 114, 60: 123, 63: 133, 64: 94; but 36: 75, 48: 95.
+_TILE = 64
+_FEWEST_OF_TILE = 49
+# A longer piece of a prompt gains less than two steps differ by: 123 rows 188, 127: 192, 128: 185.
+_MOST_OF_PROMPT = 2 * _TILE
 # Pairs of steps, one without and one with such rows, before a verdict; then one pair now and then,
 # because contexts grow and neighbours come and go.
 _FIRST_PAIRS = 3
@@ -14,44 +26,76 @@ _NEW = 0.5
 _WORTH = 0.97
 
 
-class Padding:
-    """Learns for which numbers of rows a step is faster when it is filled up to a whole block.
+class Fill(msgspec.Struct, frozen=True):
+    """`count` rows that nobody reads, at `position` and behind it, in a slot that ends there."""
 
-    It compares steps that follow each other, so that the depth of the contexts and the load of the
-    machine are the same for both.
+    slot: Slot
+    position: int
+    count: int
+
+
+class Padding:
+    """Learns which steps are faster when they are filled up to a whole block.
+
+    It compares steps of the same kind: of so many streams, or of a prompt's piece of about so many
+    rows and about so many tokens before it. Steps of streams follow each other, so that the depth
+    of their contexts and the load of the machine are the same for both of a pair.
     """
 
     def __init__(self) -> None:
-        self._lessons: dict[int, _Lesson] = {}
+        self._lessons: dict[tuple[int, ...], _Lesson] = {}
 
     @staticmethod
     def missing(decode_rows: int) -> int:
         """Rows to the next whole block; 0 where they would more than double the step."""
-        return -decode_rows % ROW_BLOCK if decode_rows > ROW_BLOCK // 2 else 0
-
-    def rows(self, decode_rows: int, room: int) -> int:
-        """How many rows to add to a step of so many; at most `room`."""
-        missing = self.missing(decode_rows)
-        if not 0 < missing <= room:
+        large = -decode_rows % _LARGE_BLOCK
+        if decode_rows <= ROW_BLOCK // 2 or not large:
             return 0
-        lesson = self._lessons.setdefault(decode_rows, _Lesson())
-        return missing if lesson.is_filled() else 0
+        return large if large <= ROW_BLOCK else -decode_rows % ROW_BLOCK
+
+    @staticmethod
+    def missing_of_prompt(rows: int) -> int:
+        """The same for a piece of one prompt; 0 where nothing is to be gained."""
+        if _FEWEST_OF_TILE <= rows < _TILE:
+            return _TILE - rows
+        missing = -rows % _LARGE_BLOCK
+        return missing if missing <= ROW_BLOCK and rows < _MOST_OF_PROMPT else 0
+
+    def fills(self, decode_rows: int) -> bool:
+        """Whether to fill a step of so many streams, where there is room."""
+        return self._lesson((decode_rows,)).is_filled()
+
+    def fills_prompt(self, rows: int, depth: int) -> bool:
+        """Whether to fill a step that computes one prompt's rows after `depth` tokens."""
+        return self._lesson(_prompt_kind(rows, depth)).is_filled()
 
     def observe(self, decode_rows: int, added: int, seconds: float) -> None:
-        """A step took so long, with `added` rows or without."""
-        lesson = self._lessons.get(decode_rows)
-        if lesson is not None:
-            lesson.observe(added > 0, seconds)
+        """A step of streams took so long, with `added` rows or without."""
+        if self.missing(decode_rows):
+            self._lesson((decode_rows,)).observe(added > 0, seconds)
+
+    def observe_prompt(self, rows: int, depth: int, added: int, seconds: float) -> None:
+        """The same of a step that computed rows of one prompt alone."""
+        if self.missing_of_prompt(rows):
+            self._lesson(_prompt_kind(rows, depth)).observe(added > 0, seconds / rows)
+
+    def _lesson(self, kind: tuple[int, ...]) -> _Lesson:
+        return self._lessons.setdefault(kind, _Lesson())
+
+
+def _prompt_kind(rows: int, depth: int) -> tuple[int, int]:
+    """Pieces that are compared with each other, a row of one with a row of the other."""
+    return -(-rows // ROW_BLOCK), (depth // _TILE).bit_length()
 
 
 class _Lesson:
-    """What is known for one number of rows."""
+    """What is known of one kind of step."""
 
     def __init__(self) -> None:
         self._ratio = 1.0  # seconds with rows / seconds without
         self._pairs = 0
         self._wait = 0  # steps until the next pair
-        self._without: float | None = None  # seconds of a pair's first step
+        self._without: float | None = None  # seconds of a pair's first step, or of its row
 
     def is_filled(self) -> bool:
         """Whether the coming step shall be filled."""

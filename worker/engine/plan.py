@@ -7,7 +7,7 @@ import msgspec
 from worker.engine.backend import Backend
 from worker.engine.cost import TILE, StepCost, chunk_rows
 from worker.engine.draft import best_length
-from worker.engine.kv.slot import Slot
+from worker.engine.padding import Fill
 from worker.engine.sequence import Sequence
 
 Runs = list[tuple[Sequence, int]]
@@ -19,14 +19,14 @@ class StepPlan(msgspec.Struct, frozen=True):
     decode_rows  rows of sequences that wait for a token, guessed tokens included
     prompt_rows  all other rows
     num_waiting  sequences that wait for a token while this step computes prompts alone
-    padding      slots that do not run and get a row that nobody reads, after all others
+    padding      rows that nobody reads, after all others
     """
 
     runs: Runs
     decode_rows: int
     prompt_rows: int
     num_waiting: int = 0
-    padding: tuple[Slot, ...] = ()
+    padding: tuple[Fill, ...] = ()
 
     @property
     def num_rows(self) -> int:

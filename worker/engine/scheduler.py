@@ -16,7 +16,7 @@ from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Prefixes
 from worker.engine.kv.slot import Slot
-from worker.engine.padding import Padding
+from worker.engine.padding import Fill, Padding
 from worker.engine.plan import Planner, StepPlan
 from worker.engine.sequence import Sequence
 
@@ -119,18 +119,26 @@ class Scheduler:
     def _padded(self, plan: StepPlan) -> StepPlan:
         """The plan with rows that nobody reads, where that is known to be faster.
 
-        Only for rows of one token each, and for states that forget such a row without a trace.
+        Only for rows of one token each, or a piece of one prompt; and for states that forget such
+        a row without a trace.
         """
-        rows = plan.decode_rows
-        missing = self.padding.missing(rows)
-        if not missing or plan.prompt_rows or rows != len(plan.runs) or self._needs_rest:
+        if self._needs_rest:
             return plan
-        if rows + missing > self._planner.most_rows:
-            return plan
-        spare = self.cells.spare_slots(missing, rows)
-        if not self.padding.rows(rows, len(spare)):
-            return plan
-        return msgspec.structs.replace(plan, padding=tuple(spare))
+        padding: list[Fill] = []
+        if not plan.prompt_rows and plan.decode_rows == len(plan.runs):
+            rows = plan.decode_rows
+            missing = self.padding.missing(rows)
+            if missing and rows + missing <= self._planner.most_rows:
+                spare = self.cells.spare_slots(missing, rows)
+                if spare and self.padding.fills(rows):
+                    padding = [Fill(slot, slot.length, 1) for slot in spare]
+        elif not plan.decode_rows and len(plan.runs) == 1:
+            sequence, rows = plan.runs[0]
+            missing, slot = self.padding.missing_of_prompt(rows), _slot_of(sequence)
+            has_room = missing and self.cells.has_room_behind(slot, rows + missing)
+            if has_room and self.padding.fills_prompt(rows, slot.length):
+                padding = [Fill(slot, slot.length + rows, missing)]
+        return msgspec.structs.replace(plan, padding=tuple(padding)) if padding else plan
 
     def _find_room(self) -> None:
         """Give sequences that outgrow the layout another one, or put them back until they can."""

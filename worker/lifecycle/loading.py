@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from worker import machine
-from worker.engine.padding import ROW_BLOCK
+from worker.engine.padding import Padding
 from worker.errors import ModelLoadError, UsageError
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
@@ -117,7 +117,7 @@ def slots_for(plan: MemoryPlan) -> int:
     slots = plan.num_slots
     if plan.recurrent_bytes:
         return slots
-    whole = -(-slots // ROW_BLOCK) * ROW_BLOCK
+    whole = slots + Padding.missing(slots)
     steps = plan.num_cells // CELL_STEP
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
