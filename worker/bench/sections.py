@@ -156,6 +156,35 @@ class BareSpeed(LoopSpeed, frozen=True, kw_only=True):
     needs: Needs
 
 
+class AttentionWay(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast one sequence is read and written at depth, in one way to compute attention.
+
+    flash_attn            `on` or `off`
+    kv_bytes_per_token    of the KV cache, by the worker's own plan
+    compute_bytes         of llama.cpp's buffers for a step
+    rates                 as many depths as there was time for; empty where `error` says why
+    """
+
+    flash_attn: str
+    cache_type_k: str
+    cache_type_v: str
+    kv_bytes_per_token: int = 0
+    compute_bytes: int = 0
+    rates: tuple[Rate, ...] = ()
+    error: str = ""
+
+    def rate(self, kind: str, depth: int) -> Figure | None:
+        """One test: `prefill` or `decode`."""
+        found = (r.per_s for r in self.rates if (r.kind, r.depth) == (kind, depth))
+        return next(found, None)
+
+
+class Depths(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways to compute attention, side by side; f16 with flash attention is the first."""
+
+    ways: tuple[AttentionWay, ...]
+
+
 class HttpSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """One pass over HTTP: requests at 1 and at N streams, and the server's memory after them."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.bench.report import BenchReport
+from worker.bench.report.attention import HEADINGS, attention_rows
 from worker.bench.report.changes import Change, Changes
 from worker.bench.report.columns import Column, tables
 from worker.bench.report.words import paragraphs
@@ -99,6 +100,8 @@ def report_table(report: BenchReport, width: int) -> RenderableType:
     parts: list[RenderableType] = [titled(report.model, first)]
     for block in blocks:
         parts += [Text(), block]
+    if rows := attention_rows(report):
+        parts += [Text("\nAttention at depth", style="bold"), _plain_table(HEADINGS, rows)]
     for title, texts in paragraphs(report):
         parts.append(Text(f"\n{title}", style="bold"))
         parts += [plain(text) for text in texts]
@@ -124,6 +127,16 @@ def _blocks(columns: list[Column], report: BenchReport, width: int) -> Iterator[
         for level in report.levels:
             table.add_row(*(plain(column.text(level)) for column in shown))
         yield table
+
+
+def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """The first column to the left, figures to the right."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    return table
 
 
 def changes_table(changes: Changes) -> RenderableType:

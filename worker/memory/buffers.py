@@ -33,7 +33,7 @@ _REPACKED = {
     "arm64": frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}),
 }
 _MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}
-_CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.values()}
+CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.values()}
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
             keys, values = keys | {config.key_length_swa}, values | {config.value_length_swa}
     else:
         what, keys, values = "rows", {key for key, _ in layers}, set[int]()
-        if _CACHE_ENCODINGS[settings.cache_type_v].quantized:
+        if CACHE_ENCODINGS[settings.cache_type_v].quantized:
             raise UsageError(
                 f"--cache-type-v {settings.cache_type_v} needs flash attention, which this model "
                 "runs without.",
@@ -79,7 +79,7 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
         ("--cache-type-k", settings.cache_type_k, keys),
         ("--cache-type-v", settings.cache_type_v, values),
     ):
-        block = _CACHE_ENCODINGS[cache_type].block
+        block = CACHE_ENCODINGS[cache_type].block
         for width in sorted(widths):
             if width % block:
                 raise UsageError(
@@ -211,5 +211,5 @@ def _is_fused(config: ModelConfig, settings: Settings) -> bool:
 
 
 def _row_bytes(width: int, cache_type: str) -> int:
-    encoding = _CACHE_ENCODINGS[cache_type]
+    encoding = CACHE_ENCODINGS[cache_type]
     return -(-width // encoding.block) * encoding.nbytes

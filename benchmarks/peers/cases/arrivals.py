@@ -1,4 +1,4 @@
-"""A long prompt arrives beside streams that write."""
+"""Long prompts arrive beside streams that write."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.peers.answers import TextRequest, longest_gap
+from benchmarks.peers.answers import TextRequest, Work, longest_gap
 from benchmarks.peers.cases.case import (
     LIMIT_S,
     SHORT,
     Sample,
     Start,
+    median_ttft,
     over_http,
+    whole_answers,
     without_error,
 )
 from benchmarks.peers.processes import PeerError
@@ -21,6 +23,7 @@ from worker.bench.measure.client import StreamedRequest
 
 LONG = 1400  # words, and with the vocabulary of llama-1b tokens
 DEEP = 700
+SEVERAL = 1000  # tokens
 
 
 def long_prompt(start: Start, prompts: Prompts) -> Sample:
@@ -33,6 +36,34 @@ def deep_streams(start: Start, prompts: Prompts) -> Sample:
     """How long a long prompt waits beside seven streams that hold much themselves."""
     sample = _arrival(start, prompts, streams=7, words=DEEP)
     return {"value": sample["ttft_s"], **sample}
+
+
+def eight_long_prompts(start: Start, prompts: Prompts) -> Sample:
+    """Tokens a second, read and written, while eight long prompts arrive beside one stream."""
+    with start() as peer, ThreadPoolExecutor(1) as pool:
+        client = over_http(peer)
+        stream = client.request(TextRequest(prompts.text(SHORT), 1024), 3 * LIMIT_S)
+        running = pool.submit(client.run, stream)
+        asked = [TextRequest(prompts.tokens(SEVERAL), 16) for _ in range(8)]
+        try:
+            _wait_until_all_run([stream])
+            answers = whole_answers(client, Work(asked, 8, 3 * LIMIT_S))
+        finally:
+            stream.stop()
+        beside = without_error(running.result())
+    sent, ended = min(a.sent for a in answers), max(a.ended for a in answers)
+    read = max(a.sent + a.ttft for a in answers)
+    written = sum(sent < t < ended for t in beside.times)
+    tokens = sum(a.prompt_tokens + a.tokens for a in answers) + written
+    return {
+        "value": tokens / (ended - sent),
+        "ttft_s": median_ttft(answers),
+        "worst_ttft_s": max(a.ttft for a in answers),
+        "first_ttft_s": min(a.ttft for a in answers),
+        "longest_gap_s": longest_gap([beside], sent, read),
+        "stream_tok_s": written / (ended - sent),
+        "prompt_tokens": float(sum(a.prompt_tokens for a in answers)),
+    }
 
 
 def _arrival(start: Start, prompts: Prompts, *, streams: int, words: int) -> dict[str, float]:

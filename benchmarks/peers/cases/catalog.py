@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.peers.cases.arrivals import deep_streams, long_prompt
+from benchmarks.peers.cases.arrivals import deep_streams, eight_long_prompts, long_prompt
 from benchmarks.peers.cases.case import Case
 from benchmarks.peers.cases.contention import busy_machine, two_processes
 from benchmarks.peers.cases.conversations import conversations, restarted_conversations
@@ -40,6 +40,11 @@ CASES: dict[str, Case] = {
             name="deep", title="first token of a 1,400-token prompt beside 7 streams of 700 tokens",
             unit="s", measure=deep_streams, is_less_better=True, needs_http=True,
             needs_parallel=True,
+        ),
+        Case(
+            name="long-prompts", title="8 prompts of 1,000 tokens at once beside 1 stream",
+            unit="tok/s read and written", measure=eight_long_prompts, shape=SMALL,
+            cells=9 * 2048, slots=9, needs_http=True, needs_parallel=True,
         ),
         Case(
             name="busy", title="speed kept beside a busy process", unit="of idle",

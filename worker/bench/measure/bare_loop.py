@@ -17,6 +17,7 @@ import numpy as np
 from worker.bench.figures import Figure, Ids, figure, latency
 from worker.bench.sections import LoopSpeed, Rate, Requests, TokenCost
 from worker.bench.sizes import SEED, Sizes
+from worker.cache.state import BLOCK
 from worker.engine.backend import Backend
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
@@ -122,6 +123,24 @@ class BareLoop:
                 if depth:
                     self._read(slot, self._prompt(depth), 0)
             self._held[slot] = depth
+
+    def deepen(self, depth: int) -> None:
+        """Leave `depth` tokens in slot 0 without reading them all, where states can be joined.
+
+        A few are read, and stand there again and again: speed does not depend on what cells hold.
+        """
+        backend = self._backend
+        if depth <= BLOCK or backend.needs_rest:
+            return
+        self._rewind(1, BLOCK)
+        state = backend.save(0)
+        if state is None:
+            return
+        rows = state.rows(0, BLOCK)
+        parts = [(rows, BLOCK)] * (depth // BLOCK)
+        if depth % BLOCK:
+            parts.append((rows, depth % BLOCK))
+        self._held[0] = depth if backend.restore(0, parts, None) else 0
 
     def prefill(self, tokens: int, depth: int) -> float:
         """Tokens a second of reading a prompt, its first token chosen."""

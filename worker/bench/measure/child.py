@@ -18,6 +18,7 @@ import msgspec
 from worker import log, machine
 from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
+from worker.bench.measure.depth import DEPTHS, depths_within, measure_depths, ways_of
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
     buffers_of,
@@ -31,14 +32,24 @@ from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
 from worker.bench.run import stages
 from worker.bench.run.stages import Failure, Progress, Result, StageJob
-from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Quality, Requests, TokenCost
-from worker.bench.sizes import SEED
+from worker.bench.sections import (
+    AttentionWay,
+    BareSpeed,
+    Depths,
+    HttpSpeed,
+    LoadTimes,
+    Quality,
+    Requests,
+    TokenCost,
+)
+from worker.bench.sizes import EFFORTS, SEED
 from worker.errors import WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle import parent
 from worker.lifecycle.loading import find_devices, memory_with, open_backend, prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize.target import quantize
+from worker.memory.buffers import kv_bytes_per_token
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -99,6 +110,33 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
         )
 
 
+def _depth(job: StageJob, report: OnShare) -> Depths:
+    config = load_config(job.path)
+    depths = depths_within(config.context or max(DEPTHS) * 2, job.sizes)
+    ways = ways_of(job.settings, depths[-1], job.sizes)
+    budget_s = EFFORTS[job.plan.effort][1]
+    found: list[AttentionWay] = []
+    for number, settings in enumerate(ways, 1):
+        way = AttentionWay(
+            flash_attn=settings.flash_attn,
+            cache_type_k=settings.cache_type_k,
+            cache_type_v=settings.cache_type_v,
+        )
+        try:  # not every model has a kernel for every way
+            with open_level(job.path, settings) as backend:
+                way = msgspec.structs.replace(
+                    way,
+                    kv_bytes_per_token=kv_bytes_per_token(config, settings),
+                    compute_bytes=sum(buffers_of(backend).compute.values()),
+                    rates=measure_depths(backend, depths, job.sizes, budget_s),
+                )
+        except WorkerError as error:
+            way = msgspec.structs.replace(way, error=str(error))
+        found.append(way)
+        report(number / len(ways))
+    return Depths(ways=tuple(found))
+
+
 def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
     vocab_size = load_config(job.path).vocab_size
     seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
@@ -136,6 +174,7 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
     stages.PROBE.name: _probe,
     stages.LOAD.name: _load,
     stages.SPEED.name: _speed,
+    stages.DEPTH.name: _depth,
     stages.SERVE.name: _serve,
     stages.SERVE_AGAIN.name: _serve,
     stages.QUALITY.name: _quality,

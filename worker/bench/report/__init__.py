@@ -11,6 +11,7 @@ from worker.bench.figures import Difference, Figure, figure, latency
 from worker.bench.plan import Corpus
 from worker.bench.sections import (
     BareSpeed,
+    Depths,
     HttpSpeed,
     LoadTimes,
     Machine,
@@ -46,6 +47,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     mix: dict[str, float]
     load: LoadTimes | None = None
     speed: BareSpeed | None = None
+    depth: Depths | None = None
     serve: HttpSpeed | None = None
     serve_again: HttpSpeed | None = None
     quality: Quality | None = None

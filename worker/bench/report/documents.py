@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 
 from worker.bench.figures import Figure, Latency
 from worker.bench.report import BenchReport, LevelReport
+from worker.bench.report.attention import HEADINGS, attention_rows
 from worker.bench.report.columns import FigureValue, Table, mark, tables
 from worker.bench.report.plot import Drawing
 from worker.bench.report.words import headline, paragraphs
@@ -98,6 +99,10 @@ def markdown(report: BenchReport) -> str:
         for level in report.levels:
             lines.append(_row([escape_markdown(column.text(level)) for column in table.columns]))
         lines.append("")
+    if rows := attention_rows(report):
+        lines += ["## Attention at depth, by way", "", _row(HEADINGS)]
+        lines.append(_row(["---", *["---:"] * (len(HEADINGS) - 1)]))
+        lines += [*map(_row, rows), ""]
     for title, texts in paragraphs(report):
         lines += [f"## {title}", "", *(f"- {escape_markdown(text)}" for text in texts), ""]
     lines += ["## Columns", ""]
@@ -148,7 +153,7 @@ def _meanings(found: list[Table]) -> dict[str, str]:
     return {column.title: column.meaning for table in found for column in table.columns}
 
 
-def _row(cells: list[str]) -> str:
+def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

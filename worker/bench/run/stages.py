@@ -11,7 +11,15 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from worker.bench.plan import BenchPlan, Level
-from worker.bench.sections import BareSpeed, HttpSpeed, LoadTimes, Machine, Quality, TokenCost
+from worker.bench.sections import (
+    BareSpeed,
+    Depths,
+    HttpSpeed,
+    LoadTimes,
+    Machine,
+    Quality,
+    TokenCost,
+)
 from worker.bench.sizes import Sizes
 from worker.settings import Settings
 
@@ -109,6 +117,8 @@ LOAD = BenchStage("load", LoadTimes, lambda c: _START_S + 3 * c.loads * c.size /
 SPEED = BenchStage("speed", BareSpeed, lambda cost: cost.start_s + cost.test_s)
 SERVE = BenchStage("serve", HttpSpeed, lambda cost: _START_S + cost.start_s + cost.test_s)
 SERVE_AGAIN = BenchStage("serve again", HttpSpeed, SERVE.expected_s)
+# Of the reference alone: attention computes with no weights.
+DEPTH = BenchStage("depth", Depths, lambda cost: 3 * (cost.start_s + cost.test_s))
 QUALITY = BenchStage(
     "quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False
 )
@@ -120,5 +130,7 @@ NOISE_FLOOR = BenchStage(
 
 def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
-    quality = [QUALITY, NOISE_FLOOR] if level is plan.levels[0] else [QUALITY]
-    return [LOAD, SPEED, SERVE, *(quality if plan.corpus else [])]
+    is_reference = level is plan.levels[0]
+    depth = [DEPTH] if is_reference else []
+    quality = [QUALITY, NOISE_FLOOR] if is_reference else [QUALITY]
+    return [LOAD, SPEED, *depth, SERVE, *(quality if plan.corpus else [])]
