@@ -53,3 +53,59 @@ def test_long_streams_and_a_prompt_take_turns() -> None:
     alone = [rows for rows, streams in steps if not streams]
     assert sum(alone) > 300
     assert any(rows % 64 == 0 for rows in alone)
+
+
+def read_in_order(*arrivals: tuple[int, str, int]) -> list[str]:
+    """Names of prompts by their first token, beside a stream that holds few cells.
+
+    arrivals: before which step a prompt comes, its name, its number of tokens
+    """
+    backend = FakeBackend(num_cells=20_000, num_slots=8, capacity=64, vocab_size=10**6, per_row=0.0)
+    engine = Engine(backend, lambda: backend.now, max_stall=5.0)
+    engine.add(request("stream", [3, 4], max_tokens=5_000))
+    first: list[str] = []
+    for step in range(300):
+        for number, (at, name, length) in enumerate(arrivals):
+            if at == step:
+                engine.add(request(name, [10 + number] * length, max_tokens=1))
+        for delta in engine.step():
+            engine.scheduler.check_integrity()
+            if delta.id not in ("stream", *first):
+                first.append(delta.id)
+    return first
+
+
+def test_prompts_that_come_together_follow_each_other() -> None:
+    """The first one is read to its end before the second one is begun."""
+    backend = FakeBackend(num_cells=9_000, num_slots=4, capacity=64, vocab_size=10**6)
+    engine = Engine(backend, lambda: backend.now)
+    for number in range(4):
+        engine.add(request(str(number), [10 + number] * 150, max_tokens=1))
+    ended = [[delta.id for delta in engine.step()] for _ in range(12)]
+    assert ended == [[], [], ["0"], [], [], ["1"], [], [], ["2"], [], [], ["3"]]
+
+
+def test_a_short_prompt_overtakes_a_long_one() -> None:
+    """It does not wait until the long one is read."""
+    assert read_in_order((1, "long", 2_000), (4, "short", 60)) == ["short", "long"]
+
+
+def test_a_long_prompt_is_not_overtaken_for_ever() -> None:
+    """Short ones that keep coming overtake it until as much was read as it has tokens."""
+    shorts = [(3 + 2 * i, f"s{i}", 60) for i in range(60)]
+    order = read_in_order((1, "long", 600), *shorts)
+    assert set(order) == {"long", *(name for _, name, _ in shorts)}
+    assert 2 < order.index("long") < 20
+
+
+def test_what_fits_beside_the_end_of_a_prompt_is_read_with_it() -> None:
+    """A prompt that is short enough shares the step, one that would only be begun does not."""
+    backend = FakeBackend(num_cells=9_000, num_slots=4, capacity=64, vocab_size=10**6)
+    engine = Engine(backend, lambda: backend.now)
+    for name, length in (("a", 84), ("b", 100)):
+        engine.add(request(name, [ord(name)] * length, max_tokens=1))
+    engine.step()
+    engine.add(request("c", [3] * 30, max_tokens=1))
+    ended = [[delta.id for delta in engine.step()] for _ in range(3)]
+    assert ended == [["a", "c"], [], ["b"]]
+    assert backend.batch_sizes == [64, 50, 64, 36]

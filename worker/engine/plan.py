@@ -57,6 +57,7 @@ class Planner:
         self._max_stall = max_stall
         self._drafting = drafting
         self._turns = 0
+        self._num_read = 0  # tokens of prompts
         self._prompts_next = True
 
     def plan(
@@ -72,8 +73,9 @@ class Planner:
         if not prompts:
             return self._plain(streams, num_available)
         backend, count = self._backend, len(streams)
+        prompts = sorted(prompts, key=self._due)
         if backend.one_prompt_a_step:
-            prompts = [min(prompts, key=_last_turn)]
+            prompts = prompts[:1]
         capacity, room = backend.batch.capacity, num_available - count
         rows = min(self._chunk_rows(count), capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
@@ -88,6 +90,7 @@ class Planner:
                 rows, streams = alone, []
         chunks = self._chunks(prompts, len(streams), rows)
         prompt_rows = sum(chunk for _, chunk in chunks)
+        self._num_read += prompt_rows
         runs = self._in_order([*((s, 1) for s in streams), *chunks])
         return StepPlan(runs, len(streams), prompt_rows, count - len(streams))
 
@@ -156,29 +159,38 @@ class Planner:
         length = best_length(drafts, len(streams), self._cost, rows)
         return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
 
-    def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
-        """Give the rows to the prompts in turn: to one all that it can use, then to the next.
+    def _due(self, sequence: Sequence) -> int:
+        """Who is due first is read first: tokens read when it came, and those that it misses.
 
-        Whole tiles of one prompt are cheaper than the same rows of several prompts.
+        So prompts of the same length follow each other, and a short one overtakes a long one until
+        as many tokens have been read as the long one has: everybody's turn comes.
+        """
+        if sequence.due is None:
+            sequence.due = self._num_read + sequence.num_missing
+        return sequence.due
+
+    def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
+        """Give the rows to the prompts in order; to the others only where all that they miss fits.
+
+        One that is begun with what is left over has rows beside those of the first one from then
+        on: they would share tiles of attention, or be computed in several parts.
         """
         outputs = self._backend.max_outputs - num_streams
         runs: Runs = []
-        for sequence in sorted(prompts, key=_last_turn):
+        for sequence in prompts:
             missing = sequence.num_missing
             slot = sequence.slot
             assert slot is not None
             count = slot.pause(min(missing, rows))
             if sequence.prompt_logprobs is not None:
                 count = min(count, outputs)
-                outputs -= count
-            else:
-                count = count if outputs else min(count, missing - 1)
-                outputs -= count == missing
-            if count > 0:
-                self._turns += 1
-                sequence.last_turn = self._turns
-                runs.append((sequence, count))
-                rows -= count
+            elif not outputs:
+                count = min(count, missing - 1)
+            if count <= 0 or (runs and count < missing):
+                continue
+            outputs -= count if sequence.prompt_logprobs is not None else count == missing
+            runs.append((sequence, count))
+            rows -= count
         return runs
 
 

@@ -62,7 +62,7 @@ class Sequence:
         Engine     tokens and num_known (both by `append`), sampler, prompt_logprobs,
                    first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
-        Planner    last_turn; of the draft the guess for the coming step
+        Planner    last_turn, due; of the draft the guess for the coming step
         Prefixes   cached_tokens
         Cells      num_computed, which is the slot's length
 
@@ -72,6 +72,8 @@ class Sequence:
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
     last_turn        number of its last turn, where streams take turns
+    due              by how many read prompt tokens, of all, its prompt is to be read; None: nobody
+                     has asked yet
     """
 
     __slots__ = (
@@ -80,6 +82,7 @@ class Sequence:
         "admitted_at",
         "cached_tokens",
         "draft",
+        "due",
         "first_token_at",
         "id",
         "last_turn",
@@ -113,6 +116,7 @@ class Sequence:
         self.cached_tokens = 0
         self.suspect_until = 0
         self.last_turn = 0
+        self.due: int | None = None
         self.was_put_back = False
         self.submitted_at = now
         self.admitted_at = now
