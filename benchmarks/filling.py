@@ -26,8 +26,8 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
-STREAMS = (3, 7, 11, 12, 13, 15)
-PROMPTS = (13, 31, 47, 52, 56, 60, 63)
+STREAMS = (3, 12, 15)
+PROMPTS = (13, 47, 56, 63)
 SLOTS, CELLS = 16, 256  # cells of each slot
 WRITTEN = 48
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
