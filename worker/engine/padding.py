@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
+
 import msgspec
 
 from worker.engine.kv.slot import Slot
@@ -21,7 +24,8 @@ _MOST_OF_PROMPT = 2 * _TILE
 # because contexts grow and neighbours come and go.
 _FIRST_PAIRS = 3
 _STEPS_BETWEEN = 200
-_NEW = 0.5
+# The verdict is the median of so many: one pair that a neighbour disturbed changes nothing.
+_LAST_PAIRS = 5
 # What it must save before it is done: pairs of steps differ by a few percent anyway.
 _WORTH = 0.97
 
@@ -92,15 +96,14 @@ class _Lesson:
     """What is known of one kind of step."""
 
     def __init__(self) -> None:
-        self._ratio = 1.0  # seconds with rows / seconds without
-        self._pairs = 0
+        self._ratios = deque[float](maxlen=_LAST_PAIRS)  # seconds with rows / seconds without
         self._wait = 0  # steps until the next pair
         self._without: float | None = None  # seconds of a pair's first step, or of its row
 
     def is_filled(self) -> bool:
         """Whether the coming step shall be filled."""
         if self._wait > 0:
-            return self._ratio < _WORTH
+            return statistics.median(self._ratios) < _WORTH
         return self._without is not None
 
     def observe(self, filled: bool, seconds: float) -> None:
@@ -109,8 +112,7 @@ class _Lesson:
         elif not filled:
             self._without = seconds
         elif self._without is not None:
-            ratio = seconds / self._without if self._without else 1.0  # a clock may stand still
-            self._ratio = ratio if not self._pairs else self._ratio + _NEW * (ratio - self._ratio)
-            self._pairs += 1
+            # A clock may stand still.
+            self._ratios.append(seconds / self._without if self._without else 1.0)
             self._without = None
-            self._wait = 0 if self._pairs < _FIRST_PAIRS else _STEPS_BETWEEN
+            self._wait = 0 if len(self._ratios) < _FIRST_PAIRS else _STEPS_BETWEEN

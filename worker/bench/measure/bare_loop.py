@@ -17,7 +17,6 @@ import numpy as np
 from worker.bench.figures import Figure, Ids, figure, latency
 from worker.bench.sections import LoopSpeed, Rate, Requests, TokenCost
 from worker.bench.sizes import SEED, Sizes
-from worker.cache.state import BLOCK
 from worker.engine.backend import Backend
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
@@ -26,6 +25,7 @@ from worker.engine.sampling import SamplingParams
 TokenRun = tuple[int, Ids, int]
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 _PROBE_TOKENS, _PROBE_STEPS = 64, 8
+_COPIED = 64  # tokens whose state fills a deep slot
 
 
 @contextlib.contextmanager
@@ -130,16 +130,16 @@ class BareLoop:
         A few are read, and stand there again and again: speed does not depend on what cells hold.
         """
         backend = self._backend
-        if depth <= BLOCK or backend.needs_rest:
+        if depth <= _COPIED or backend.needs_rest:
             return
-        self._rewind(1, BLOCK)
+        self._rewind(1, _COPIED)
         state = backend.save(0)
         if state is None:
             return
-        rows = state.rows(0, BLOCK)
-        parts = [(rows, BLOCK)] * (depth // BLOCK)
-        if depth % BLOCK:
-            parts.append((rows, depth % BLOCK))
+        rows = state.rows(0, _COPIED)
+        parts = [(rows, _COPIED)] * (depth // _COPIED)
+        if depth % _COPIED:
+            parts.append((rows, depth % _COPIED))
         self._held[0] = depth if backend.restore(0, parts, None) else 0
 
     def prefill(self, tokens: int, depth: int) -> float:
