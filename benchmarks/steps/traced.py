@@ -1,6 +1,6 @@
 """A worker that writes down where its steps' time goes: `python traced.py OUT.json serve ...`.
 
-`benchmarks.steps` starts it. It stands alone, so that another checkout's worker can be traced too.
+`python -m benchmarks.steps` starts it. It stands alone, so that another checkout's worker can be traced too.
 Only plain steps count, of one row or more for each stream and no prompt.
 """
 

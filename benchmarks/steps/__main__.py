@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.processes import free_port, started
-from benchmarks.traced import PARTS
+from benchmarks.steps.traced import PARTS
 from worker.bench.measure.bare_loop import random_tokens
 from worker.bench.measure.client import StreamedRequest
 

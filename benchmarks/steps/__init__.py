@@ -1,0 +1,1 @@
+"""What is between two decodes, and beside them."""
