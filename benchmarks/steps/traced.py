@@ -1,7 +1,7 @@
 """A worker that writes down where its steps' time goes: `python traced.py OUT.json serve ...`.
 
-`python -m benchmarks.steps` starts it. It stands alone, so that another checkout's worker can be traced too.
-Only plain steps count, of one row or more for each stream and no prompt.
+`python -m benchmarks.steps` starts it. It stands alone, so that it traces another checkout's worker
+too. Only plain steps count, of one row or more for each stream and no prompt.
 """
 
 from __future__ import annotations
