@@ -19,7 +19,7 @@ API = ROOT / "docs" / "api.md"
 PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("README.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 
-NAMES = {command.__name__.rpartition(".")[2] for command in COMMANDS}
+NAMES = set(COMMANDS)
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -90,7 +90,7 @@ def test_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.skip("its options are those of `python -m benchmarks.peers`")
     for name in NAMES:
         with pytest.raises(SystemExit):
-            parser().parse_args([name, "--help"])
+            parser(name).parse_args([name, "--help"])
     known = set(_OPTION.findall(capsys.readouterr().out))
     for words in inline(page.read_text()):
         if words.startswith("--"):

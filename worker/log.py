@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import select
 import sys
 import threading
-from typing import Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
-import structlog
+if TYPE_CHECKING:
+    import structlog
 
 LogFormat = Literal["console", "json"]
 
@@ -62,19 +64,65 @@ def say(text: str) -> None:
     _stderr.write(text)
 
 
+class _Settings:
+    """What `configure` was told last; structlog hears of it when the first logger is made."""
+
+    fmt: LogFormat = "console"
+    level: int = logging.INFO
+
+
 def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> None:
     """Send every log line to stderr in `fmt`.
 
     verbose: also show what llama.cpp says; quiet: show errors only
     """
-    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO
+    _Settings.fmt = fmt
+    _Settings.level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO
+    if "structlog" in sys.modules:
+        _apply()
+
+
+def get(name: str) -> structlog.typing.FilteringBoundLogger:
+    """The logger of one part of the worker; `name` appears as `part` on each line."""
+    return _structlog().get_logger(part=name)
+
+
+def bind_request(**ids: str) -> None:
+    """Show these, and no longer others, on each line that is logged for the request at hand."""
+    variables = _structlog().contextvars
+    variables.clear_contextvars()
+    variables.bind_contextvars(**ids)
+
+
+@functools.cache
+def _structlog() -> Any:
+    """structlog, imported at the first line: a command that logs nothing does not wait for it.
+
+    It imports rich, if it can, for tracebacks that show local variables. Ours never do, so it is
+    told that there is none: that halves its time.
+    """
+    rich = sys.modules.get("rich")
+    sys.modules["rich"] = cast("Any", None)
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
+        if rich is not None:
+            sys.modules["rich"] = rich
+    _apply()
+    return structlog
+
+
+def _apply() -> None:
+    import structlog
+
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    if fmt == "json":
+    if _Settings.fmt == "json":
         tail: list[structlog.typing.Processor] = [
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
@@ -88,14 +136,9 @@ def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> 
         ]
     structlog.configure(
         processors=[*shared, *tail],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(_Settings.level),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _stderr)),
         cache_logger_on_first_use=False,
     )
     # Errors only: what libraries warn about is what clients sent, and clients are told.
     logging.lastResort = _Foreign(logging.ERROR)
-
-
-def get(name: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of one part of the worker; `name` appears as `part` on each line."""
-    return structlog.get_logger(part=name)

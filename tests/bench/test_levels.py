@@ -136,7 +136,7 @@ def test_a_name_stands_for_all_its_encodings_that_are_here(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def found(*words: str) -> list[str]:
-        arguments = parser().parse_args(["bench", *words, "--catalog", str(catalog)])
+        arguments = parser("bench").parse_args(["bench", *words, "--catalog", str(catalog)])
         return names(levels_of(arguments, settings_from(arguments))[0])
 
     assert found("tiny") == ["F16", "Q8_0"]

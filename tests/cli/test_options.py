@@ -30,12 +30,12 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings_of(*words: str) -> Settings:
     """What `worker serve WORDS` would run with."""
-    return settings_from(parser().parse_args(["serve", *words]))
+    return settings_from(parser("serve").parse_args(["serve", *words]))
 
 
 def accepted(*words: str) -> list[str]:
     """The flags among `words` that were accepted without a meaning."""
-    return getattr(parser().parse_args(["serve", *words]), "foreign", [])
+    return getattr(parser("serve").parse_args(["serve", *words]), "foreign", [])
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _GB = 10**9
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "bench",
-        help="measure quant levels on this machine, and say which one to take",
+        help=line,
         description="Size, loading, speed (bare and over HTTP), memory and quality of each quant "
         "level of a model, each in a process of its own, and the level to take on this machine. "
         "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "

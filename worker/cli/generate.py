@@ -24,11 +24,11 @@ _SAMPLING: tuple[tuple[str, type, str], ...] = (
 )
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "generate",
-        help="continue a text in the terminal",
+        help=line,
         description="Load a model, continue the prompt, print the text as it comes.",
         epilog='Example: worker generate "Once upon a time" --max-tokens 100 --temperature 0',
         allow_abbrev=False,
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.max_tokens < 1:
         raise UsageError("--max-tokens must be at least 1.")
     log.configure("console", verbose=settings.verbose, quiet=True)
-    from worker.cli.console import load_progress
+    from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import Request
     from worker.lifecycle.loading import open_backend, prepare

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from worker import __version__, log
-from worker.cli import bench, generate, plan, pull, quantize, serve, show, version
 from worker.errors import DoesNotFitError, UsageError, WorkerError
 from worker.lifecycle.leave import leave
 
-COMMANDS = (serve, generate, pull, show, plan, bench, quantize, version)
+# Command -> its help in one line. Its module in this package is imported when it is asked for:
+# a service should not wait for what the other commands import.
+COMMANDS = {
+    "serve": "serve a model to OpenAI clients",
+    "generate": "continue a text in the terminal",
+    "pull": "bring models from the Hub to this machine",
+    "show": "show what a model file says about itself",
+    "plan": "say how much memory a model needs, and what context fits",
+    "bench": "measure quant levels on this machine, and say which one to take",
+    "quantize": "write a model in another encoding",
+    "version": "say what is installed and which backends it has",
+}
 _INTERRUPTED = 130
 
 
@@ -26,8 +37,8 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(*wanted: str) -> argparse.ArgumentParser:
+    """The command line, with the options of the `wanted` commands."""
     top = _Parser(
         prog="worker",
         description="Run a quantised GGUF model on llama.cpp and serve it to OpenAI clients.",
@@ -36,8 +47,11 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"worker {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_parser(commands)
+    for name, line in COMMANDS.items():
+        if name in wanted:
+            importlib.import_module(f"worker.cli.{name}").add_parser(commands, line)
+        else:
+            commands.add_parser(name, help=line)
     return top
 
 
@@ -75,7 +89,9 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
 
 def _parse(words: list[str]) -> argparse.Namespace:
     """The arguments. An unknown option is named without its value, which may be a secret."""
-    arguments, unknown = parser().parse_known_args(words)
+    # No option in front of the command takes a value, so the first word that is none names it.
+    command = next((word for word in words if not word.startswith("-")), "")
+    arguments, unknown = parser(command).parse_known_args(words)
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         raise UsageError(

@@ -14,11 +14,11 @@ from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "plan",
-        help="say how much memory a model needs, and what context fits",
+        help=line,
         description="Weights, KV cells, compute buffers and the total against what this machine "
         "has, and how much the states of ended conversations may take besides. Nothing is "
         "loaded. Exits with 4 when it does not fit.",

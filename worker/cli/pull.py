@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from worker.hub.pull import Pulled, PullProgress
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "pull",
-        help="bring models from the Hub to this machine",
+        help=line,
         description="Download GGUF files into the Hub's cache (HF_HOME), checksum and header "
         "checked; what was interrupted goes on where it stopped. A model is NAME[:QUANT] of the "
         "catalogue, ORGANISATION/REPOSITORY[@REVISION][:QUANT], or "

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from worker.llama.quantize.plan import QuantizePlan
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "quantize",
-        help="write a model in another encoding",
+        help=line,
         description="Quantise a GGUF file with llama.cpp. The result takes its name when it is "
         "whole; an interruption leaves nothing under it.",
         epilog="Example: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
@@ -100,7 +100,7 @@ def _table(made: QuantizePlan, *, dry_run: bool) -> Any:
 @contextlib.contextmanager
 def _progress(name: str) -> Generator[Callable[[float], object]]:
     """A bar on stderr. Without a terminal one line at each quarter."""
-    from worker.cli.console import load_progress
+    from worker.cli.progress import load_progress
 
     quarters = iter((0.25, 0.5, 0.75))
     upcoming = next(quarters)

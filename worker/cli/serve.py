@@ -13,11 +13,11 @@ from worker.cli.options import add_options, environment_help, settings_from
 from worker.lifecycle.leave import leave_when_told, told_to_stop
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "serve",
-        help="serve a model to OpenAI clients",
+        help=line,
         usage="%(prog)s [--model FILE] [--port N] [options]",
         description="Serve a model over HTTP to OpenAI clients, alone or for a pool manager.",
         epilog=f"Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. {environment_help()}",
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
     warn_of_foreign_flags(arguments)
-    from worker.cli.console import load_progress
+    from worker.cli.progress import load_progress
     from worker.cli.model import model_path
     from worker.service.server import serve
 

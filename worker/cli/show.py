@@ -20,11 +20,11 @@ _ROLES = ("bos", "eos", "eot", "eom", "unk", "sep", "pad", "cls", "mask",
           "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")  # fmt: skip
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "show",
-        help="show what a model file says about itself",
+        help=line,
         description="The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
         "recommended sampling. The weights are not read.",
         epilog="Example: worker show tinyllama.Q4_K_M.gguf --json",

@@ -11,11 +11,11 @@ from worker import __version__
 from worker.machine import human_bytes
 
 
-def add_parser(commands: Any) -> None:
-    """Register the command."""
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
     parser = commands.add_parser(
         "version",
-        help="say what is installed and which backends it has",
+        help=line,
         description="Versions, the backends of the installed llama.cpp and the devices they see.",
         epilog="Example: worker version --json",
     )

@@ -8,8 +8,8 @@ import uuid
 from typing import Any
 
 import msgspec
-import structlog
 
+from worker import log
 from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -39,10 +39,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         ids = _ids(scope["headers"])
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(
-            **{name.replace("-", "_"): value for name, value in ids.items()}
-        )
+        log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         # A job can be read once: asking for its headers must not be that.
         head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)

@@ -1,0 +1,46 @@
+"""How far something is, on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+
+
+@contextlib.contextmanager
+def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[float], bool]]:
+    """A bar on stderr, where that is a terminal: what is being done (`doing`) to `name`.
+
+    Yields a function that takes the share done, 0 to 1, and returns True, which means to go on.
+    """
+    if not sys.stderr.isatty():  # a service need not wait until rich is imported
+        yield lambda _share: True
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(f"{doing} {name}", total=1.0)
+
+        def report(share: float) -> bool:
+            progress.update(task, completed=share)
+            if share >= 1:  # stderr is free for log lines now
+                progress.stop()
+            return True
+
+        yield report
