@@ -1,16 +1,27 @@
-"""The number of compute threads is measured."""
+"""The number of compute threads is learned on real steps."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
-from worker.llama.threads import fastest_threads
+from worker.llama.threads import ThreadChoice
 from worker.llama.weights import LoadOptions
+
+LIMIT = 8
+
+
+def settle(choice: ThreadChoice, seconds: dict[int, float], rows: int = 1) -> int:
+    """Steps of this length by number of threads, until nothing is tried; how many they were."""
+    for count in range(200):
+        if choice.is_settled(rows):
+            return count
+        choice.observe(rows, seconds[choice.one if rows == 1 else choice.several])
+    raise AssertionError("it goes on trying")
 
 
 @pytest.mark.parametrize(
@@ -20,33 +31,105 @@ from worker.llama.weights import LoadOptions
         ({8: 0.8, 4: 0.79, 2: 0.1, 1: 0.1}, 8),  # no gain worth having: no further tried
         ({8: 0.8, 4: 0.4, 2: 0.2, 1: 0.1}, 1),
         ({8: 0.1, 4: 0.2, 2: 0.4, 1: 0.8}, 8),
+        ({8: 0.0, 4: 0.0, 2: 0.0, 1: 0.0}, 8),  # a clock that stands still
     ],
 )
-def test_halves_are_tried(seconds: dict[int, float], best: int) -> None:
-    """Fewer threads are tried as long as fewer are clearly faster."""
-    assert fastest_threads(8, seconds.__getitem__) == best
+@pytest.mark.parametrize("rows", [1, 5])
+def test_halves_are_tried(seconds: dict[int, float], best: int, rows: int) -> None:
+    """Fewer threads are tried as long as fewer are clearly faster, within a few dozen steps."""
+    choice = ThreadChoice(LIMIT)
+    assert settle(choice, seconds, rows) <= 18 * 3
+    other = choice.several if rows == 1 else choice.one
+    assert ((choice.one if rows == 1 else choice.several), other) == (best, LIMIT)
 
 
-def test_a_slow_model_is_not_measured_for_long() -> None:
-    """When the first measurement has used up the time nothing else is tried."""
-    tried: list[int] = []
+def test_a_bad_number_is_left_at_once() -> None:
+    """One turn is enough to see that half the threads take twice the time."""
+    choice = ThreadChoice(2)
+    assert settle(choice, {2: 0.1, 1: 0.2}) == 6
 
-    def slow(threads: int) -> float:
-        tried.append(threads)
-        time.sleep(0.25)
-        return 1 / threads
 
-    assert fastest_threads(4, slow) == 4
-    assert tried == [4, 4]
+def test_the_step_after_a_change_does_not_count() -> None:
+    """A new team makes the first step slow; that says nothing of the next ones."""
+    choice, before = ThreadChoice(2), 2
+    while not choice.is_settled(1):
+        threads = choice.one
+        choice.observe(1, {2: 0.2, 1: 0.1}[threads] + 5 * (threads != before))
+        before = threads
+    assert choice.one == 1
+
+
+def test_other_rows_begin_anew() -> None:
+    """Steps of different numbers of rows are never compared."""
+    choice = ThreadChoice(2)
+    for rows in range(2, 200):
+        choice.observe(rows, 1 / rows)
+    assert choice.several == 2
+    assert not choice.is_settled(2)
+
+
+def test_tried_again_when_neighbours_have_gone() -> None:
+    """The machine was busy and one thread was best; later two are, and after that one again."""
+    choice = ThreadChoice(2)
+    for best in (1, 2, 1):
+        for _ in range(3000):
+            choice.observe(1, 0.1 if choice.one == best else 0.2)
+        assert choice.one == best
+
+
+def test_trials_are_told() -> None:
+    """Whoever learns from the time of steps must not learn from these."""
+    choice = ThreadChoice(2)
+    told: list[bool] = []
+    for _ in range(7):
+        told.append(choice.is_trial(1))
+        choice.observe(1, {2: 0.1, 1: 0.2}[choice.one])
+    # a turn of the usual number, one of the other, and then it is settled
+    assert told == [True, False, False, True, True, True, False]
 
 
 def test_a_context_is_set_to_them(tiny: Path) -> None:
-    """What warming up chose is within the limit and computes the same tokens."""
+    """Real steps learn; what was chosen is what the context computes with."""
     options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
     with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
-        backend.warm_up(choose_threads=True)
-        assert backend.context.threads in (1, 2)
-        assert backend.context.threads_batch in (1, 2)
+        backend.warm_up()
+        assert backend.context.threads == 2
+        backend.choose_threads()
+        tried: set[int] = set()
+        for position in range(12):
+            tried.add(backend.context.threads)
+            backend.batch.clear()
+            backend.batch.add_one(5, position, 0)
+            backend.decode()
+        assert tried == {1, 2}
+        assert backend.context.threads_batch == 2
         assert backend.spin.threads == backend.context.threads
-        assert backend.batch.size == 0
+
+
+def test_chunks_of_prompts_teach_nothing(tiny: Path) -> None:
+    """Their time depends on their length."""
+    options = ContextOptions(num_cells=512, num_slots=2, threads=2, threads_batch=2)
+    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        backend.choose_threads()
+        for step in range(20):
+            backend.batch.clear()
+            backend.batch.add_one(5, step, 1)
+            backend.batch.add(np.full(10, 5, np.int32), 10 * step, 0)
+            backend.decode()
+            assert backend.context.threads_batch == 2
+            assert not backend.is_trial
+
+
+def test_who_measures_chooses_before(tiny: Path) -> None:
+    """Afterwards nothing is tried any more, and the cache is empty."""
+    options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
+    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        backend.choose_threads()
+        backend.settle_threads()
+        chosen = backend.context.threads, backend.context.threads_batch
         assert backend.context.span(0) == (-1, -1)
+        for position in range(20):
+            backend.batch.clear()
+            backend.batch.add_one(5, position, 0)
+            backend.decode()
+            assert (backend.context.threads, backend.context.threads_batch) == chosen

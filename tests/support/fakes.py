@@ -85,6 +85,7 @@ class FakeBackend:
         self.scan_seconds = scan_seconds
         self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
+        self.is_trial = False
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
         self.mixed_rows = mixed_rows or capacity

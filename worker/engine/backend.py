@@ -89,6 +89,8 @@ class Backend(Protocol):
     max_outputs    rows whose logits one batch may ask for
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
+    is_trial       whether the last decode was made in an unusual way, to learn whether it is
+                   faster: its time says nothing about others
     end_tokens     ids that end a generation
     pieces         token id -> bytes as shown to a client; control tokens are empty
     """
@@ -103,6 +105,7 @@ class Backend(Protocol):
     max_outputs: int
     vocab_size: int
     batch: Batch
+    is_trial: bool
     end_tokens: frozenset[int]
     pieces: list[bytes]
 

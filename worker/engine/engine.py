@@ -141,6 +141,8 @@ class Engine:
 
     def _observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
+        if self.backend.is_trial:
+            return
         scheduler, rows = self.scheduler, plan.decode_rows
         added = sum(fill.count for fill in plan.padding)
         scheduler.cost.observe(

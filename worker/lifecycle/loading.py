@@ -102,7 +102,9 @@ def open_backend(
             )
         if on_progress is not None and not on_progress(1.0):
             raise ModelLoadError(f"Loading {path.name} was given up.")
-        backend.warm_up(choose_threads=settings.threads is settings.threads_batch is None)
+        backend.warm_up()
+        if settings.threads is settings.threads_batch is None:
+            backend.choose_threads()
         _tell_of_slow_cache(backend, settings)
     except BaseException:
         backend.close()

@@ -23,7 +23,7 @@ from worker.llama.sampling.workspace import Workspace
 from worker.llama.slots import SlotStates
 from worker.llama.spin import Spin
 from worker.llama.state import SavedState, StateForm
-from worker.llama.threads import fastest_threads
+from worker.llama.threads import ThreadChoice
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -73,13 +73,48 @@ class LlamaBackend:
             self.pieces = self.vocab.pieces
             # At most so many characters are in the longest sequence.
             self.max_text = self.max_length * max(len(piece) for piece in self.pieces)
+            self._choice: ThreadChoice | None = None
+            self.is_trial = False
             self._stack = stack.pop_all()
 
     def decode(self) -> None:
         """Compute the batch."""
         started = time.perf_counter()
         self.context.decode()
-        self.spin.decoded(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self.spin.decoded(seconds)
+        if self._choice is not None:
+            self._learn(self._choice, seconds)
+
+    def choose_threads(self) -> None:
+        """Learn from now on how many threads are fastest, at most as many as there are now.
+
+        The numbers for one row and for several rows are tried on the steps that are computed
+        anyway, beginning with what the context was made with.
+        """
+        self._choice = ThreadChoice(self.context.threads)
+
+    def settle_threads(self) -> None:
+        """Choose now, on rows that nobody reads, and learn no more: for who measures steps."""
+        if self._choice is None:
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
+            for rows in (1, min(8, self.num_slots, self.batch.capacity)):
+                while not self._choice.is_settled(rows):
+                    pool.submit(self._compute_rows, rows).result()
+        self._choice = None
+        self.batch.clear()
+
+    def _learn(self, choice: ThreadChoice, seconds: float) -> None:
+        rows = self.batch.size
+        slots = self.batch.slots[:rows]
+        self.is_trial = False
+        if rows == 1 or bool((slots[1:] != slots[:-1]).all()):
+            self.is_trial = choice.is_trial(rows)
+            choice.observe(rows, seconds)
+            if (choice.one, choice.several) != (self.context.threads, self.context.threads_batch):
+                self.context.set_threads(choice.one, choice.several)
+                self.spin.set_threads(choice.one)
 
     def make_sampler(self, request: Request) -> Sampler:
         """A sampler for one sequence."""
@@ -177,11 +212,8 @@ class LlamaBackend:
         """
         return self._states.arrange(unified, slots)
 
-    def warm_up(self, *, choose_threads: bool = False) -> None:
+    def warm_up(self) -> None:
         """Decode a little, so that the first request does not wait for memory to be touched.
-
-        choose_threads: measure how many compute threads are fastest for one row, and how many for
-        several rows, and use them; at most as many as the context was made with
 
         It runs in the thread `warm-up`, which ends. libgomp keeps a team of threads for each thread
         that decoded; a team that stays counts as wanting CPUs, and all threads then spin less.
@@ -189,26 +221,8 @@ class LlamaBackend:
         with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
             pool.submit(self._compute_rows, 1).result()
             pool.submit(self._states.layout, 0).result()
-            if choose_threads:
-                pool.submit(self._choose_threads).result()
         self.batch.clear()
         self.spin = Spin(self.context.threads)
-
-    def _choose_threads(self) -> None:
-        limit, rows = self.context.threads, min(8, self.num_slots, self.batch.capacity)
-        one = fastest_threads(limit, self._seconds_of(1))
-        self.context.set_threads(one, limit)
-        if rows > 1:
-            self.context.set_threads(one, fastest_threads(limit, self._seconds_of(rows)))
-
-    def _seconds_of(self, rows: int) -> Callable[[int], float]:
-        def measure(threads: int) -> float:
-            self.context.set_threads(threads, threads)
-            started = time.perf_counter()
-            self._compute_rows(rows)
-            return time.perf_counter() - started
-
-        return measure
 
     def _compute_rows(self, rows: int) -> None:
         """Compute one row of each of `rows` sequences, then forget them."""
@@ -216,7 +230,7 @@ class LlamaBackend:
         token = self.vocab.bos if self.vocab.bos is not None else 0
         for slot in range(rows):
             self.batch.add_one(token, 0, slot)
-        self.context.decode()
+        self.decode()
         self.context.clear()
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.metadata
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -16,11 +17,13 @@ import numpy as np
 from worker import log
 from worker.errors import BackendError
 from worker.llama import spin
+from worker.llama.bare import bare_package
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
 
-import llama_cpp.llama_cpp as native  # noqa: E402  (reads the environment when it is loaded)
+with bare_package("llama_cpp"):
+    import llama_cpp.llama_cpp as native
 
 spin.loaded()
 
@@ -107,8 +110,18 @@ class NativeLog:
                 self._captures.remove(lines)
 
 
+def quick(function: Any) -> Any:
+    """A native function that keeps Python's lock, for calls of less than a microsecond.
+
+    Whoever gives the lock away for each of 128,000 tokens waits for it 128,000 times while another
+    thread computes.
+    """
+    found = ctypes.PyDLL(None, handle=native._lib._handle)[function.__name__]  # pyright: ignore
+    found.restype, found.argtypes = function.restype, function.argtypes
+    return found
+
+
 _log = NativeLog()
-native.llama_log_set(_log.callback, ctypes.c_void_p(0))
 capture_log = _log.capture
 
 
@@ -193,25 +206,11 @@ def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
     return native.ggml_backend_sched_eval_callback(evaluate)
 
 
-_M_MMAP_THRESHOLD = -3  # malloc.h
-
-
 def start() -> None:
     """Initialise llama.cpp's backends; safe to call again."""
+    # Each time: the package llama_cpp takes the log when somebody imports all of it.
+    native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     native.llama_backend_init()
-    _return_memory()
-
-
-def _return_memory() -> None:
-    """Let the C library give each freed block of 128 KiB or more back to the system.
-
-    glibc raises that border to 32 MiB as such blocks are freed. Then kept states that leave make
-    holes that nothing fits: with the demo model the worker held 236 MB where plan and budget allow
-    166, and 176 with the border fixed.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # only there is such a border
-        libc.mallopt(_M_MMAP_THRESHOLD, 128 << 10)
 
 
 def build() -> Build:
@@ -220,18 +219,12 @@ def build() -> Build:
     start()
     regs = [lib.ggml_backend_reg_get(i) for i in range(lib.ggml_backend_reg_count())]
     return Build(
-        bindings=_bindings_version(),
+        bindings=importlib.metadata.version("llama_cpp_python"),
         backends=tuple(lib.ggml_backend_reg_name(reg).decode() for reg in regs),
         gpu_offload=bool(native.llama_supports_gpu_offload()),
         rpc=bool(native.llama_supports_rpc()),
         system_info=native.llama_print_system_info().decode().strip().rstrip("|").strip(),
     )
-
-
-def _bindings_version() -> str:
-    import llama_cpp
-
-    return str(llama_cpp.__version__)
 
 
 def device_handles() -> dict[str, int]:

@@ -89,6 +89,11 @@ class Spin:
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
         self._release = threading.Event()
 
+    def set_threads(self, threads: int) -> None:
+        """The decoding thread has another number of compute threads from now on."""
+        self.threads = threads
+        self.close()  # the parked team was made for the old number
+
     def decoded(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
         if self._gomp is None:

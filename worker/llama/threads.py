@@ -1,41 +1,129 @@
-"""How many compute threads are fastest: measured, because more is not always faster.
+"""How many compute threads are fastest: learned on real steps, because more is not always faster.
 
 With a small model threads mostly wait for each other: the demo model computes a row in 0.25 ms with
 one thread and in 0.65 ms with two. With a large model the memory is the limit, and often a few
-threads already use all of its bandwidth. So half as many threads are tried, then half of those, as
-long as fewer are faster.
+threads already use all of its bandwidth.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
 
-_MAX_RUNS = 9
-# Seconds to measure one number of threads, and all of them. A run that has begun is finished.
-_EACH_S, _ALL_S = 0.1, 0.4
+# Steps of a turn. The first one after a change forms a new team of threads and does not count.
+_TURN = 3
+# Turns with each of two numbers before a verdict; one where it is this many times slower.
+_PAIRS = 3
+_CLEARLY = 1.25
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
+# Steps until the numbers beside the best one are tried again, because neighbours come and go.
+_STEPS_BETWEEN = 2000
 
 
-def fastest_threads(limit: int, measure: Callable[[int], float]) -> int:
-    """The best of limit, limit / 2, ... 1, where `measure` gives the seconds of a run."""
-    begun = time.monotonic()
-    best, best_s = limit, _median(limit, measure)
-    candidate = limit // 2
-    while candidate >= 1 and time.monotonic() - begun < _ALL_S:
-        seconds = _median(candidate, measure)
-        if seconds > best_s * _GAIN:
-            break
-        best, best_s = candidate, seconds
-        candidate //= 2
-    return best
+class ThreadChoice:
+    """The numbers of threads for steps of one row, and for steps of several rows.
+
+    Only steps in which each row is another sequence's are compared: chunks of prompts differ.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """limit: threads to begin with, and the most that are tried"""
+        self._one, self._several = _Lesson(limit), _Lesson(limit)
+
+    @property
+    def one(self) -> int:
+        """Threads for the next step of one row."""
+        return self._one.threads
+
+    @property
+    def several(self) -> int:
+        """Threads for the next step of several rows, chunks of prompts among them."""
+        return self._several.threads
+
+    def is_trial(self, rows: int) -> bool:
+        """Whether the next step of so many rows tries another number than the best one so far, or
+        comes right after that: its time is not what such steps take."""
+        return (self._one if rows == 1 else self._several).is_trial
+
+    def is_settled(self, rows: int) -> bool:
+        """Whether nothing is tried for steps of so many rows, for now."""
+        return not (self._one if rows == 1 else self._several).others
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A step of so many rows of as many sequences took so long."""
+        (self._one if rows == 1 else self._several).observe(rows, seconds)
 
 
-def _median(threads: int, measure: Callable[[int], float]) -> float:
-    measure(threads)  # the first run forms the team
-    begun, runs = time.monotonic(), list[float]()
-    while not runs or (len(runs) < _MAX_RUNS and time.monotonic() - begun < _EACH_S):
-        runs.append(measure(threads))
-    return statistics.median(runs)
+class _Lesson:
+    """Half of the best number is tried, then half of that, as long as fewer are faster.
+
+    The best and the other take turns of a few steps, so that contexts are equally deep and the
+    machine is equally busy for both.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._best = limit, limit
+        self.others = _halves(limit)  # to be tried
+        self._wait = 0  # steps until they are
+        self._restart()
+
+    def _restart(self) -> None:
+        """Begin a comparison with the best number's turn."""
+        self._ratios: list[float] = []
+        self._usual: float | None = None  # seconds of a step in the best number's turn
+        self._rows = 0
+        self._begin(self._best)
+
+    def _begin(self, threads: int) -> None:
+        self.threads = threads
+        self._turn: list[float] = []
+
+    @property
+    def is_trial(self) -> bool:
+        return bool(self.others) and (self.threads != self._best or not self._turn)
+
+    def observe(self, rows: int, seconds: float) -> None:
+        if self._wait:
+            self._wait -= 1
+            if not self._wait:
+                self.others = _neighbours(self._best, self._limit)
+            return
+        if not self.others:
+            return
+        if rows != self._rows:  # steps of other numbers of rows take another time
+            self._restart()
+            self._rows = rows
+        self._turn.append(seconds)
+        if len(self._turn) < _TURN:
+            return
+        took = statistics.mean(self._turn[1:])
+        if self.threads == self._best:
+            self._usual = took
+            self._begin(self.others[0])
+        else:
+            # A clock may stand still.
+            self._ratios.append(took / self._usual if self._usual else 1.0)
+            if len(self._ratios) == _PAIRS or self._ratios[-1] > _CLEARLY:
+                self._decide(self.others.pop(0))
+            self._begin(self._best)
+
+    def _decide(self, other: int) -> None:
+        ratio = statistics.median(self._ratios)
+        # More threads than the best number are a return to what others expect: no gain is asked.
+        if ratio < (_GAIN if other < self._best else 1.0):
+            self._best = other
+            self.others = _halves(other) if other < self._limit else []
+        elif other < self._best:
+            self.others = []
+        if not self.others:
+            self._wait = _STEPS_BETWEEN
+        self._restart()
+
+
+def _halves(threads: int) -> list[int]:
+    return [threads // 2] if threads > 1 else []
+
+
+def _neighbours(best: int, limit: int) -> list[int]:
+    more = [min(2 * best, limit)] if best < limit else []
+    return more + _halves(best)

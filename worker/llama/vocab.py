@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from worker.errors import BackendError, ModelLoadError, RequestError
+from worker.llama import library
 from worker.llama.library import native
 
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
@@ -53,9 +54,8 @@ class Vocab:
                 native.llama_vocab_fim_mid,
             )
         )
-        self.end_tokens = frozenset(
-            token for token in range(self.size) if native.llama_vocab_is_eog(handle, token)
-        )
+        ends = library.quick(native.llama_vocab_is_eog)
+        self.end_tokens = frozenset(token for token in range(self.size) if ends(handle, token))
         self.suppressed = self._suppressed()
 
     def _suppressed(self) -> tuple[int, ...]:
@@ -112,7 +112,16 @@ class Vocab:
         It is built once. A look-up takes the same time for each token, while llama.cpp's own
         detokeniser takes 588 µs for 8k tokens.
         """
-        return [self._piece(token, special=False) for token in range(self.size)]
+        spell = library.quick(native.llama_token_to_piece)
+        handle, buffer, room = self.handle, _Text(), ctypes.sizeof(_Text)
+        pieces: list[bytes] = []
+        for token in range(self.size):
+            count = spell(handle, token, buffer, room, 0, False)
+            if count < 0:
+                pieces.append(self._piece(token, special=False))
+            else:
+                pieces.append(buffer[:count])
+        return pieces
 
     @cached_property
     def spelled(self) -> list[bytes]:

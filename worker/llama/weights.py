@@ -17,6 +17,7 @@ from worker.gguf.pinned import pinned
 from worker.gguf.reader import read_header
 from worker.gguf.splits import open_header
 from worker.llama import library
+from worker.llama.heap import blocks_kept
 from worker.llama.library import native
 from worker.llama.residency import check_layers, check_tensors, weights_residency
 
@@ -87,7 +88,7 @@ class Weights:
         `paths` lead to the model's files, in order. Where there are none, llama.cpp loads `path`
         and finds the other files of a split model by their names.
         """
-        with library.capture_log() as lines:
+        with library.capture_log() as lines, blocks_kept():
             if paths:
                 names = (ctypes.c_char_p * len(paths))(*map(os.fsencode, paths))
                 handle = native.llama_model_load_from_splits(names, len(paths), params)  # pyright: ignore

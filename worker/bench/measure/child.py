@@ -82,12 +82,10 @@ def _probe(job: StageJob, _: OnShare) -> TokenCost:
 
 
 def _load(job: StageJob, report: OnShare) -> LoadTimes:
-    # Choosing the number of threads would hide how long loading takes.
-    settings = _with_threads(job.settings, job.settings.threads or machine.usable_cpus())
     files = [Path(file.path) for file in open_header(Path(job.path)).files]
     tick = _ticking(report, 2 * job.sizes.loads)
     return measure_loading(
-        files, lambda: open_level(job.path, settings).close(), job.sizes.loads, tick
+        files, lambda: open_level(job.path, job.settings).close(), job.sizes.loads, tick
     )
 
 
@@ -96,6 +94,7 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
+        backend.settle_threads()
         found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
         tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]
         return BareSpeed(
