@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import signal
 from typing import Any
 
@@ -35,8 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
     warn_of_foreign_flags(arguments)
-    from worker.cli.progress import load_progress
+    import asyncio
+
     from worker.cli.model import model_path
+    from worker.cli.progress import load_progress
     from worker.service.server import serve
 
     path = model_path(settings)

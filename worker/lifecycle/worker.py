@@ -7,28 +7,26 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from worker import log
-from worker.cache.store import Store
-from worker.engine.engine import Engine
-from worker.engine.thread import EngineThread
 from worker.errors import ModelLoadError, StalledError, UnavailableError, WorkerError
-from worker.lifecycle.kept import open_store
-from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.loading import Prepared, gpu_bytes, open_backend, prepare
+from worker.lifecycle.aside import in_thread
 from worker.lifecycle.state import Lifecycle, State
 from worker.lifecycle.watchdog import Watchdog
-from worker.llama.backend import LlamaBackend
 from worker.settings import Settings
+
+# Imported in the thread that loads: the service listens before numpy and llama.cpp are there.
+if TYPE_CHECKING:
+    from worker.cache.store import Store
+    from worker.lifecycle.loaded import Loaded
+    from worker.lifecycle.loading import Prepared
+    from worker.llama.backend import LlamaBackend
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
 STOP_TIMEOUT_S = 0.9
-
-_T = TypeVar("_T")
 
 
 class Worker:
@@ -37,6 +35,8 @@ class Worker:
     id          the manager's, or a new one
     progress    share of the model that is loaded, 0 to 1
     prepared    what was decided before the weights are read; None until then
+    parts       seconds that parts of the start took; some of them overlap
+    at_weights  set when native code loads the weights, or the load has failed: Python is free then
     error       why the worker failed, once it has
     """
 
@@ -55,6 +55,8 @@ class Worker:
         self.error: WorkerError | None = None
         self.started_at = time.monotonic()
         self.prepared: Prepared | None = None
+        self.parts: dict[str, float] = {}
+        self.at_weights = threading.Event()
         self.failed = asyncio.Event()
         self.stop_requested = asyncio.Event()
         self._cut_short = asyncio.Event()
@@ -96,10 +98,14 @@ class Worker:
         full = loaded is not None and loaded.engine.num_streams >= loaded.engine.max_streams
         return "degraded" if full or (watchdog and watchdog.is_late) else "healthy"
 
-    async def load(self) -> None:
-        """Check the file, plan the memory, load, warm up; then READY. Failures end in FAILED."""
+    async def load(self, beside: Awaitable[object]) -> None:
+        """Check the file, plan the memory, load, warm up; then READY. Failures end in FAILED.
+
+        beside: what else must be done before READY
+        """
         try:
-            prepared, backend, store, vram_bytes = await _in_thread(self._load)
+            prepared, backend, store, vram_bytes = await in_thread("load", self._load)
+            await beside
             if self.lifecycle.move(State.READY):
                 self._start(prepared, backend, store, vram_bytes)
             else:  # stopped meanwhile
@@ -116,6 +122,10 @@ class Worker:
         self, prepared: Prepared, backend: LlamaBackend, store: Store | None, vram_bytes: int
     ) -> None:
         """Put an engine over the model, and a watchdog over the engine."""
+        from worker.engine.engine import Engine
+        from worker.engine.thread import EngineThread
+        from worker.lifecycle.loaded import Loaded
+
         engine = Engine(
             backend,
             time.monotonic,
@@ -140,22 +150,44 @@ class Worker:
         self._watchdog = Watchdog(thread, sleeps=sleeps)
         self._watching = asyncio.create_task(self._watch(self._watchdog))
         seconds = round(time.monotonic() - self.started_at, 2)
-        log.get("worker").info("ready", seconds=seconds, **self._loaded.figures())
+        parts = {name: round(value, 3) for name, value in self.parts.items()}
+        log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
 
     def _load(self) -> tuple[Prepared, LlamaBackend, Store | None, int]:
         """Everything that blocks; runs in a thread of its own."""
-        prepared = self.prepared = prepare(self.model_path, self.settings)
-        if self._cancelled.is_set():
-            raise ModelLoadError("Loading was given up.")
-        backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
         try:
-            store = open_store(self.settings, prepared, backend)
-            return prepared, backend, store, gpu_bytes(prepared.devices, backend)
-        except BaseException:
-            backend.close()
-            raise
+            with self.timed("imports"):
+                from worker.engine import engine, thread  # noqa: F401  (`_start` must not wait)
+                from worker.lifecycle import loaded  # noqa: F401
+                from worker.lifecycle.kept import open_store
+                from worker.lifecycle.loading import gpu_bytes, open_backend, prepare
+            with self.timed("check"):
+                prepared = self.prepared = prepare(self.model_path, self.settings)
+            if self._cancelled.is_set():
+                raise ModelLoadError("Loading was given up.")
+            backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
+            self.parts |= backend.seconds
+            try:
+                with self.timed("store"):
+                    store = open_store(self.settings, prepared, backend)
+                return prepared, backend, store, gpu_bytes(prepared.devices, backend)
+            except BaseException:
+                backend.close()
+                raise
+        finally:
+            self.at_weights.set()
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Generator[None]:
+        """Note how long a part of the start takes."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.parts[part] = time.monotonic() - begun
 
     def _report_progress(self, share: float) -> bool:
+        self.at_weights.set()
         self.progress = share
         if self._on_progress is not None:
             self._on_progress(share)
@@ -231,24 +263,3 @@ class Worker:
                 if free:
                     loaded.backend.close()
         self.lifecycle.move(State.STOPPED)
-
-
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Await what a thread of its own computes; a worker that leaves does not wait for it."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_T] = loop.create_future()
-
-    def settle(result: Callable[[], None]) -> None:
-        if not future.done():
-            result()
-
-    def run() -> None:
-        try:
-            result = partial(future.set_result, function())
-        except BaseException as error:  # noqa: BLE001  (it is raised where it is awaited)
-            result = partial(future.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
-            loop.call_soon_threadsafe(settle, result)
-
-    threading.Thread(target=run, name="load", daemon=True).start()
-    return await future

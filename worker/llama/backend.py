@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -35,7 +35,10 @@ SCAN_SECONDS = 1.4e-9
 
 
 class LlamaBackend:
-    """Implements `engine.backend.Backend`. A context manager; it frees everything in order."""
+    """Implements `engine.backend.Backend`. A context manager; it frees everything in order.
+
+    seconds  what the parts of loading took: weights, context, vocabulary, warm-up
+    """
 
     def __init__(
         self,
@@ -48,25 +51,31 @@ class LlamaBackend:
         observed: frozenset[str] = frozenset(),
     ) -> None:
         """Load the model and allocate its cache. Raises BackendError or DoesNotFitError."""
+        self.seconds: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
-            self.weights = stack.enter_context(Weights(path, load, on_progress))
-            self.context = stack.enter_context(
-                Context(self.weights, context, observer=observer, observed=observed)
+            with self._timed("weights"):
+                self.weights = stack.enter_context(Weights(path, load, on_progress))
+            self.max_length = min(
+                context.whole_cells, self.weights.n_ctx_train or context.whole_cells
             )
+            # Python reads the vocabulary while llama.cpp fills the cells with zeros.
+            with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
+                reading = pool.submit(self._read_vocabulary)
+                with self._timed("context"):
+                    made = Context(self.weights, context, observer=observer, observed=observed)
+                    self.context = stack.enter_context(made)
+                self.vocab = reading.result()
             self._states = SlotStates(self.weights, self.context)
             self.num_cells = self.context.num_cells
             self.num_slots = self.context.num_slots
             self.stream_cells = self.context.stream_cells
             self.cuts_tails = not self.weights.is_recurrent
             self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
-            trained = self.weights.n_ctx_train or self.num_cells
-            self.max_length = min(self.num_cells, trained)
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
             on_cpu = any(device == "CPU" for _, device in self.context.residency.layers)
             self.mixed_rows = min(self.batch.capacity, _CPU_ROWS) if on_cpu else self.batch.capacity
             self.spin = Spin(self.context.threads)
-            self.vocab = Vocab(self.weights.handle, self.max_length)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
             self.end_tokens = self.vocab.end_tokens
@@ -76,6 +85,18 @@ class LlamaBackend:
             self._choice: ThreadChoice | None = None
             self.is_trial = False
             self._stack = stack.pop_all()
+
+    @contextlib.contextmanager
+    def _timed(self, part: str) -> Generator[None]:
+        begun = time.perf_counter()
+        yield
+        self.seconds[part] = time.perf_counter() - begun
+
+    def _read_vocabulary(self) -> Vocab:
+        with self._timed("vocabulary"):
+            vocab = Vocab(self.weights.handle, self.max_length)
+            _ = vocab.pieces
+            return vocab
 
     def decode(self) -> None:
         """Compute the batch."""
@@ -217,10 +238,17 @@ class LlamaBackend:
 
         It runs in the thread `warm-up`, which ends. libgomp keeps a team of threads for each thread
         that decoded; a team that stays counts as wanting CPUs, and all threads then spin less.
+        It computes with one thread, because others import what they need meanwhile.
         """
-        with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
+        threads = self.context.threads, self.context.threads_batch
+        self.context.set_threads(1, 1)
+        with (
+            self._timed("warm-up"),
+            ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool,
+        ):
             pool.submit(self._compute_rows, 1).result()
             pool.submit(self._states.layout, 0).result()
+        self.context.set_threads(*threads)
         self.batch.clear()
         self.spin = Spin(self.context.threads)
 

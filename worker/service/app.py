@@ -12,7 +12,6 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
-from worker.service.gate import Gate
 from worker.service.info.about import info, is_sleeping, model_ready, version
 from worker.service.info.health import health
 from worker.service.info.metrics import metrics
@@ -37,7 +36,7 @@ ROUTES: list[Any] = [
 
 
 def create_app(worker: Worker) -> Any:
-    """The ASGI application that uvicorn runs.
+    """The ASGI application behind the gate.
 
     A handler names what it needs:
 
@@ -60,7 +59,7 @@ def create_app(worker: Worker) -> Any:
     async def jobs() -> Jobs:
         return accepted
 
-    app = Litestar(
+    return Litestar(
         ROUTES,
         dependencies={
             "worker": Provide(the_worker),
@@ -73,4 +72,3 @@ def create_app(worker: Worker) -> Any:
         openapi_config=None,
         logging_config=None,
     )
-    return Gate(app, worker)

@@ -1,5 +1,5 @@
 """The outermost layer: request ids, HEAD for every GET, 401 without the key, 503 until ready and
-while draining."""
+while draining. It is there before the application that it wraps."""
 
 from __future__ import annotations
 
@@ -13,31 +13,37 @@ from worker import log
 from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
+from worker.service import paths
 from worker.service.auth import Auth
-from worker.service.errors import reply_of
-from worker.service.info import progress, shutdown
+from worker.service.replies import reply_of_ours
 
 _MAX_ID = 256
 _JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
-_ALWAYS = frozenset({progress.PATH, *shutdown.PATHS})
+_ALWAYS = frozenset({paths.PROGRESS, *paths.SHUTDOWN})
 # What concerns work that was accepted before.
 _WHILE_DRAINING = frozenset({"/cancel"})
 
 
 class Gate:
-    """Wraps the application, so that paths it does not know answer 503 too while loading."""
+    """Wraps the application, so that paths it does not know answer 503 too while loading.
 
-    def __init__(self, app: Any, worker: Worker) -> None:
-        self._app = app
+    What may pass already waits until the application is there.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._app: Any = None
+        self._opened = asyncio.Event()
         self._worker = worker
         self._auth = Auth(worker.settings.api_key)
 
+    def open(self, app: Any) -> None:
+        """Pass requests on to `app` from now on."""
+        self._app = app
+        self._opened.set()
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer what must not reach the application, pass on the rest."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         ids = _ids(scope["headers"])
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
@@ -59,6 +65,7 @@ class Gate:
         refusal = self._refusal(scope)
         if refusal is None:
             try:
+                await self._opened.wait()
                 await self._app(scope, receive, send_with_ids)
             except asyncio.CancelledError:  # the process ends before this answer is there
                 refusal = UnavailableError("The worker stopped.", code="draining")
@@ -84,7 +91,7 @@ class Gate:
 
 
 async def _send_error(error: WorkerError, send: Any) -> None:
-    status, reply, headers = reply_of(error)
+    status, reply, headers = reply_of_ours(error)
     body = msgspec.json.encode(reply)
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     fields += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -1,4 +1,4 @@
-"""Binding, running and leaving: the one place that runs uvicorn."""
+"""Binding, running and leaving."""
 
 from __future__ import annotations
 
@@ -7,37 +7,27 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from worker import log
 from worker.errors import BindError, UsageError, WorkerError
 from worker.lifecycle import parent
+from worker.lifecycle.aside import in_thread
 from worker.lifecycle.leave import told_to_stop
-from worker.lifecycle.manager import Manager
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service.app import create_app
-from worker.service.protocol import Protocol
+from worker.service.gate import Gate
+from worker.service.http import server_of
 from worker.settings import Settings
 
 _BACKLOG = 1024
 # For the last bytes of answers, and for the load or the step that is under way, after the drain;
 # with the drain time of 4 seconds it makes less than 5.
 LAST_BYTES_S = 0.8
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: it would raise the signal again, and exit 143."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -93,19 +83,12 @@ async def serve(
     log.get("service").info(
         "listening", url=f"http://{shown}:{port}", pid=os.getpid(), id=worker.id
     )
-    server = _Server(
-        uvicorn.Config(
-            create_app(worker),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=Protocol,
-            server_header=False,
-            ws="none",
-        )
-    )
+    gate = Gate(worker)
+    server = server_of(gate)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    loading = asyncio.create_task(_become_ready(worker, host, port))
+    await asyncio.sleep(0)  # it listens before anything else is imported
+    routes = asyncio.create_task(_open(gate, worker))
+    loading = asyncio.create_task(_become_ready(worker, routes, host, port))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -124,7 +107,7 @@ async def serve(
         _own_threads()
         # An answer that is still under way may use the model.
         await asyncio.to_thread(worker.close, free=serving.done())
-        for task in (*ends, serving, loading):
+        for task in (*ends, serving, loading, routes):
             task.cancel()
     if worker.error is not None:
         raise worker.error
@@ -137,9 +120,25 @@ def _own_threads() -> ThreadPoolExecutor:
     return threads
 
 
-async def _become_ready(worker: Worker, host: str, port: int) -> None:
-    await worker.load()
+async def _open(gate: Gate, worker: Worker) -> None:
+    """Import and make what is behind the gate, while native code loads the weights."""
+
+    def make() -> Any:
+        worker.at_weights.wait()
+        with worker.timed("routes"):
+            from worker.lifecycle import manager  # noqa: F401  (it is needed next)
+            from worker.service.app import create_app
+
+            return create_app(worker)
+
+    gate.open(await in_thread("routes", make))
+
+
+async def _become_ready(worker: Worker, routes: asyncio.Task[None], host: str, port: int) -> None:
+    await worker.load(beside=routes)
     if worker.state is State.READY:
+        from worker.lifecycle.manager import Manager
+
         Manager(worker, worker.loaded, host, port).start()
 
 

@@ -9,12 +9,8 @@ from litestar import Response, get
 
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service import paths
 from worker.service.errors import json_response
-
-# The last two are the Open Inference Protocol's, which KServe probes.
-PATHS = [
-    "/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
-]  # fmt: skip
 
 
 class Health(msgspec.Struct):
@@ -60,7 +56,7 @@ def health_of(worker: Worker, loaded: Loaded) -> Health:
     )
 
 
-@get(PATHS, summary="Is the worker well")
+@get(paths.HEALTH, summary="Is the worker well")
 async def health(worker: Worker, loaded: Loaded) -> Response[bytes]:
     """200 when it is, 503 when its engine hangs."""
     answer = health_of(worker, loaded)

@@ -12,9 +12,8 @@ from litestar.response import Stream
 from worker.errors import UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service import sse
+from worker.service import paths, sse
 
-PATH = "/v1/loading/progress"
 _INTERVAL_S = 0.05
 
 
@@ -44,7 +43,7 @@ class NotLoaded(msgspec.Struct, tag_field="stage", tag="error"):
 
 
 # No slot and no engine behind it: that the generator just ends when its reader leaves is fine.
-@get(PATH, summary="How far the model is loaded")
+@get(paths.PROGRESS, summary="How far the model is loaded")
 async def progress(worker: Worker) -> Stream:
     """The load as events, then how it ended."""
     return Stream(

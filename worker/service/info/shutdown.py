@@ -11,9 +11,8 @@ from litestar import Request, Response, post
 
 from worker.errors import ForbiddenError
 from worker.lifecycle.worker import Worker
+from worker.service import paths
 from worker.service.errors import json_response
-
-PATHS = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 
 
 class ShutdownReply(msgspec.Struct):
@@ -23,7 +22,7 @@ class ShutdownReply(msgspec.Struct):
     drain_timeout: float
 
 
-@post(PATHS, status_code=202, summary="Drain and leave")
+@post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
 async def shutdown(request: Request[Any, Any, Any], worker: Worker) -> Response[bytes]:
     """With the key; without one, from this machine only."""
     if worker.settings.api_key is None:

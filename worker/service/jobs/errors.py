@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from litestar import Request, Response
 
-from worker.service.errors import ErrorReply, json_response, log_failure, reply_of
+from worker.service.errors import json_response, log_failure, reply_of
+from worker.service.replies import ErrorReply
 
 # HTTP status -> the original's error code; others carry their own
 _CODES = {

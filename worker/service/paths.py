@@ -1,0 +1,10 @@
+"""Paths that the gate knows, before there are routes."""
+
+from __future__ import annotations
+
+# Open to everybody. The last two are the Open Inference Protocol's, which KServe probes.
+HEALTH = [
+    "/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
+]  # fmt: skip
+PROGRESS = "/v1/loading/progress"
+SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]

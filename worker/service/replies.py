@@ -1,0 +1,80 @@
+"""Errors on the wire: one table from what is raised to OpenAI's shape.
+
+It needs none of the routes' modules, so the gate answers while these are still imported.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.errors import (
+    NotAuthenticatedError,
+    QueueFullError,
+    RequestError,
+    UnavailableError,
+    WorkerError,
+)
+
+# HTTP status -> OpenAI's error type
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "unavailable_error",
+    504: "timeout_error",
+}
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What OpenAI clients read. `code` is a word, or the status where llama-server sends it.
+
+    retriable  whether the same request may succeed later; only in the job API
+    """
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | int | None = None
+    retriable: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    """{"error": {...}}"""
+
+    error: ErrorBody
+
+
+def reply_of_ours(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+    """(status, body, headers) for what we raised, or nobody on purpose."""
+    headers: dict[str, str] = {}
+    if isinstance(error, WorkerError):
+        status, code, message = error.http_status, error.code, str(error)
+        param = error.param if isinstance(error, RequestError) else None
+        if isinstance(error, QueueFullError | UnavailableError):
+            headers["retry-after"] = str(error.retry_after_s)
+        if isinstance(error, NotAuthenticatedError):
+            headers["www-authenticate"] = "Bearer"
+        if code == "loading":  # llama-server's body, which its callers compare
+            return status, ErrorReply(ErrorBody(message, _TYPES[status], code=503)), headers
+    else:
+        status, code, param = 500, "internal", None
+        message = "The worker failed to handle this request."
+    return reply(status, message, param, code, headers)
+
+
+def reply(
+    status: int, message: str, param: str | None, code: str | None, headers: dict[str, str]
+) -> tuple[int, ErrorReply, dict[str, str]]:
+    """The same for a status that is known."""
+    if status >= 500 and status != 503:
+        # Openai clients retry 5xx; what failed here would fail again.
+        headers["x-should-retry"] = "false"
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return status, ErrorReply(ErrorBody(message, kind, param, code)), headers
