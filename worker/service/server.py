@@ -17,6 +17,7 @@ from worker import log
 from worker.errors import BindError, UsageError, WorkerError
 from worker.lifecycle import parent
 from worker.lifecycle.aside import in_thread
+from worker.lifecycle.hurry import in_a_hurry
 from worker.lifecycle.leave import told_to_stop
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -135,7 +136,8 @@ async def _open(gate: Gate, worker: Worker) -> None:
 
 
 async def _become_ready(worker: Worker, routes: asyncio.Task[None], host: str, port: int) -> None:
-    await worker.load(beside=routes)
+    with in_a_hurry():
+        await worker.load(beside=routes)
     if worker.state is State.READY:
         from worker.lifecycle.manager import Manager
 

@@ -1,0 +1,173 @@
+"""How long the worker takes from its spawn until it is ready, and with what.
+
+    python -m benchmarks.startup --model FILE... [--llama-server BIN] [--beside FOLDER]
+                                 [--rounds N] [--svg docs/startup.svg]
+
+Each round starts each server in turn, the file in the page cache: 8,192 cells, 4 sequences. A
+server is asked every 5 ms; what counts is the time from its spawn to the first connection, to the
+first answer of /health, and to its first 200. Then come ten equal requests, one after the other.
+`--beside` names a folder with another version of the worker, to be started in turn too.
+Prints medians, draws them, ends in one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.start_picture import drawing
+
+ROOT = Path(__file__).parent.parent
+_STEP_S, _LIMIT_S = 0.005, 120.0
+_REQUESTS = 10
+_BODY = json.dumps({"prompt": "Once upon a time there was", "max_tokens": 4, "temperature": 0})
+
+
+def main() -> None:
+    """Start, ask, draw."""
+    arguments = _arguments()
+    peers: dict[str, tuple[list[str], Path]] = {}
+    python = [sys.executable, "-m", "worker", "serve", "--log-format", "json"]
+    peers["worker"] = (python, ROOT)
+    if arguments.beside:
+        peers["worker beside"] = (python, arguments.beside)
+    if arguments.llama_server:
+        peers["llama-server"] = ([str(arguments.llama_server)], ROOT)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for model in arguments.model:
+        samples: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
+        _read(model)
+        for _ in range(arguments.rounds):
+            for peer, (command, folder) in peers.items():
+                samples[peer].append(start(command, folder, model))
+        found[model.stem] = {peer: _medians(each) for peer, each in samples.items()}
+        _print(model.stem, found[model.stem])
+    if arguments.svg:
+        arguments.svg.write_text(drawing(found))
+    print(json.dumps(found))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="From spawn to ready.")
+    parser.add_argument("--model", type=Path, nargs="+", required=True)
+    parser.add_argument("--llama-server", type=Path)
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--svg", type=Path)
+    return parser.parse_args()
+
+
+def _read(path: Path) -> None:
+    """Bring the file into the page cache."""
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+
+
+def start(command: list[str], folder: Path, model: Path) -> dict[str, Any]:
+    """Start one server, measure, and end it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["--model", str(model), "--port", str(port), "-c", "8192", "-np", "4"]
+    with tempfile.TemporaryFile() as log:
+        spawned = time.perf_counter()
+        process = subprocess.Popen(
+            [*command, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=log
+        )
+        try:
+            point = _until_ready(port, spawned, process)
+            point |= _memory(process.pid) | _cpu(process.pid)
+            latencies = [_request(port) for _ in range(_REQUESTS)]
+            point |= {"first_request_s": latencies[0], "tenth_request_s": latencies[-1]}
+        finally:
+            process.terminate()
+            process.wait(30)
+        log.seek(0)
+        return point | {"parts": _parts(log.read().decode(errors="replace"))}
+
+
+def _until_ready(port: int, spawned: float, process: subprocess.Popen[bytes]) -> dict[str, float]:
+    point: dict[str, float] = {}
+    while time.perf_counter() - spawned < _LIMIT_S and process.poll() is None:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.connect()
+            point.setdefault("bound_s", time.perf_counter() - spawned)
+            connection.request("GET", "/health")
+            status = connection.getresponse().status
+            connection.close()
+        except (OSError, http.client.HTTPException):
+            time.sleep(_STEP_S)
+            continue
+        point.setdefault("answered_s", time.perf_counter() - spawned)
+        if status == http.client.OK:
+            return point | {"ready_s": time.perf_counter() - spawned}
+        time.sleep(_STEP_S)
+    raise RuntimeError("the server did not get ready")
+
+
+def _request(port: int) -> float:
+    begun = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v1/completions", _BODY, {"content-type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    if answer.status != http.client.OK:
+        raise RuntimeError(f"a request failed with {answer.status}")
+    return time.perf_counter() - begun
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """MB of anonymous memory and of mapped files that are resident."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    sizes = {name: int(size) for name, size in re.findall(r"(Rss\w+):\s+(\d+) kB", text)}
+    return {"anonymous_mb": sizes["RssAnon"] / 1e3, "file_mb": sizes["RssFile"] / 1e3}
+
+
+def _cpu(pid: int) -> dict[str, float]:
+    """Seconds of CPU time that all threads took so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return {"cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")}
+
+
+def _parts(log: str) -> dict[str, float]:
+    """What the worker says in its line `ready`; a llama-server has none."""
+    for line in log.splitlines():
+        if line.startswith("{") and (entry := json.loads(line))["event"] == "ready":
+            return entry.get("parts", {})
+    return {}
+
+
+def _medians(points: list[dict[str, Any]]) -> dict[str, Any]:
+    def middle(values: list[float]) -> float:
+        return round(statistics.median(values), 3)
+
+    parts = {name: middle([each["parts"][name] for each in points]) for name in points[0]["parts"]}
+    figures = {
+        name: middle([each[name] for each in points]) for name in points[0] if name != "parts"
+    }
+    return figures | {"parts": parts}
+
+
+def _print(model: str, peers: dict[str, dict[str, Any]]) -> None:
+    for peer, figures in peers.items():
+        shown = ", ".join(f"{name} {value}" for name, value in figures.items() if name != "parts")
+        print(f"{model} {peer}: {shown}", flush=True)
+        if figures["parts"]:
+            print("   ", ", ".join(f"{name} {value}" for name, value in figures["parts"].items()))
+
+
+if __name__ == "__main__":
+    main()
