@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 _WIDTH, _LEFT, _ROW = 560, 150, 22
-_STAGES = (("answered_s", "#d0d7de", "until /health answers"), ("ready_s", "#1f6feb", "until ready"))
+_STAGES = (
+    ("answered_s", "#d0d7de", "until /health answers"),
+    ("ready_s", "#1f6feb", "until ready"),
+)
 _PART = "#8250df"
 
 

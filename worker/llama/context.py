@@ -47,11 +47,6 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
 
-    @property
-    def whole_cells(self) -> int:
-        """`num_cells`, rounded up."""
-        return -(-self.num_cells // CELL_STEP) * CELL_STEP
-
 
 class Context:
     """A context over `weights`. A context manager; it must be closed before the weights.
@@ -87,7 +82,7 @@ class Context:
         self._memory: Any = None
         self._weights, self._options = weights, options
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
-        self.num_cells = options.whole_cells
+        self.num_cells = -(-options.num_cells // CELL_STEP) * CELL_STEP
         self.num_slots = min(options.num_slots, MAX_SLOTS)
         self.stream_cells = self.num_cells
         if self.has_cells:

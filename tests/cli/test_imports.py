@@ -1,0 +1,65 @@
+"""A command imports what it needs, and the service answers before what takes long is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("asyncio", "litestar", "llama_cpp", "numpy", "rich", "structlog", "uvicorn")
+
+
+def modules_after(code: str) -> set[str]:
+    """Top names of all modules that a new process has imported when it leaves."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import atexit, sys\natexit.register(lambda: print('|', *sys.modules))\n{code}",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name.partition(".")[0] for name in done.stdout.rpartition("|")[2].split()}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["serve", "--help"], ["--version"]], ids=str)
+def test_help_imports_next_to_nothing(words: list[str]) -> None:
+    """What help does not need is not waited for."""
+    code = f"import sys\nsys.argv[1:] = {words}\nfrom worker.__main__ import run\nrun()"
+    assert modules_after(code).isdisjoint(HEAVY)
+
+
+def test_what_listens_is_light() -> None:
+    """The gate answers before numpy, llama.cpp and the routes are there."""
+    found = modules_after("import worker.cli.serve, worker.service.server")
+    assert found.isdisjoint({"litestar", "llama_cpp", "numpy", "rich", "jinja2"})
+    assert {"uvicorn", "worker"} <= found
+
+
+def test_a_line_of_log_needs_no_rich() -> None:
+    """structlog is imported with the first line, and rich not even then."""
+    code = "from worker import log\nlog.configure('json')\nlog.get('test').info('a line')"
+    found = modules_after(code)
+    assert "structlog" in found
+    assert "rich" not in found
+
+
+def test_rich_can_be_imported_afterwards() -> None:
+    """Telling structlog that there is none lasts for that one import."""
+    code = "from worker import log\nlog.get('test')\nimport rich.table"
+    assert "rich" in modules_after(code)
+
+
+def test_the_bindings_come_without_their_package() -> None:
+    """The high-level API is left out; who imports it later gets all of it."""
+    code = (
+        "from worker.llama import library\n"
+        "assert 'diskcache' not in sys.modules\n"
+        "import llama_cpp\n"
+        "assert llama_cpp.Llama and llama_cpp.llama_cpp is library.native\n"
+        "assert llama_cpp.__version__ == library.build().bindings\n"
+    )
+    assert "llama_cpp" in modules_after(code)
