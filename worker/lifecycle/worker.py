@@ -157,10 +157,12 @@ class Worker:
         """Everything that blocks; runs in a thread of its own."""
         try:
             with self.timed("imports"):
-                from worker.engine import engine, thread  # noqa: F401  (`_start` must not wait)
-                from worker.lifecycle import loaded  # noqa: F401
+                from worker.engine import engine, thread
+                from worker.lifecycle import loaded
                 from worker.lifecycle.kept import open_store
                 from worker.lifecycle.loading import gpu_bytes, open_backend, prepare
+
+                del engine, thread, loaded  # so that `_start` finds them imported
             with self.timed("check"):
                 prepared = self.prepared = prepare(self.model_path, self.settings)
             if self._cancelled.is_set():

@@ -120,7 +120,7 @@ class Vocab:
             if count < 0:
                 pieces.append(self._piece(token, special=False))
             else:
-                pieces.append(buffer[:count])
+                pieces.append(buffer.raw[:count])
         return pieces
 
     @cached_property

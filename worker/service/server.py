@@ -127,9 +127,10 @@ async def _open(gate: Gate, worker: Worker) -> None:
     def make() -> Any:
         worker.at_weights.wait()
         with worker.timed("routes"):
-            from worker.lifecycle import manager  # noqa: F401  (it is needed next)
+            from worker.lifecycle import manager
             from worker.service.app import create_app
 
+            del manager  # so that `_become_ready` finds it imported
             return create_app(worker)
 
     gate.open(await in_thread("routes", make))
