@@ -17,7 +17,7 @@ _CLEARLY = 1.25
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
 # Steps until the numbers beside the best one are tried again, because neighbours come and go.
-_STEPS_BETWEEN = 2000
+_STEPS_BETWEEN = 1000
 
 
 class ThreadChoice:
