@@ -26,6 +26,9 @@ from worker.service.http import server_of
 from worker.settings import Settings
 
 _BACKLOG = 1024
+# The routes are imported then, though the weights may still not be reached: a disk may be slow, and
+# who follows the load or stops it needs a route.
+_ROUTES_AFTER_S = 2.0
 # For the last bytes of answers, and for the load or the step that is under way, after the drain;
 # with the drain time of 4 seconds it makes less than 5.
 LAST_BYTES_S = 0.8
@@ -125,7 +128,7 @@ async def _open(gate: Gate, worker: Worker) -> None:
     """Import and make what is behind the gate, while native code loads the weights."""
 
     def make() -> Any:
-        worker.at_weights.wait()
+        worker.at_weights.wait(_ROUTES_AFTER_S)
         with worker.timed("routes"):
             from worker.lifecycle import manager
             from worker.service.app import create_app
