@@ -49,6 +49,13 @@ def test_a_bad_number_is_left_at_once() -> None:
     assert settle(choice, {2: 0.1, 1: 0.2}) == 6
 
 
+def test_a_far_better_number_is_taken_at_once() -> None:
+    """Threads that wait for each other on a busy machine must not go on doing so."""
+    choice = ThreadChoice(2)
+    assert settle(choice, {2: 0.4, 1: 0.1}) == 6
+    assert choice.one == 1
+
+
 def test_the_step_after_a_change_does_not_count() -> None:
     """A new team makes the first step slow; that says nothing of the next ones."""
     choice, before = ThreadChoice(2), 2

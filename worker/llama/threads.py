@@ -11,9 +11,10 @@ import statistics
 
 # Steps of a turn. The first one after a change forms a new team of threads and does not count.
 _TURN = 3
-# Turns with each of two numbers before a verdict; one where it is this many times slower.
+# Turns with each of two numbers before a verdict; one where the other takes more or less than these
+# shares of the time. Less than half is seen where threads of a small model wait for a busy CPU.
 _PAIRS = 3
-_CLEARLY = 1.25
+_CLEARLY_WORSE, _CLEARLY_BETTER = 1.25, 0.5
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
 # Steps until the numbers beside the best one are tried again, because neighbours come and go.
@@ -96,14 +97,15 @@ class _Lesson:
         self._turn.append(seconds)
         if len(self._turn) < _TURN:
             return
-        took = statistics.mean(self._turn[1:])
+        took = min(self._turn[1:])  # a neighbour may have taken the CPU from one of them
         if self.threads == self._best:
             self._usual = took
             self._begin(self.others[0])
         else:
             # A clock may stand still.
             self._ratios.append(took / self._usual if self._usual else 1.0)
-            if len(self._ratios) == _PAIRS or self._ratios[-1] > _CLEARLY:
+            is_clear = not _CLEARLY_BETTER <= self._ratios[-1] <= _CLEARLY_WORSE
+            if is_clear or len(self._ratios) == _PAIRS:
                 self._decide(self.others.pop(0))
             self._begin(self._best)
 

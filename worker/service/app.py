@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from litestar import Litestar
 from litestar.di import Provide
 
 from worker.chat.template import ChatTemplate
+from worker.errors import WorkerError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
@@ -42,7 +44,7 @@ def create_app(worker: Worker) -> Any:
 
         worker    the process's one worker, in whatever state
         loaded    what the worker has loaded; 503 while that is not there
-        template  the model file's chat template, compiled at the first use; 400 where it has none
+        template  the model file's chat template, compiled once; 400 where it has none
         jobs      the jobs that were accepted and are not forgotten
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
@@ -72,3 +74,9 @@ def create_app(worker: Worker) -> Any:
         openapi_config=None,
         logging_config=None,
     )
+
+
+async def warm_up(app: Any, worker: Worker) -> None:
+    """Compile the chat template, so that the first chat does not wait for it."""
+    with contextlib.suppress(WorkerError):  # a file without one; who asks for a chat is told
+        await app.dependencies["template"](loaded=worker.loaded)

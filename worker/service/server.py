@@ -124,8 +124,8 @@ def _own_threads() -> ThreadPoolExecutor:
     return threads
 
 
-async def _open(gate: Gate, worker: Worker) -> None:
-    """Import and make what is behind the gate, while native code loads the weights."""
+async def _open(gate: Gate, worker: Worker) -> Any:
+    """Import and make the application behind the gate, while native code loads the weights."""
 
     def make() -> Any:
         worker.at_weights.wait(_ROUTES_AFTER_S)
@@ -136,16 +136,21 @@ async def _open(gate: Gate, worker: Worker) -> None:
             del manager  # so that `_become_ready` finds it imported
             return create_app(worker)
 
-    gate.open(await in_thread("routes", make))
+    app = await in_thread("routes", make)
+    gate.open(app)
+    return app
 
 
-async def _become_ready(worker: Worker, routes: asyncio.Task[None], host: str, port: int) -> None:
+async def _become_ready(worker: Worker, routes: asyncio.Task[Any], host: str, port: int) -> None:
     with in_a_hurry():
         await worker.load(beside=routes)
     if worker.state is State.READY:
         from worker.lifecycle.manager import Manager
 
         Manager(worker, worker.loaded, host, port).start()
+        from worker.service.app import warm_up
+
+        await warm_up(routes.result(), worker)
 
 
 class _LoopErrors:
