@@ -9,7 +9,7 @@ import pytest
 
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
-from worker.llama.threads import ThreadChoice
+from worker.llama.process.threads import ThreadChoice
 from worker.llama.weights import LoadOptions
 
 LIMIT = 8

@@ -18,12 +18,12 @@ from worker.llama import library
 from worker.llama.context import Context, ContextOptions
 from worker.llama.grammar import grammar_of
 from worker.llama.library import native
+from worker.llama.process.threads import ThreadChoice
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.slots import SlotStates
 from worker.llama.spin import Spin
 from worker.llama.state import SavedState, StateForm
-from worker.llama.threads import ThreadChoice
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import CELL_STEP

@@ -17,7 +17,7 @@ import numpy as np
 from worker import log
 from worker.errors import BackendError
 from worker.llama import spin
-from worker.llama.bare import bare_package
+from worker.llama.process.bare import bare_package
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()

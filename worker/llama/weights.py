@@ -17,8 +17,8 @@ from worker.gguf.pinned import pinned
 from worker.gguf.reader import read_header
 from worker.gguf.splits import open_header
 from worker.llama import library
-from worker.llama.heap import blocks_kept
 from worker.llama.library import native
+from worker.llama.process.heap import blocks_kept
 from worker.llama.residency import check_layers, check_tensors, weights_residency
 
 _ALL_LAYERS = 10_000

@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException
 
 from worker import log
 from worker.errors import WorkerError
-from worker.service.replies import ErrorReply, reply, reply_of_ours
+from worker.service.front.replies import ErrorReply, reply, reply_of_ours
 
 # HTTP status -> our words for what Litestar says
 _MESSAGES = {

@@ -14,7 +14,7 @@ from worker import log
 from worker.engine.stream import Stream
 from worker.service import sse
 from worker.service.errors import reply_of
-from worker.service.replies import ErrorReply
+from worker.service.front.replies import ErrorReply
 
 # A reader that takes nothing for this long is gone; its connection is not held for ever.
 WRITE_TIMEOUT_S = 60.0

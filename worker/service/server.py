@@ -21,8 +21,8 @@ from worker.lifecycle.hurry import in_a_hurry
 from worker.lifecycle.leave import told_to_stop
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service.gate import Gate
-from worker.service.http import server_of
+from worker.service.front.gate import Gate
+from worker.service.front.http import server_of
 from worker.settings import Settings
 
 _BACKLOG = 1024

@@ -9,8 +9,8 @@ from litestar import Response, get
 
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service import paths
 from worker.service.errors import json_response
+from worker.service.front import paths
 
 
 class Health(msgspec.Struct):

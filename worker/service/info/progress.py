@@ -12,7 +12,8 @@ from litestar.response import Stream
 from worker.errors import UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service import paths, sse
+from worker.service import sse
+from worker.service.front import paths
 
 _INTERVAL_S = 0.05
 

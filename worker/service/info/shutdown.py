@@ -11,8 +11,8 @@ from litestar import Request, Response, post
 
 from worker.errors import ForbiddenError
 from worker.lifecycle.worker import Worker
-from worker.service import paths
 from worker.service.errors import json_response
+from worker.service.front import paths
 
 
 class ShutdownReply(msgspec.Struct):

@@ -8,7 +8,7 @@ import msgspec
 from litestar import Request, Response
 
 from worker.service.errors import json_response, log_failure, reply_of
-from worker.service.replies import ErrorReply
+from worker.service.front.replies import ErrorReply
 
 # HTTP status -> the original's error code; others carry their own
 _CODES = {

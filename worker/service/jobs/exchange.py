@@ -14,10 +14,10 @@ from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
 from worker.service.exchange import Exchange
+from worker.service.front.replies import ErrorReply
 from worker.service.jobs.errors import job_reply_of
 from worker.service.jobs.registry import Job, Jobs
 from worker.service.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
-from worker.service.replies import ErrorReply
 from worker.service.tally import Tally
 
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 
 from worker.errors import NotAuthenticatedError
-from worker.service import paths
+from worker.service.front import paths
 
 _Headers = list[tuple[bytes, bytes]]
 

@@ -13,9 +13,9 @@ from worker import log
 from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service import paths
-from worker.service.auth import Auth
-from worker.service.replies import reply_of_ours
+from worker.service.front import paths
+from worker.service.front.auth import Auth
+from worker.service.front.replies import reply_of_ours
 
 _MAX_ID = 256
 _JOB_STREAM = "/stream"

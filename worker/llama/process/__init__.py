@@ -1,0 +1,1 @@
+"""How this process imports, takes memory and computes."""

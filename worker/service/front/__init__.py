@@ -1,0 +1,1 @@
+"""What answers before there are routes: uvicorn, the gate, the key."""
