@@ -33,6 +33,8 @@ from worker.memory.plan import CELL_STEP
 # second, 64 streams write 50.
 _CPU_ROWS = 63
 SCAN_SECONDS = 1.4e-9
+# Rows of the warm-up: several rows take other kernels and more memory than one.
+_WARM_ROWS = 4
 
 
 class LlamaBackend:
@@ -246,7 +248,9 @@ class LlamaBackend:
             self._timed("warm-up"),
             ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool,
         ):
-            pool.submit(self._compute_rows, 1).result()
+            rows = min(_WARM_ROWS, self.num_slots, self.batch.capacity)
+            for count in {1, rows}:
+                pool.submit(self._compute_rows, count).result()
             pool.submit(self._states.layout, 0).result()
         self.context.set_threads(*threads)
         self.batch.clear()
