@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support.programs.processes import PATIENCE_S, Server
-from worker.service.protocol import MAX_HEADER_BYTES
+from worker.service.front.protocol import MAX_HEADER_BYTES
 
 BODY = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
 TO_HTTP2 = (

@@ -16,7 +16,8 @@ from worker.service import sse
 from worker.service.errors import reply_of
 from worker.service.front.replies import ErrorReply
 
-# A reader that takes nothing for this long is gone; its connection is not held for ever.
+# A reader that takes nothing for this long, or up to twice as long, is gone; its connection is not
+# held for ever.
 WRITE_TIMEOUT_S = 60.0
 
 
@@ -58,7 +59,10 @@ class Exchange(ABC):
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             seen = -1
-            while not (answer.done() or gone.done()) and not self._is_stuck_since(seen):
+            while not (answer.done() or gone.done()):
+                if self._is_stuck_since(seen):
+                    log.get("service").info("a reader stopped reading; its stream was closed")
+                    break
                 seen = self._num_parts
                 await asyncio.wait(
                     {answer, gone}, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
@@ -90,8 +94,6 @@ class Exchange(ABC):
                 started = True
                 await send(_START_SSE)
             await self._send_part(send, self.closing, more=False)
-        except TimeoutError:
-            log.get("service").info("a reader stopped reading; its stream was closed")
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
             status, reply, headers = self.error_reply(error)
             if status == 500:
