@@ -27,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_host      host in the address that a manager gets; None: `host`
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
+    draft_model      file or name of a model that guesses tokens
+    draft            who guesses: none, ngram, model or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
@@ -56,7 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     inference_timeout: float = 300.0
     max_tokens_out: int = 2048
     max_stall_ms: int = 400
-    draft: str = "none"
+    draft_model: str | None = None
+    draft: str | None = None
     threads: int | None = None
     threads_batch: int | None = None
     batch_size: int = 512
@@ -82,6 +85,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def slots(self) -> int:
         """Sequences decoded at once: `parallel`, or the default."""
         return self.parallel or DEFAULT_PARALLEL
+
+    @property
+    def guesses(self) -> str:
+        """Who guesses tokens: `draft`, or the draft model where there is one."""
+        return self.draft or ("none" if self.draft_model is None else "model")
 
     @property
     def callback(self) -> str | None:
@@ -121,6 +129,7 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
     _check_cache(found)
+    _check_draft(found)
     if found.get("local_mode"):
         if argv.get("host") not in (None, *LOOPBACK):
             raise UsageError(
@@ -142,6 +151,19 @@ def _check_cache(found: Mapping[str, Any]) -> None:
         raise UsageError(
             "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
             hint="Leave one of them out.",
+        )
+
+
+def _check_draft(found: Mapping[str, Any]) -> None:
+    """Raise UsageError where there is a draft model and nobody asks it, or the other way round."""
+    asks, there = found.get("draft") in ("model", "both"), "draft_model" in found
+    if asks and not there:
+        raise UsageError(
+            f"--draft {found['draft']} needs a model that guesses.", hint="Add --draft-model FILE."
+        )
+    if there and not asks and "draft" in found:
+        raise UsageError(
+            f"--draft {found['draft']} does not use the draft model.", hint="Leave one of them out."
         )
 
 

@@ -54,6 +54,10 @@ def accepted(*words: str) -> list[str]:
         ("--die-with-parent", {"die_with_parent": "process"}),
         ("--die-with-parent stdin", {"die_with_parent": "stdin"}),
         ("--die-with-parent off", {"die_with_parent": "off"}),
+        ("-md d.gguf", {"draft_model": "d.gguf", "guesses": "model"}),
+        ("--model-draft d.gguf --draft both", {"draft_model": "d.gguf", "guesses": "both"}),
+        ("--draft ngram", {"draft_model": None, "guesses": "ngram"}),
+        ("-np 2", {"guesses": "none"}),
         ("--cuda-device 1", {"device": ("cuda:1",)}),
         ("--gpu-device 0", {"device": ("gpu:0",)}),
         ("--metal-device 0", {"device": ("metal:0",)}),
@@ -87,7 +91,8 @@ VALUES = {
     "queue_size": "1", "drain_timeout": "1", "worker_id": "w", "callback_url": "http://h/",
     "heartbeat_url": "http://h/", "heartbeat_interval": "1", "public_host": "h",
     "local_mode": "on", "die_with_parent": "on", "ctx_size": "512", "parallel": "2",
-    "max_stall_ms": "5", "draft": "ngram", "threads": "1", "threads_batch": "1",
+    "max_stall_ms": "5", "draft": "ngram", "draft_model": "d.gguf", "threads": "1",
+    "threads_batch": "1",
     "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
@@ -129,12 +134,13 @@ def test_other_systems_variables(name: str) -> None:
 
 
 # Here the rest is several words.
-SEVERAL = ("--local-mode", "--cache-ram")
+SEVERAL = ("--local-mode", "--cache-ram", "--draft")
 
 
 @pytest.mark.parametrize(
     "words",
     [
+        "--draft model", "--draft both", "--draft ngram -md d.gguf", "--draft none -md d.gguf",
         "--callback-url ftp://h/", "--callback-url h:80", "--callback-url http://",
         "--callback-url http://u:hush@h/", "--callback-url http://h:99999/",
         "--callback-url http://h/a\nb", "--callback-url http://a..b/", "--heartbeat-interval 0",

@@ -1,4 +1,4 @@
-"""Prompt-lookup drafting: fewer steps for text that repeats, the same tokens always."""
+"""Guesses from the text itself, and what any guess must promise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.cost import StepCost
-from worker.engine.draft import Draft, best_length
+from worker.engine.drafts.draft import Draft, HitRates, best_rows
+from worker.engine.drafts.lookup import Lookup
+from worker.engine.drafts.trial import Trial
 from worker.engine.engine import Engine
 
 
@@ -67,26 +69,64 @@ def test_dear_rows_are_not_drafted() -> None:
 
 
 def test_guess_is_what_followed_last() -> None:
-    """The guess continues the newest earlier place of the last three tokens, up to the limit."""
-    draft = Draft()
+    """The guess continues the newest earlier place of the last three tokens, up to the limit, and
+    begins again where the text ends."""
     tokens = np.array([1, 2, 3, 9, 1, 2, 3, 8, 7, 1, 2, 3], np.int32)
-    draft.guess(tokens, len(tokens), 100)
-    assert draft.tokens == [8, 7, 1, 2, 3]
-    draft.guess(tokens, len(tokens), 2)
-    assert draft.tokens == [8, 7]
-    grown = Draft()
-    for known in range(1, len(tokens) + 1):
-        grown.guess(tokens, known, 100)
-    assert grown.tokens == [8, 7, 1, 2, 3]
+    lookup, grown = Lookup(), Lookup()
+    assert lookup.guess(tokens, len(tokens), 100) == [8, 7, 1, 2, 3] * 3
+    assert lookup.guess(tokens, len(tokens), 2) == [8, 7]
+    guesses = [grown.guess(tokens, known, 100) for known in range(1, len(tokens) + 1)]
+    assert guesses[-1] == [8, 7, 1, 2, 3] * 3
 
 
 @pytest.mark.parametrize(("per_row", "rate", "worth"), [(0.05, 0.9, True), (1.0, 0.5, False)])
 def test_only_where_it_pays(per_row: float, rate: float, worth: bool) -> None:
-    """A draft is used where the tokens that it saves outweigh the measured cost of its rows."""
+    """A guess is verified where the tokens that it saves outweigh the measured cost of its rows."""
     cost = StepCost()
     for rows in range(1, 10):
         cost.observe(rows, 0, 1 + per_row * (rows - 1))
-    draft = Draft()
-    draft.hit_rate = rate
-    draft.tokens = [1, 2, 3, 4]
-    assert (best_length([draft], 1, cost, 64) > 0) is worth
+    chances = [rate**place for place in range(1, 5)]
+    assert (best_rows(chances, 1, cost, 64) > 0) is worth
+
+
+def test_likelier_guesses_come_first() -> None:
+    """Of two sequences the one whose guesses are right gets the rows."""
+    record = HitRates()
+    good, bad = Draft(record, looks_up=True), Draft(record, looks_up=True)
+    for draft in (good, bad):
+        for place in range(30):
+            draft.offer("text", [place], [])
+            assert draft.judge(0, place if draft is good else -1) is (draft is good)
+        draft.offer("text", [1, 2, 3], [])
+    assert min(good.chances()) > max(bad.chances())
+
+
+def test_a_model_is_as_right_as_its_probabilities_were() -> None:
+    """What a probability means is learned: here 0.9 is always right and 0.2 never."""
+    draft = Draft(HitRates(), looks_up=False)
+    for _ in range(60):
+        for probability, right in ((0.9, True), (0.2, False)):
+            draft.offer("model", [7], [probability])
+            draft.judge(0, 7 if right else 8)
+    assert draft.chance(0.9) > 0.7
+    assert draft.chance(0.2) < 0.2
+
+
+def test_a_hiccup_is_forgotten() -> None:
+    """One measurement that was far too long counts until the next one."""
+    cost = StepCost()
+    cost.observe(4, 0, 10.0)
+    cost.observe(4, 0, 1.0)
+    assert cost.decode(4) == 1.0
+
+
+def test_trials_become_rarer() -> None:
+    """What never pays is tried in a few steps of a thousand; what paid is tried sooner again."""
+    trial, tried = Trial(), 0
+    for _ in range(2000):
+        if trial.is_due():
+            trial.made()
+            tried += 1
+    assert 4 < tried < 20
+    trial.paid()
+    assert sum(trial.is_due() for _ in range(65)) > 0

@@ -71,6 +71,7 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     few_cells=st.sampled_from([plan.FEW_CELLS, 0]),
     memory=st.sampled_from([None, 1, 2]),
     drafting=st.booleans(),
+    draft=st.sampled_from([None, None, 1, 40]),
     kept_bytes=st.sampled_from([None, 0, 2_000, 10**6]),
     every=st.sampled_from([None, 3]),
     max_stall=st.sampled_from([0.4, 30.0]),
@@ -88,6 +89,7 @@ def test_nobody_starves_nothing_leaks(
     few_cells: int,
     memory: int | None,
     drafting: bool,
+    draft: int | None,
     kept_bytes: int | None,
     every: int | None,
     max_stall: float,
@@ -106,9 +108,17 @@ def test_nobody_starves_nothing_leaks(
     )
     backend.failures = list(failures)
     store = None if kept_bytes is None else Store(kept_bytes, needs_rest=backend.needs_rest)
+    draft_model = None
+    if draft is not None:  # it has few cells, its guesses are right, and now and then it fails
+        draft_model = FakeBackend(
+            num_cells=draft + 30, num_slots=num_slots, memory=backend.memory, capacity=draft + 7,
+            max_outputs=draft + 7,
+        )  # fmt: skip
+        draft_model.failures = list(reversed(failures))
     engine = Engine(
-        backend, lambda: backend.now, store=store, max_stall=max_stall, drafting=drafting
-    )
+        backend, lambda: backend.now, store=store, max_stall=max_stall, drafting=drafting,
+        draft_model=draft_model,
+    )  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "FEW_CELLS", few_cells))
         if every is not None:  # copy states in many places

@@ -17,7 +17,7 @@ from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
 from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
 from worker.engine.padding import Padding
-from worker.errors import ModelFileError
+from worker.errors import ModelFileError, ModelLoadError
 from worker.llama import backend
 from worker.llama.library import native
 from worker.model.config import load_config
@@ -67,7 +67,7 @@ def start(path: Path, truth: Truth) -> Generator[Open]:
 
     yield opened
     for session in sessions:
-        session.backend.close()
+        session.close()
 
 
 def test_it_is_what_its_name_says(name: str, path: Path, truth: Truth) -> None:
@@ -273,6 +273,29 @@ def test_rows_that_nobody_reads(
     filled = name not in RECURRENT | HYBRID | WINDOWED
     assert ({4, 1} <= set(added)) == filled
     assert bool(sum(added)) == filled
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_draft_model(name: str, path: Path, start: Open, unified: bool) -> None:
+    """A model that drafts for itself saves steps and changes no token: with common beginnings,
+    an abort, and sequences that are put back. Not where a tail cannot be cut."""
+    if name in WHOLE_ONLY:
+        with pytest.raises(ModelLoadError, match="cannot guess"):
+            start(draft=path)
+        return
+    session = start(draft=path, unified=unified, num_cells=1024, batch_size=64)
+    for i in range(5):
+        session.add(f"r{i}", PREFIX[: 12 * i] + prompt_of(140 + i, 30), 40)
+        session.step(2)
+    session.abort("r1")
+    session.run()
+    accepted = sum(delta.accepted_tokens for delta in session.last.values())
+    assert accepted > 20
+    small = start(draft=path, num_cells=256, batch_size=64)
+    for i in range(5):
+        small.add(f"r{i}", prompt_of(150 + i, 50), 50)
+    small.run()
+    assert small.num_put_back
 
 
 def soak(session: Session, seed: int, requests: int, reach: int = 120) -> None:

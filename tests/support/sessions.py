@@ -17,6 +17,7 @@ from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.draft.model import DraftModel
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 
@@ -86,11 +87,17 @@ class Session:
         truth: Truth,
         *,
         drafting: bool = False,
+        draft: Path | None = None,
         kept_bytes: int = 1 << 26,
         unified: bool = False,
         **options: int,
     ) -> None:
         self.backend = load(path, unified=unified, **options)
+        self.draft_model: DraftModel | None = None
+        if draft is not None:
+            self.draft_model = DraftModel(
+                draft, LoadOptions(n_gpu_layers=0), ContextOptions(num_cells=512, num_slots=4)
+            )
         self.truth = truth
         self.store: Store | None = None
         if kept_bytes and self.backend.state_form is not None:
@@ -101,6 +108,7 @@ class Session:
             lambda: next(ticks) * 1e-4,  # whatever is measured takes next to no time
             store=self.store,
             drafting=drafting,
+            draft_model=self.draft_model,
         )
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}
@@ -119,6 +127,12 @@ class Session:
             put_back(sequence)
 
         cells.evict, scheduler.put_back = counted_evict, counted_put_back
+
+    def close(self) -> None:
+        """Free the models."""
+        self.backend.close()
+        if self.draft_model is not None:
+            self.draft_model.close()
 
     def add(self, name: str, prompt: Tokens, count: int = COUNT) -> None:
         """Queue a greedy request."""

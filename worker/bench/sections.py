@@ -192,6 +192,37 @@ class HttpSpeed(msgspec.Struct, frozen=True, kw_only=True):
     memory: ProcessMemory | None
 
 
+class DraftSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a draft model gains, for greedy continuations of a text by `streams` streams.
+
+    alone, drafted  tokens a second of all streams, without and with it, in turn
+    guessed, right  tokens that it guessed and that were computed, and how many of them were right
+    """
+
+    streams: int
+    tokens: int
+    alone: Figure
+    drafted: Figure
+    guessed: int
+    right: int
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the streams are with it."""
+        return self.drafted.mean / self.alone.mean if self.alone.mean else 0.0
+
+
+class Drafts(msgspec.Struct, frozen=True, kw_only=True):
+    """One draft model, by numbers of streams."""
+
+    model: str
+    speeds: tuple[DraftSpeed, ...]
+
+    def of(self, streams: int) -> DraftSpeed | None:
+        """What was measured with so many streams."""
+        return next((speed for speed in self.speeds if speed.streams == streams), None)
+
+
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
     """Multiple choice: shares of `questions`, with binomial errors.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from worker import machine
-from worker.cli.model import model_path
+from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
@@ -67,7 +67,7 @@ def add_parser(commands: Any, line: str) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -128,7 +128,7 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
     from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
 
-    settings = settings_from(arguments)
+    settings = with_draft_path(settings_from(arguments))
     levels, source = levels_of(arguments, settings)
     for level in levels:
         path = level.path or ""

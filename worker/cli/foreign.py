@@ -38,7 +38,7 @@ WITH_VALUE = """
     --cpu-mask -C --cpu-range -Cr --cpu-strict --prio --poll
     --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --prio-batch --poll-batch
     --numa --lazy-mode -lzm --moe-cache-mib --fit-target -fitt --fit-ctx -fitc --hf-token -hft
-    --model-draft -md --spec-draft-model --threads-draft -td --threads-batch-draft -tbd
+    --threads-draft -td --threads-batch-draft -tbd
     --gpu-layers-draft --n-gpu-layers-draft -ngld --device-draft -devd --ctx-size-draft -cd
     --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd
     --draft-max --draft-n --draft-min --draft-n-min --draft-p-min --draft-p-split

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from worker import machine
 from worker.demo import MODEL_PATH
 from worker.hub.name import parse
@@ -16,9 +18,18 @@ def model_path(settings: Settings) -> Path:
     `hub/name.py` has the forms of a name. Raises UsageError for an unknown name, ModelFileError for
     a model that has not been pulled.
     """
-    if settings.model is None:
-        return MODEL_PATH
-    reference = parse(settings.model)
+    return MODEL_PATH if settings.model is None else _find(settings.model, settings)
+
+
+def with_draft_path(settings: Settings) -> Settings:
+    """The same settings with the file of the draft model instead of its name. Raises as above."""
+    if settings.draft_model is None:
+        return settings
+    return replace(settings, draft_model=str(_find(settings.draft_model, settings)))
+
+
+def _find(text: str, settings: Settings) -> Path:
+    reference = parse(text)
     if isinstance(reference, Path):
         return reference
     # A path needs neither the Hub's client nor the catalogue.

@@ -36,11 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     warn_of_foreign_flags(arguments)
     import asyncio
 
-    from worker.cli.model import model_path
+    from worker.cli.model import model_path, with_draft_path
     from worker.cli.progress import load_progress
     from worker.service.server import serve
 
-    path = model_path(settings)
+    path, settings = model_path(settings), with_draft_path(settings)
     with load_progress(path.name) as report:
         try:
             asyncio.run(serve(settings, path, report))

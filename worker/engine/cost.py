@@ -5,6 +5,8 @@ from __future__ import annotations
 # Weight of the newest step in the running estimates.
 _NEW_DECODE = 0.2
 _NEW_PROMPT_ROW = 0.3
+# A step that takes less than this share of what was known shows that something had come between.
+_HICCUP = 0.5
 # Beyond the largest number of rows that was measured, a row costs this share of its mean row.
 _NEXT_ROW = 0.6
 _FIRST_CHUNK = 32
@@ -50,6 +52,8 @@ class StepCost:
         # With prompts a step takes longer than without: if not, what was known is out of date.
         if not prompt_rows or seconds < self.decode(decode_rows):
             old = self._decode.get(decode_rows)
+            if old is not None and seconds < old * _HICCUP:
+                old = None
             self._decode[decode_rows] = _blend(old, seconds, _NEW_DECODE)
 
     def decode(self, rows: int) -> float:

@@ -9,7 +9,8 @@ import msgspec
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import Draft
+from worker.engine.drafts.draft import Draft
+from worker.engine.drafts.drafter import DraftBackend, Drafter
 from worker.engine.output import token_logprob
 from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
@@ -38,6 +39,7 @@ class Engine:
         max_running: int | None = None,
         max_stall: float = 0.4,
         drafting: bool = False,
+        draft_model: DraftBackend | None = None,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -45,6 +47,7 @@ class Engine:
         max_running: sequences that run at once; None: as many as there are slots
         max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
+        draft_model: a model that guesses tokens, verified in the same way
         """
         self.backend = backend
         self._clock = clock
@@ -53,8 +56,11 @@ class Engine:
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
+        drafter = None
+        if draft_model is not None:
+            drafter = Drafter(draft_model, backend.vocab_size, clock, max_stall)
         self.scheduler = Scheduler(
-            backend, self.max_running, max_stall, clock, store, drafting=drafting
+            backend, self.max_running, max_stall, clock, store, looks_up=drafting, drafter=drafter
         )
         self.snapshot = self._take_snapshot()
 

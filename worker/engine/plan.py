@@ -6,7 +6,7 @@ import msgspec
 
 from worker.engine.backend import Backend
 from worker.engine.cost import TILE, StepCost, chunk_rows
-from worker.engine.draft import best_length
+from worker.engine.drafts.guesser import Guesser
 from worker.engine.padding import Fill
 from worker.engine.sequence import Sequence
 
@@ -50,12 +50,12 @@ class Planner:
     """
 
     def __init__(
-        self, backend: Backend, cost: StepCost, max_stall: float, *, drafting: bool
+        self, backend: Backend, cost: StepCost, max_stall: float, guesser: Guesser | None
     ) -> None:
         self._backend = backend
         self._cost = cost
         self._max_stall = max_stall
-        self._drafting = drafting
+        self._guesser = guesser
         self._turns = 0
         self._num_read = 0  # tokens of prompts
         self._prompts_next = True
@@ -97,8 +97,8 @@ class Planner:
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
         """A step of the streams alone."""
         streams = self._in_turn(streams)
-        if self._drafting:
-            runs = self._with_guesses(streams, num_available)
+        if self._guesser is not None:
+            runs = self._with_guesses(self._guesser, streams, num_available)
         else:
             runs = [(s, 1) for s in streams]
         return StepPlan(self._in_order(runs), sum(count for _, count in runs), 0)
@@ -144,20 +144,12 @@ class Planner:
             sequence.last_turn = self._turns
         return streams
 
-    def _with_guesses(self, streams: list[Sequence], num_available: int) -> Runs:
+    def _with_guesses(self, guesser: Guesser, streams: list[Sequence], num_available: int) -> Runs:
         """Let streams verify as many guessed tokens as the measured cost of a step allows."""
-        drafts = [s.draft for s in streams if s.draft is not None]
-        slot_cells = self._backend.num_cells
-        if not self._backend.unified:
-            slot_cells = self._backend.stream_cells
-        for sequence in streams:
-            if sequence.draft is not None:
-                room = min(sequence.limit, slot_cells) - sequence.num_known
-                sequence.draft.guess(sequence.tokens, sequence.num_known, room)
         backend = self._backend
+        slot_cells = backend.num_cells if backend.unified else backend.stream_cells
         rows = min(self.most_rows, backend.max_outputs, num_available)
-        length = best_length(drafts, len(streams), self._cost, rows)
-        return [(s, 1 + min(length, len(s.draft.tokens) if s.draft else 0)) for s in streams]
+        return list(zip(streams, guesser.counts(streams, slot_cells, rows), strict=True))
 
     def _due(self, sequence: Sequence) -> int:
         """Who is due first is read first: tokens read when it came, and those that it misses.

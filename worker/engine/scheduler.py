@@ -10,7 +10,8 @@ import msgspec
 from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
-from worker.engine.draft import Draft
+from worker.engine.drafts.drafter import Drafter
+from worker.engine.drafts.guesser import Guesser
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
@@ -41,7 +42,8 @@ class Scheduler:
         clock: Callable[[], float],
         store: Store | None,
         *,
-        drafting: bool,
+        looks_up: bool,
+        drafter: Drafter | None,
     ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -55,8 +57,10 @@ class Scheduler:
         self.padding = Padding()
         self._needs_rest = backend.needs_rest
         self._max_running = max_running
-        self._drafting = drafting and backend.cuts_tails
-        self._planner = Planner(backend, self.cost, max_stall, drafting=self._drafting)
+        self._guesser: Guesser | None = None
+        if backend.cuts_tails and (looks_up or drafter is not None):
+            self._guesser = Guesser(self.cost, looks_up=looks_up, drafter=drafter)
+        self._planner = Planner(backend, self.cost, max_stall, self._guesser)
 
     @property
     def is_idle(self) -> bool:
@@ -65,8 +69,8 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
-        if self._drafting and sequence.prompt_logprobs is None:
-            sequence.draft = Draft()
+        if self._guesser is not None and sequence.prompt_logprobs is None:
+            sequence.draft = self._guesser.new_draft()
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:

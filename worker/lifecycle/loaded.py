@@ -9,6 +9,7 @@ from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
+from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
@@ -18,6 +19,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
     model_id    the id under which clients see the model
+    draft       the model that guesses tokens
     store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
     """
@@ -27,6 +29,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     plan: MemoryPlan
     devices: Devices
     backend: LlamaBackend
+    draft: DraftModel | None
     engine: EngineThread
     store: Store | None
     vram_bytes: int
@@ -51,8 +54,11 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         proportional = machine.proportional_bytes()
         residency = self.backend.weights.residency
         buffers: dict[str, int] = {}
-        for place in allocated(self.backend):
+        for place in allocated(self.backend, self.draft):
             buffers[place.device] = buffers.get(place.device, 0) + place.nbytes
+        drafting = {} if self.draft is None else {
+            "draft_layers": _count(self.draft.weights.residency.layers)
+        }  # fmt: skip
         return {
             "model": self.model_id,
             "memory_mb": _mb(self.memory_bytes),
@@ -64,6 +70,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
             "layers": _count(residency.layers),
             "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),
             "buffers_mb": {device: _mb(size) for device, size in buffers.items()},
+            **drafting,
         }
 
 

@@ -14,31 +14,49 @@ from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.weights import LoadOptions
 from worker.memory.buffers import CACHE_ENCODINGS
 from worker.memory.offload import HOST
 from worker.memory.plan import CELL_STEP, MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
+from worker.model.drafts import load_draft_config
 from worker.settings import Settings
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What is decided before anything is loaded."""
+    """What is decided before anything is loaded.
+
+    draft   the model that guesses tokens, or None
+    """
 
     config: ModelConfig
     devices: Devices
     plan: MemoryPlan
+    draft: ModelConfig | None = None
 
 
 def prepare(path: Path, settings: Settings) -> Prepared:
-    """Check the file and fit the model to the devices and their memory.
+    """Check the file and fit the model, and what drafts for it, to the devices and their memory.
 
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     devices = find_devices(settings)
     config = load_config(path)
-    return Prepared(config, devices, plan_memory(config, settings, memory_with(devices)))
+    draft = load_draft(config, settings)
+    plan = plan_memory(config, settings, memory_with(devices), draft)
+    return Prepared(config, devices, plan, draft)
+
+
+def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
+    """The draft model's config, once its vocabulary is that of `config`; None: there is none.
+
+    Raises UsageError, ModelFileError.
+    """
+    if settings.draft_model is None:
+        return None
+    return load_draft_config(Path(settings.draft_model), config)
 
 
 def find_devices(settings: Settings) -> Devices:
@@ -129,6 +147,46 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
         )
 
 
+def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) -> DraftModel | None:
+    """Load the draft model, if there is one, with a context beside the backend's.
+
+    It goes to the devices that the model's layers go to, as a whole; with the same threads, since
+    the compute threads are those of one team. Raises what `open_backend` raises.
+    """
+    if prepared.draft is None:
+        return None
+    devices, plan = prepared.devices, prepared.plan
+    offloads = bool(devices.chosen) and plan.gpu_layers > 0
+    draft = DraftModel(
+        Path(prepared.draft.path),
+        LoadOptions(
+            n_gpu_layers=-1 if offloads else 0,
+            devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
+            split_mode=settings.split_mode,
+            main_gpu=settings.main_gpu,
+            mmap=settings.mmap,
+            files=prepared.draft.files,
+        ),
+        ContextOptions(
+            num_cells=plan.num_cells,
+            num_slots=backend.num_slots,
+            batch_size=settings.batch_size,
+            ubatch_size=settings.ubatch_size,
+            threads=backend.context.threads,
+            threads_batch=backend.context.threads_batch,
+            cache_type_k=settings.cache_type_k,
+            cache_type_v=settings.cache_type_v,
+            flash_attn=settings.flash_attn,
+        ),
+    )
+    try:
+        draft.warm_up()
+    except BaseException:
+        draft.close()
+        raise
+    return draft
+
+
 def slots_for(plan: MemoryPlan) -> int:
     """Slots for the plan's sequences: a whole block of them, if a stream gets no shorter by it.
 
@@ -143,7 +201,7 @@ def slots_for(plan: MemoryPlan) -> int:
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
 
-def gpu_bytes(devices: Devices, backend: LlamaBackend) -> int:
+def gpu_bytes(devices: Devices, backend: LlamaBackend, draft: DraftModel | None = None) -> int:
     """Bytes of GPU memory that loading took, measured; 0 where the CPU's memory holds the model.
 
     devices: with what was free on them before the load
@@ -153,7 +211,7 @@ def gpu_bytes(devices: Devices, backend: LlamaBackend) -> int:
     now = {device.name: device.memory_free for device in library.devices()}
     taken = (d.memory_free - now.get(d.name, d.memory_free) for d in devices.chosen)
     # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
-    told = (place.nbytes for place in allocated(backend) if place.device != HOST)
+    told = (place.nbytes for place in allocated(backend, draft) if place.device != HOST)
     return max(sum(taken), sum(told))
 
 

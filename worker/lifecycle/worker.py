@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.loading import Prepared
     from worker.llama.backend import LlamaBackend
+    from worker.llama.draft.model import DraftModel
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
 STOP_TIMEOUT_S = 0.9
@@ -78,6 +79,11 @@ class Worker:
         return self.settings.alias or self.model_path.stem
 
     @property
+    def draft_id(self) -> str | None:
+        """The file name of the model that guesses tokens, without its suffix."""
+        return None if self.settings.draft_model is None else Path(self.settings.draft_model).stem
+
+    @property
     def loaded(self) -> Loaded:
         """The model and its engine. Raises UnavailableError while they are not there."""
         if self._loaded is None:
@@ -104,12 +110,13 @@ class Worker:
         beside: what else must be done before READY
         """
         try:
-            prepared, backend, store, vram_bytes = await in_thread("load", self._load)
+            loading = in_thread("load", self._load)
+            prepared, backend, draft, store, vram_bytes = await loading
             await beside
             if self.lifecycle.move(State.READY):
-                self._start(prepared, backend, store, vram_bytes)
+                self._start(prepared, backend, draft, store, vram_bytes)
             else:  # stopped meanwhile
-                backend.close()
+                _close(backend, draft)
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
             if self._cancelled.is_set():
                 return  # the load was given up because the worker stops
@@ -119,8 +126,9 @@ class Worker:
             self.fail(error)
 
     def _start(
-        self, prepared: Prepared, backend: LlamaBackend, store: Store | None, vram_bytes: int
-    ) -> None:
+        self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | None,
+        store: Store | None, vram_bytes: int,
+    ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
@@ -132,7 +140,8 @@ class Worker:
             store=store,
             max_running=prepared.plan.num_slots,
             max_stall=self.settings.max_stall_ms / 1e3,
-            drafting=self.settings.draft == "ngram",
+            drafting=self.settings.guesses in ("ngram", "both"),
+            draft_model=draft,
         )
         thread = EngineThread(engine, self.settings.queue_size, self.fail)
         self._loaded = Loaded(
@@ -141,6 +150,7 @@ class Worker:
             plan=prepared.plan,
             devices=prepared.devices,
             backend=backend,
+            draft=draft,
             engine=thread,
             store=store,
             vram_bytes=vram_bytes,
@@ -153,14 +163,19 @@ class Worker:
         parts = {name: round(value, 3) for name, value in self.parts.items()}
         log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
 
-    def _load(self) -> tuple[Prepared, LlamaBackend, Store | None, int]:
+    def _load(self) -> tuple[Prepared, LlamaBackend, DraftModel | None, Store | None, int]:
         """Everything that blocks; runs in a thread of its own."""
         try:
             with self.timed("imports"):
                 from worker.engine import engine, thread
                 from worker.lifecycle import loaded
                 from worker.lifecycle.kept import open_store
-                from worker.lifecycle.loading import gpu_bytes, open_backend, prepare
+                from worker.lifecycle.loading import (
+                    gpu_bytes,
+                    open_backend,
+                    open_draft,
+                    prepare,
+                )
 
                 del engine, thread, loaded  # so that `_start` finds them imported
             with self.timed("check"):
@@ -169,12 +184,16 @@ class Worker:
                 raise ModelLoadError("Loading was given up.")
             backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
             self.parts |= backend.seconds
+            draft = None
             try:
+                with self.timed("draft"):
+                    draft = open_draft(self.settings, prepared, backend)
                 with self.timed("store"):
                     store = open_store(self.settings, prepared, backend)
-                return prepared, backend, store, gpu_bytes(prepared.devices, backend)
+                vram_bytes = gpu_bytes(prepared.devices, backend, draft)
+                return prepared, backend, draft, store, vram_bytes
             except BaseException:
-                backend.close()
+                _close(backend, draft)
                 raise
         finally:
             self.at_weights.set()
@@ -263,5 +282,11 @@ class Worker:
                 if loaded.store is not None:
                     loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
                 if free:
-                    loaded.backend.close()
+                    _close(loaded.backend, loaded.draft)
         self.lifecycle.move(State.STOPPED)
+
+
+def _close(backend: LlamaBackend, draft: DraftModel | None) -> None:
+    backend.close()
+    if draft is not None:
+        draft.close()

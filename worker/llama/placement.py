@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
+from worker.llama.draft.model import DraftModel
 from worker.memory.offload import Part, Placement
 
 
-def allocated(backend: LlamaBackend) -> tuple[Placement, ...]:
-    """Bytes of weights, cells and compute buffers on each device.
+def allocated(backend: LlamaBackend, draft: DraftModel | None = None) -> tuple[Placement, ...]:
+    """Bytes of weights, cells and compute buffers on each device; all of a draft model's in one.
 
     States of recurrent layers count as cells. The bytes are rounded to 10 KiB, as llama.cpp prints
     them.
@@ -18,6 +19,11 @@ def allocated(backend: LlamaBackend) -> tuple[Placement, ...]:
         "kv": backend.context.residency.kv_buffers,
         "compute": backend.context.residency.compute_buffers,
     }
+    if draft is not None:
+        cells = draft.context.residency
+        parts["draft"] = (
+            *draft.weights.residency.buffers, *cells.kv_buffers, *cells.compute_buffers
+        )  # fmt: skip
     sums: dict[tuple[str, Part], int] = {}
     for part, buffers in parts.items():
         for buffer, nbytes in buffers:

@@ -22,6 +22,7 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
+from worker.memory.draft import draft_bytes
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.config import ModelConfig
@@ -59,6 +60,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes        logits that wait to be sampled
     copy_bytes          buffers through which states leave the KV cache and come back
     process_bytes       interpreter, libraries, vocabulary
+    draft_bytes         all that a model takes that guesses tokens
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
     max_slots           the most sequences that fit with this context; 0: none fit
@@ -78,6 +80,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int
     copy_bytes: int
     process_bytes: int
+    draft_bytes: int
     total_bytes: int
     available_bytes: int
     gpu_layers: int
@@ -90,15 +93,19 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Placement, ...]
 
 
-def plan_memory(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
+def plan_memory(
+    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None = None
+) -> MemoryPlan:
     """The plan for this model. Raises UsageError or DoesNotFitError."""
-    plan = estimate(config, settings, memory)
+    plan = estimate(config, settings, memory, draft)
     check_fit(plan, config)
     return plan
 
 
-def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryPlan:
-    """The plan, whether it fits or not.
+def estimate(
+    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None = None
+) -> MemoryPlan:
+    """The plan, whether it fits or not; `draft`: the model that guesses tokens, or None.
 
     What the settings leave open is chosen in this order:
 
@@ -114,18 +121,18 @@ def estimate(config: ModelConfig, settings: Settings, memory: Memory) -> MemoryP
     Raises UsageError for cache types that this model cannot have.
     """
     check_cache_types(config, settings)
-    slots, layers = _fit_slots_and_layers(config, settings, memory)
+    slots, layers = _fit_slots_and_layers(config, settings, memory, draft)
     settings = msgspec.structs.replace(settings, parallel=slots)
     if settings.ctx_size is not None:
         num_cells = settings.ctx_size
     else:
-        fitting = _longest(config, settings, memory, layers, DEFAULT_SHARE)
+        fitting = _longest(config, settings, memory, draft, layers, DEFAULT_SHARE)
         num_cells = max(MIN_CELLS, min(_wanted(config, settings), fitting))
-    plan = _sum(config, settings, memory, _rounded(num_cells), layers)
+    plan = _sum(config, settings, memory, draft, _rounded(num_cells), layers)
     return msgspec.structs.replace(
         plan,
-        max_cells=_longest(config, settings, memory, layers, 1),
-        max_slots=slots if plan.fits else _most_slots(config, settings, memory, plan),
+        max_cells=_longest(config, settings, memory, draft, layers, 1),
+        max_slots=slots if plan.fits else _most_slots(config, settings, memory, draft, plan),
     )
 
 
@@ -161,7 +168,7 @@ def _wanted(config: ModelConfig, settings: Settings) -> int:
 
 
 def _fit_slots_and_layers(
-    config: ModelConfig, settings: Settings, memory: Memory
+    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None
 ) -> tuple[int, int]:
     """The most sequences that leave room for a useful context, and the most layers on GPUs with
     so many sequences."""
@@ -171,23 +178,27 @@ def _fit_slots_and_layers(
         for layers in layers_to_try(config, settings, memory):
             useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
             cells = _rounded(settings.ctx_size or useful)
-            if _sum(config, given, memory, cells, layers).fits:
+            if _sum(config, given, memory, draft, cells, layers).fits:
                 return slots, layers
     return slots, layers
 
 
-def _most_slots(config: ModelConfig, settings: Settings, memory: Memory, plan: MemoryPlan) -> int:
+def _most_slots(
+    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None,
+    plan: MemoryPlan,
+) -> int:  # fmt: skip
     """The most sequences, fewer than the plan has, that fit with its context; 0: none fit."""
     for slots in range(plan.num_slots - 1, 0, -1):
         fewer = msgspec.structs.replace(settings, parallel=slots)
-        if _sum(config, fewer, memory, plan.num_cells, plan.gpu_layers).fits:
+        if _sum(config, fewer, memory, draft, plan.num_cells, plan.gpu_layers).fits:
             return slots
     return 0
 
 
 def _sum(
-    config: ModelConfig, settings: Settings, memory: Memory, num_cells: int, gpu_layers: int
-) -> MemoryPlan:
+    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None,
+    num_cells: int, gpu_layers: int,
+) -> MemoryPlan:  # fmt: skip
     per_token = kv_bytes_per_token(config, settings)
     slots = settings.slots
     step = step_bytes(config, settings, num_cells)
@@ -200,6 +211,8 @@ def _sum(
         "copies": copy_bytes(config, settings, num_cells),
         "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
     }
+    if draft is not None:
+        parts["draft"] = draft_bytes(draft, settings, num_cells)
     devices = place(config, settings, memory.devices, parts, step, gpu_layers)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
     needs, rooms = _needs(devices, memory), _rooms(memory)
@@ -216,6 +229,7 @@ def _sum(
         output_bytes=sums["output"],
         copy_bytes=sums["copies"],
         process_bytes=sums["process"],
+        draft_bytes=sums.get("draft", 0),
         total_bytes=sum(sums.values()),
         available_bytes=sum(rooms),
         gpu_layers=gpu_layers,
@@ -244,14 +258,15 @@ def _rooms(memory: Memory) -> list[int]:
 
 
 def _longest(
-    config: ModelConfig, settings: Settings, memory: Memory, gpu_layers: int, share: float
-) -> int:
+    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None,
+    gpu_layers: int, share: float,
+) -> int:  # fmt: skip
     """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
     the model, and a cache that was asked for, leave; 0: none fits."""
     cache = (settings.cache_ram or 0) * MIB
 
     def needs(cells: int) -> list[int]:
-        plan = _sum(config, settings, memory, cells, gpu_layers)
+        plan = _sum(config, settings, memory, draft, cells, gpu_layers)
         host, *others = _needs(plan.devices, memory)
         return [host + cache, *others]
 

@@ -19,6 +19,7 @@ from worker import log, machine
 from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
 from worker.bench.measure.depth import DEPTHS, depths_within, measure_depths, ways_of
+from worker.bench.measure.drafts import measure_drafts
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
     buffers_of,
@@ -28,6 +29,7 @@ from worker.bench.measure.machine import (
     this_machine,
 )
 from worker.bench.measure.server import serving
+from worker.bench.plan import GENERAL_TEXT
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
 from worker.bench.run import stages
@@ -36,6 +38,7 @@ from worker.bench.sections import (
     AttentionWay,
     BareSpeed,
     Depths,
+    Drafts,
     HttpSpeed,
     LoadTimes,
     Quality,
@@ -46,7 +49,7 @@ from worker.bench.sizes import EFFORTS, SEED
 from worker.errors import WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle import parent
-from worker.lifecycle.loading import find_devices, memory_with, open_backend, prepare
+from worker.lifecycle.loading import find_devices, memory_with, open_backend, open_draft, prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize.target import quantize
 from worker.memory.buffers import kv_bytes_per_token
@@ -141,7 +144,7 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
     seed = SEED if job.stage == stages.SERVE.name else _OTHER_SEED
     counts = sorted({1, job.settings.slots})
     requests: list[Requests] = []
-    with serving(Path(job.path), job.settings) as server:
+    with serving(Path(job.path), _undrafted(job.settings)) as server:
         report(0.2)
         for streams in counts:
             requests.append(
@@ -150,6 +153,21 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
             seed += streams * (job.sizes.requests + 1)  # prompts that no request had before
             report(0.2 + 0.8 * len(requests) / len(counts))
         return HttpSpeed(requests=tuple(requests), memory=process_memory(server.pid))
+
+
+def _drafts(job: StageJob, report: OnShare) -> Drafts:
+    path, settings = Path(job.path), job.settings
+    prepared = prepare(path, settings)
+    with open_backend(path, settings, prepared) as backend:
+        draft = open_draft(settings, prepared, backend)
+        assert draft is not None
+        with draft:
+            text = (Path(job.plan.corpus.path) if job.plan.corpus else GENERAL_TEXT).read_text()
+            counts = sorted({1, settings.slots})
+            tick = _ticking(report, len(counts))
+            speeds = measure_drafts(backend, draft, text[:_GLANCE], job.sizes, counts, tick)
+    assert settings.draft_model is not None
+    return Drafts(model=Path(settings.draft_model).name, speeds=speeds)
 
 
 def _quality(job: StageJob, report: OnShare) -> Quality:
@@ -176,6 +194,7 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
     stages.DEPTH.name: _depth,
     stages.SERVE.name: _serve,
     stages.SERVE_AGAIN.name: _serve,
+    stages.DRAFTS.name: _drafts,
     stages.QUALITY.name: _quality,
     stages.NOISE_FLOOR.name: _quality,
 }
@@ -184,7 +203,13 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
 def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBackend:
     """A file as the service opens it. Raises WorkerError; DoesNotFitError before anything loads."""
     file = Path(path)
+    settings = _undrafted(settings)
     return open_backend(file, settings, prepare(file, settings), chunk_outputs=outputs)
+
+
+def _undrafted(settings: Settings) -> Settings:
+    """Without a draft model: what that gains is a stage of its own."""
+    return msgspec.structs.replace(settings, draft=None, draft_model=None)
 
 
 def _with_threads(settings: Settings, threads: int) -> Settings:

@@ -12,6 +12,7 @@ from worker.bench.plan import Corpus
 from worker.bench.sections import (
     BareSpeed,
     Depths,
+    Drafts,
     HttpSpeed,
     LoadTimes,
     Machine,
@@ -51,6 +52,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     serve: HttpSpeed | None = None
     serve_again: HttpSpeed | None = None
     quality: Quality | None = None
+    drafts: Drafts | None = None
     errors: dict[str, str] = {}
     cached: tuple[str, ...] = ()
 

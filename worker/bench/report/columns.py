@@ -68,11 +68,13 @@ def tables(report: BenchReport) -> list[Table]:
         "Latency, ms: p50, p95, p99": _latency(report),
         "Memory": _memory(),
     }
+    if any(level.drafts for level in report.levels):
+        parts["Draft model"] = _drafts(report)
     if any(level.quality for level in report.levels):
         parts["Quality"] = _quality()
     known = {column.title: column for columns in parts.values() for column in columns}
-    wanted = ("size", "bits", "read", "write", "HTTP", "TTFT HTTP", "peak", "KLD", "same top",
-              "flips")  # fmt: skip
+    wanted = ("size", "bits", "read", "write", "HTTP", "TTFT HTTP", "peak", "drafts", "KLD",
+              "same top", "flips")  # fmt: skip
     summary = [known[title] for title in wanted if title in known]
     return [
         Table(title, [name, *columns]) for title, columns in {"Summary": summary, **parts}.items()
@@ -257,6 +259,16 @@ def _quality() -> list[Column]:
                 lambda g: {"greedy_first_difference": g.median_first_difference},
                 lambda g: "all the same" if g.identical == g.prompts
                 else f"{g.median_first_difference:.0f} of {g.tokens}"),
+    ]  # fmt: skip
+
+
+def _drafts(report: BenchReport) -> list[Column]:
+    return [
+        _column(f"drafts{_by(n)}", f"{_together(n)}, of the speed without; guesses that were right",
+                lambda x, n=n: x.drafts and x.drafts.of(n),
+                lambda d, n=n: {f"drafts_x{n}_gain": d.gain, f"drafts_x{n}_tokens_s": d.drafted},
+                lambda d: f"{d.gain:.2f} ({d.right} of {d.guessed})")
+        for n in sorted({1, report.streams})
     ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from worker.bench.plan import BenchPlan, Level
 from worker.bench.sections import (
     BareSpeed,
     Depths,
+    Drafts,
     HttpSpeed,
     LoadTimes,
     Machine,
@@ -119,6 +120,7 @@ SERVE = BenchStage("serve", HttpSpeed, lambda cost: _START_S + cost.start_s + co
 SERVE_AGAIN = BenchStage("serve again", HttpSpeed, SERVE.expected_s)
 # Of the reference alone: attention computes with no weights.
 DEPTH = BenchStage("depth", Depths, lambda cost: 3 * (cost.start_s + cost.test_s))
+DRAFTS = BenchStage("drafts", Drafts, lambda cost: cost.start_s + cost.test_s)
 QUALITY = BenchStage(
     "quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False
 )
@@ -132,5 +134,6 @@ def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
     is_reference = level is plan.levels[0]
     depth = [DEPTH] if is_reference else []
+    drafts = [DRAFTS] if plan.settings.draft_model is not None else []
     quality = [QUALITY, NOISE_FLOOR] if is_reference else [QUALITY]
-    return [LOAD, SPEED, *depth, SERVE, *(quality if plan.corpus else [])]
+    return [LOAD, SPEED, *depth, SERVE, *drafts, *(quality if plan.corpus else [])]

@@ -24,6 +24,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     model_ref     what the manager calls the model; null: it did not say
     memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
     slots         sequences that run at once
+    draft         who guesses tokens: none, ngram, model or both
+    draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
     """
@@ -42,6 +44,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     memory_architecture: str
     worker_type: str = "llm"
     capabilities: tuple[str, ...] = ("text-gen",)
+    draft: str
+    draft_model: str | None
     max_tokens_out: int
     inference_timeout_seconds: float
     uptime_seconds: float
@@ -84,6 +88,8 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         memory_bytes=loaded.memory_bytes,
         vram_bytes=loaded.vram_bytes,
         memory_architecture=loaded.memory_architecture,
+        draft=worker.settings.guesses,
+        draft_model=worker.draft_id,
         max_tokens_out=worker.settings.max_tokens_out,
         inference_timeout_seconds=worker.settings.inference_timeout,
         uptime_seconds=round(time.monotonic() - worker.started_at, 3),

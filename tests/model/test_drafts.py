@@ -1,0 +1,68 @@
+"""Which models can guess tokens for which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.models import ggufs
+from tests.support.models.architectures import WRITERS
+from worker.errors import UsageError
+from worker.model.config import load_config
+from worker.model.drafts import load_draft_config
+
+
+def write(path: Path, changed: dict[str | bytes, Any] | None = None, **options: Any) -> Path:
+    """A small Llama with some keys changed."""
+    gguf = ggufs.llama_gguf(**options)
+    gguf.keys.update(changed or {})
+    return gguf.write(path)
+
+
+def test_another_size_of_the_same_family(tmp_path: Path) -> None:
+    """Other layers, widths and a few more tokens are no obstacle."""
+    target = load_config(write(tmp_path / "target.gguf"))
+    path = write(tmp_path / "draft.gguf", layers=1, embedding=32, vocab_size=330)
+    assert load_draft_config(path, target).layers == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "changed", "why"),
+    [
+        ({"vocab": "bpe"}, {}, "of type"),
+        ({"vocab_size": 500}, {}, "500 and 320 tokens"),
+        ({}, {"tokenizer.ggml.bos_token_id": ggufs.u32(2)}, "another BOS"),
+    ],
+)
+def test_other_vocabularies(
+    options: dict[str, Any], changed: dict[str | bytes, Any], why: str, tmp_path: Path
+) -> None:
+    """One sentence says what differs, and the next step is named."""
+    target = load_config(write(tmp_path / "target.gguf"))
+    path = write(tmp_path / "draft.gguf", changed, **options)
+    with pytest.raises(UsageError, match=why) as caught:
+        load_draft_config(path, target)
+    assert "draft.gguf cannot guess tokens for target.gguf" in caught.value.message
+    assert caught.value.hint is not None
+
+
+def test_one_other_token(tmp_path: Path) -> None:
+    """A single token with another text is enough, from the sixth on."""
+    target = load_config(write(tmp_path / "target.gguf"))
+    tokens = ggufs.spm_vocabulary()["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, ggufs.Key)
+    changed = ggufs.array(ggufs.STR, [*tokens.value[:300], "other", *tokens.value[301:]])
+    path = write(tmp_path / "draft.gguf", {"tokenizer.ggml.tokens": changed})
+    with pytest.raises(UsageError, match="token 300 is not the same"):
+        load_draft_config(path, target)
+
+
+def test_states_that_cannot_be_cut(tmp_path: Path) -> None:
+    """Neither side may keep one state for all tokens."""
+    recurrent = WRITERS["mamba"](tmp_path / "mamba.gguf")
+    llama = write(tmp_path / "llama.gguf")
+    for target, draft in ((recurrent, llama), (llama, recurrent)):
+        with pytest.raises(UsageError, match="cannot forget a wrong guess"):
+            load_draft_config(draft, load_config(target))

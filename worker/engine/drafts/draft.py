@@ -1,0 +1,165 @@
+"""Guesses of the tokens that follow, and how often such guesses were right.
+
+A guess's rows are verified in the batch that computes them: each row is sampled by the sequence's
+own sampler from its own logits, and the next row counts only if the guess had that token. So the
+distribution of what is sampled does not change, only the number of steps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence as Ordered
+from typing import Literal
+
+from worker.engine.cost import StepCost
+from worker.engine.drafts.lookup import Lookup
+
+# Where a guess comes from: earlier text of the sequence, or a second model.
+DraftSource = Literal["text", "model"]
+
+# Weights of the newest guess in the hit rates: of its sequence, and of all sequences. Text begins
+# and ceases to repeat itself from one line to the next; a model is as good as it was.
+_NEW: dict[DraftSource, float] = {"text": 0.15, "model": 0.06}
+_NEW_OF_ALL = 0.03
+# The first ones count more: so many guesses are as good as what was taken for granted.
+_GRANTED = 4
+# The first guesses are given some credit.
+_FIRST_HIT_RATE = 0.4
+_MOST = 0.98  # nothing is certain, and a longer guess is less certain than a shorter one
+# Between these probabilities a model's guesses count as equally good.
+_SURE = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
+# How much faster a step with guesses must promise to be.
+WORTH = 1.05
+# Above so many rows only whole blocks are considered: there are too many numbers to compare.
+_EVERY_NUMBER, _BLOCK = 8, 4
+
+
+class HitRates:
+    """How often guesses were right, over all sequences.
+
+    rates   share of guessed tokens that are right, the newest count most
+    """
+
+    def __init__(self) -> None:
+        self.rates: dict[DraftSource, float] = {"text": _FIRST_HIT_RATE, "model": _FIRST_HIT_RATE}
+        self._sure = [_FIRST_HIT_RATE] * (len(_SURE) + 1)
+        self._counts = [0] * len(self._sure)
+
+    def chance(self, probability: float) -> float:
+        """How often a token was right that the model gave about this probability."""
+        return self._sure[bisect_right(_SURE, probability)]
+
+    def note(self, source: DraftSource, right: bool, probability: float | None) -> None:
+        """A guess was right or wrong; `probability`: what its model gave it."""
+        self.rates[source] += _NEW_OF_ALL * (right - self.rates[source])
+        if probability is not None:
+            place = bisect_right(_SURE, probability)
+            self._counts[place] += 1
+            weight = max(_NEW_OF_ALL, 1 / (self._counts[place] + _GRANTED))
+            self._sure[place] += weight * (right - self._sure[place])
+
+
+class Draft:
+    """What may follow in one sequence, and how often such guesses were right there.
+
+    tokens        the guess for the coming step; may be empty
+    source        where it comes from
+    rates         share of guessed tokens that are right, by source, the newest count most
+    lookup        the index of its own text; None: that is not looked up
+    num_drafted   guessed tokens whose rows were computed; num_accepted of them were right
+    """
+
+    __slots__ = (
+        "_judged",
+        "_probabilities",
+        "_record",
+        "lookup",
+        "num_accepted",
+        "num_drafted",
+        "rates",
+        "source",
+        "tokens",
+    )
+
+    def __init__(self, record: HitRates, *, looks_up: bool) -> None:
+        self._record = record
+        self._probabilities: list[float] = []
+        self._judged = 0
+        self.lookup = Lookup() if looks_up else None
+        self.rates = dict(record.rates)
+        self.source: DraftSource = "text"
+        self.tokens: list[int] = []
+        self.num_drafted = 0
+        self.num_accepted = 0
+
+    def offer(self, source: DraftSource, tokens: list[int], probabilities: list[float]) -> None:
+        """The guess for the coming step. `probabilities`: what the model gave each token."""
+        self.source, self.tokens, self._probabilities = source, tokens, probabilities
+
+    def extend(self, token: int, probability: float) -> None:
+        """One more token, which the model gives this probability."""
+        self.tokens.append(token)
+        self._probabilities.append(probability)
+
+    def shorten(self, length: int) -> None:
+        """Forget what is guessed beyond `length` tokens."""
+        del self.tokens[length:], self._probabilities[length:]
+
+    def judge(self, place: int, token: int | None) -> bool:
+        """Whether the guess at `place` was the token that was sampled there.
+
+        Guesses whose row was not computed count in the hit rates too.
+        """
+        if place >= len(self.tokens):
+            return False
+        right = self.tokens[place] == token
+        self._judged += 1
+        weight = max(_NEW[self.source], 1 / (self._judged + _GRANTED))
+        self.rates[self.source] += weight * (right - self.rates[self.source])
+        probability = self._probabilities[place] if self._probabilities else None
+        self._record.note(self.source, right, probability)
+        return right
+
+    def chance(self, probability: float) -> float:
+        """How likely a token is right that the model gives this probability.
+
+        What that meant for all sequences, and whether this one is more or less predictable.
+        """
+        here, everywhere = self.rates["model"], self._record.rates["model"]
+        return min(_MOST, self._record.chance(probability) * here / max(everywhere, 1e-3))
+
+    def chances(self) -> list[float]:
+        """How likely each token of the guess is to be accepted; descending."""
+        if self.source == "text":
+            rate = min(self.rates["text"], _MOST)
+            return [rate**place for place in range(1, len(self.tokens) + 1)]
+        reached, found = 1.0, list[float]()
+        for probability in self._probabilities:
+            reached *= self.chance(probability)
+            found.append(reached)
+        return found
+
+
+def expected(rate: float, length: int) -> float:
+    """Tokens that a guess of this length is expected to save: h + h^2 + ... + h^length."""
+    return sum(rate**place for place in range(1, length + 1))
+
+
+def best_rows(chances: Ordered[float], streams: int, cost: StepCost, max_rows: int) -> int:
+    """How many of the guessed tokens `chances`, best first, the coming step should verify.
+
+    streams: sequences that get a row in any case, with a guess or without
+    Compares tokens per second with and without, at the measured cost of a step of so many rows.
+    Before any step was measured all steps count as equally long, so that guesses are tried.
+    """
+    best, fastest = 0, streams / (cost.decode(streams) or 1.0) * WORTH
+    tokens = float(streams)
+    for count, chance in enumerate(chances[: max(0, max_rows - streams)], 1):
+        tokens += chance
+        rows = streams + count
+        if rows > _EVERY_NUMBER and rows % _BLOCK and count < len(chances):
+            continue
+        speed = tokens / (cost.decode(rows) or 1.0)
+        if speed > fastest:
+            best, fastest = count, speed
+    return best

@@ -1,0 +1,159 @@
+"""Which guesses a step verifies: from the sequence's own text, from a draft model, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+
+from worker.engine.cost import StepCost
+from worker.engine.drafts.draft import WORTH, Draft, HitRates, best_rows, expected
+from worker.engine.drafts.drafter import Drafter
+from worker.engine.drafts.trial import Trial
+from worker.engine.sequence import Sequence
+
+# Guesses of a draft model: each token costs a round, so there are fewer than from the text.
+_LENGTHS = (1, 2, 3, 4, 5, 7)
+# A trial: so many sequences verify so many tokens.
+_TRIED_SEQUENCES, _TRIED_LENGTH = 4, 3
+# Reading a prompt for a trial may take this share of the time that its answer takes.
+_READING = 0.1
+# Nobody knows how long an answer becomes; it is taken for no longer than this.
+_LONG_ANSWER = 256
+# Text is looked up and judged in any case. Rows are tried where that was right so often.
+_GOOD_TEXT = 0.5
+
+
+class Guesser:
+    """Chooses guesses by what they promise: tokens a second, with and without.
+
+    What does not pay is switched off, and tried again now and then.
+    """
+
+    def __init__(self, cost: StepCost, *, looks_up: bool, drafter: Drafter | None) -> None:
+        self._cost = cost
+        self._looks_up = looks_up
+        self._drafter = drafter
+        self._record = HitRates()
+        self._trials = {"text": Trial(), "model": Trial()}
+
+    def new_draft(self) -> Draft:
+        """For a sequence that begins."""
+        return Draft(self._record, looks_up=self._looks_up)
+
+    def counts(self, streams: list[Sequence], slot_cells: int, max_rows: int) -> list[int]:
+        """Rows of each stream in the coming step: its next token and those guessed behind it.
+
+        slot_cells: the most cells of one sequence; max_rows: rows of the step
+        """
+        drafted: list[tuple[Sequence, Draft, int]] = []
+        for sequence in streams:
+            draft = sequence.draft
+            if draft is None:
+                continue
+            draft.offer("text", [], [])
+            # A step gives one more token than were guessed.
+            room = min(sequence.limit, slot_cells) - sequence.num_known - 1
+            if room <= 0:
+                continue
+            drafted.append((sequence, draft, room))
+            if draft.lookup is not None:
+                found = draft.lookup.guess(sequence.tokens, sequence.num_known, room)
+                draft.offer("text", found, [])
+        is_trial = self._ask(drafted, len(streams), max_rows)
+        for _, draft, room in drafted:
+            draft.shorten(room)
+        chances = sorted((c for _, draft, _ in drafted for c in draft.chances()), reverse=True)
+        if not chances:
+            return [1] * len(streams)
+        count = best_rows(chances, len(streams), self._cost, max_rows)
+        if is_trial:
+            count = max(count, min(len(chances), max_rows - len(streams)))
+        elif not count:
+            count = self._tried_text(chances, max_rows - len(streams))
+        return _shared(streams, chances, count)
+
+    def _tried_text(self, chances: Ordered[float], room: int) -> int:
+        """Rows of a trial with guesses from the text, which do not promise to pay."""
+        trial, count = self._trials["text"], min(_TRIED_LENGTH, len(chances), room)
+        if chances[0] < _GOOD_TEXT or count <= 0 or not trial.is_due():
+            return 0
+        trial.made()
+        return count
+
+    def _ask(self, drafted: list[tuple[Sequence, Draft, int]], streams: int, max_rows: int) -> bool:
+        """Have the draft model guess where that promises to pay; whether it is a trial."""
+        drafter, alone = self._drafter, self._cost.decode(streams)
+        if drafter is None or drafter.is_broken or not alone:
+            return False
+        asked = [s for s, draft, _ in drafted if drafter.has_room(s, _LENGTHS[-1])
+                 if not draft.tokens or draft.rates["text"] < draft.rates["model"]]  # fmt: skip
+        length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
+        trial = self._trials["model"]
+        if length:
+            trial.paid()
+            drafter.guess(asked, length, self._floor(drafter, len(asked), streams, length))
+            return False
+        if not asked or not trial.is_due():
+            return False
+        token = alone / streams
+        asked = [s for s in asked if _reading(drafter, [s]) <= _READING * _left(s) * token]
+        asked = asked[: max(0, min(_TRIED_SEQUENCES, max_rows - streams))]
+        if not asked:
+            return False
+        length = min(_TRIED_LENGTH, (max_rows - streams) // len(asked))
+        drafter.guess(asked, length, 0.0)
+        if not any(s.draft is not None and s.draft.source == "model" for s in asked):
+            return False  # it still reads
+        trial.made()
+        return True
+
+    def _best_length(
+        self, drafter: Drafter, asked: Ordered[Sequence], streams: int, max_rows: int
+    ) -> int:
+        """Tokens to guess for each, at the cost of guessing and of verifying; 0: none."""
+        alone = self._cost.decode(streams)
+        best, fastest = 0, streams / alone * WORTH
+        rates = [s.draft.rates["model"] for s in asked if s.draft is not None]
+        for length in _LENGTHS:
+            rows = streams + len(asked) * length
+            if rows > max_rows:
+                break
+            tokens = streams + sum(expected(rate, length) for rate in rates)
+            seconds = self._cost.decode(rows) + drafter.seconds(len(asked), length)
+            if tokens / seconds > fastest:
+                best, fastest = length, tokens / seconds
+        # What has to be read first is paid for by all that is written afterwards.
+        saved = (alone / streams - 1 / fastest) * sum(_left(s) for s in asked)
+        return best if best and _reading(drafter, asked) < saved else 0
+
+    def _floor(self, drafter: Drafter, asked: int, streams: int, length: int) -> float:
+        """A guess that is less likely than this costs more than it saves."""
+        alone, added = self._cost.decode(streams), asked * length
+        row = max(0.0, self._cost.decode(streams + added) - alone) / added
+        return min(1.0, (row + drafter.seconds(asked, 1) / asked) / (alone / streams))
+
+
+def _shared(streams: list[Sequence], chances: list[float], count: int) -> list[int]:
+    """One row for each stream, and `count` for the guesses that are likeliest.
+
+    chances: of all guesses, descending. Those of one sequence descend too, so what is taken of a
+    guess is its beginning.
+    """
+    left, rows = count, list[int]()
+    for sequence in streams:
+        taken = 0
+        if count and sequence.draft is not None:
+            likely = sum(chance >= chances[count - 1] for chance in sequence.draft.chances())
+            taken = min(left, likely)
+        left -= taken
+        rows.append(1 + taken)
+    return rows
+
+
+def _reading(drafter: Drafter, asked: Ordered[Sequence]) -> float:
+    """Seconds to read what the draft model does not know yet of these."""
+    return (drafter.read_row or 0.0) * sum(drafter.num_missing(s) - 1 for s in asked)
+
+
+def _left(sequence: Sequence) -> int:
+    """Tokens that it may still write."""
+    return min(sequence.limit - sequence.num_known, _LONG_ANSWER)

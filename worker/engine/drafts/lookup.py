@@ -1,0 +1,43 @@
+"""Prompt lookup: what followed the same few tokens earlier in the same sequence.
+
+(The idea: A. Saxena, "Prompt Lookup Decoding", 2023.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+NGRAM = 3
+MAX_GUESS = 15
+
+
+class Lookup:
+    """An index of one sequence's runs of NGRAM tokens; it grows with the sequence."""
+
+    __slots__ = ("_indexed", "_table")
+
+    def __init__(self) -> None:
+        self._table: dict[tuple[int, ...], int] = {}  # NGRAM tokens -> where the next one stands
+        self._indexed = NGRAM
+
+    def guess(self, tokens: np.ndarray, num_known: int, limit: int) -> list[int]:
+        """What may follow tokens[:num_known]: at most MAX_GUESS and `limit` tokens, or none."""
+        # tokens[at - NGRAM : at] was followed by tokens[at]; the newest place wins.
+        if num_known - self._indexed > 1:
+            known = tokens[:num_known].tolist()
+            for at in range(self._indexed, num_known):
+                self._table[tuple(known[at - NGRAM : at])] = at
+            self._indexed = num_known
+        elif num_known > self._indexed:
+            self._table[tuple(tokens[num_known - 1 - NGRAM : num_known - 1].tolist())] = (
+                num_known - 1
+            )
+            self._indexed = num_known
+        if num_known < NGRAM:
+            return []
+        found = self._table.get(tuple(tokens[num_known - NGRAM : num_known].tolist()))
+        if found is None:
+            return []
+        count = min(MAX_GUESS, limit)
+        period = tokens[found : min(found + count, num_known)].tolist()
+        return (period * -(-count // len(period)))[:count]  # what repeats goes on repeating

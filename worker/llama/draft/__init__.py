@@ -1,0 +1,1 @@
+"""A second model beside the one that is served."""

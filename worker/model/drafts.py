@@ -1,0 +1,76 @@
+"""Whether one model can guess tokens for another: token ids must mean the same to both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from worker.errors import UsageError
+from worker.gguf.splits import open_header
+from worker.gguf.strings import StringArray
+from worker.model.config import ModelConfig, load_config
+
+# As llama.cpp compares them (`common_speculative_are_compatible`): vocabularies are padded to
+# round sizes, and the first tokens are often reserved under different names.
+_MAX_DIFFERENCE = 128
+_FIRST_COMPARED = 5
+_TOKENS = "tokenizer.ggml.tokens"
+
+
+def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
+    """The config of a model that shall guess tokens for `target`.
+
+    Raises UsageError where it cannot, ModelFileError.
+    """
+    draft = load_config(path)
+    if target.recurrent is not None:
+        raise UsageError(
+            f"{target.architecture} models keep one state for all tokens, which cannot forget a "
+            "wrong guess.",
+            hint="Leave --draft-model out.",
+        )
+    if draft.recurrent is not None:
+        raise UsageError(
+            f"{path.name} keeps one state for all tokens and cannot forget a wrong guess.",
+            hint="Choose another --draft-model.",
+        )
+    why = _difference(target, draft)
+    if why is not None:
+        raise UsageError(
+            f"{path.name} cannot guess tokens for {Path(target.path).name}: {why}.",
+            hint="Choose a --draft-model of the same family.",
+        )
+    return draft
+
+
+def _difference(target: ModelConfig, draft: ModelConfig) -> str | None:
+    """How the vocabularies differ; None where they do not."""
+    one, other = target.tokenizer, draft.tokenizer
+    if one is None or other is None:
+        return "one of them has no vocabulary"
+    if one.model != other.model:
+        return f"their vocabularies are of type {other.model} and {one.model}"
+    for name, added, ids in (
+        ("BOS", (one.add_bos, other.add_bos), (one.bos_id, other.bos_id)),
+        ("EOS", (one.add_eos, other.add_eos), (one.eos_id, other.eos_id)),
+    ):
+        if added[0] != added[1] or (added[0] and ids[0] != ids[1]):
+            return f"they add another {name}"
+    if abs(one.vocab_size - other.vocab_size) > _MAX_DIFFERENCE:
+        return f"they have {other.vocab_size} and {one.vocab_size} tokens"
+    place = _first_difference(_tokens(target), _tokens(draft))
+    return None if place is None else f"token {place} is not the same"
+
+
+def _tokens(config: ModelConfig) -> StringArray:
+    found = open_header(config.path).keys.get(_TOKENS)
+    return found if isinstance(found, StringArray) else StringArray.of([])
+
+
+def _first_difference(one: StringArray, other: StringArray) -> int | None:
+    """The first id whose texts differ, of those that both have."""
+    count = min(len(one), len(other))
+    same = one.fingerprints[:count] == other.fingerprints[:count]
+    places = np.flatnonzero(~same[_FIRST_COMPARED:])
+    return int(places[0]) + _FIRST_COMPARED if len(places) else None
