@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from rich.console import Console
 
+from benchmarks.drafts import GAINS, write_pair
 from benchmarks.models import write_model
 from benchmarks.peers import report
 from benchmarks.peers.cases.case import Case, Sample
@@ -88,6 +89,8 @@ def _measure(
     """
     if (case.needs_http and not peer.is_http) or (case.needs_parallel and peer.is_serial):
         return []
+    if peer.is_undrafted and not case.has_drafts:
+        return []
     taken: list[Sample] = []
     label = f"round {number + 1}, {case.name}: {peer.name}"
     for attempt in range(1 + retakes):
@@ -95,7 +98,8 @@ def _measure(
         try:
             with tempfile.TemporaryDirectory(dir=setup.logs) as folder:
                 options = {
-                    name: value.format(folder=folder) for name, value in case.worker_options.items()
+                    name: value.format(folder=folder, draft=_draft_of(setup.model))
+                    for name, value in case.worker_options.items()
                 }
                 start = partial(peer.start, replace(setup, worker_options=options))
                 sample = case.measure(start, Prompts(case.name, number, attempt))
@@ -142,13 +146,26 @@ def _model(case: Case, named: Path | None) -> Path:
     """
     if named and not case.is_shape_fixed:
         return named
-    path = ROOT / ".benchmarks" / f"{case.shape}-{QUANT}.gguf"
-    if not path.exists():
+    kind = "pair-" if case.has_draft_model else ""
+    path = ROOT / ".benchmarks" / f"{case.shape}-{kind}{QUANT}.gguf"
+    if not path.exists() and case.has_draft_model:
+        _say(f"writing {path.name} and what guesses for it")
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        shape, gain = SHAPES[case.shape], GAINS[case.shape]
+        write_pair(unfinished, _draft_of(path), shape, QUANT, gain)
+        unfinished.replace(path)
+    elif not path.exists():
         _say(f"writing {path.name}")
         path.parent.mkdir(exist_ok=True)
         unfinished = write_model(path.with_suffix(".unfinished"), SHAPES[case.shape], QUANT)
         unfinished.replace(path)
     return path
+
+
+def _draft_of(model: Path) -> Path:
+    """Where the model is that guesses what this one writes."""
+    return model.with_name(f"{model.stem}-draft.gguf")
 
 
 def _arguments() -> argparse.Namespace:

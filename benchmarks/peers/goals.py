@@ -10,7 +10,7 @@ from benchmarks.peers.answers import median
 from benchmarks.peers.cases.case import Case, Sample
 from benchmarks.peers.cases.catalog import CASES
 
-US, NATIVE, BARE = "worker", "llama-server", "bare"
+US, NATIVE, BARE, UNDRAFTED = "worker", "llama-server", "bare", "undrafted"
 CHUNK = 64  # tokens that a shared prompt may be read of again
 
 # case -> peer -> its samples, a round each, or why there are none
@@ -70,6 +70,9 @@ GOALS = (
                             ("topp", 1.5))
         for streams in (1, 8)
     ),
+    Goal("drafts-repeat", "speed / without guesses", 1.5, peer=UNDRAFTED),
+    Goal("drafts-plain", "speed / without guesses", 0.99, peer=UNDRAFTED),
+    Goal("draft-model", "speed / without guesses", 1.3, peer=UNDRAFTED),
 )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ class Peer(msgspec.Struct, frozen=True):
     version   what it is; raises PeerError where it is not installed
     is_http   False for the bare loop, which nothing can be sent to while it runs
     is_serial it answers one request at a time
+    is_undrafted  it is the worker without guesses, for cases in which the worker makes some
     """
 
     name: str
@@ -64,10 +65,18 @@ class Peer(msgspec.Struct, frozen=True):
     version: Callable[[Setup], str]
     is_http: bool = True
     is_serial: bool = False
+    is_undrafted: bool = False
 
 
 def _worker(setup: Setup, port: int) -> list[str]:
     return worker_command(sys.executable, setup, port)
+
+
+def _without_drafts(setup: Setup, port: int) -> list[str]:
+    others = {n: v for n, v in setup.worker_options.items() if not n.startswith("--draft")}
+    return worker_command(
+        sys.executable, msgspec.structs.replace(setup, worker_options=others), port
+    )
 
 
 def _before(setup: Setup, port: int) -> list[str]:
@@ -205,6 +214,9 @@ PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("worker", _over_http(_worker, "/health"), _worker_version),
+        Peer(
+            "undrafted", _over_http(_without_drafts, "/health"), _worker_version, is_undrafted=True
+        ),
         Peer("before", _over_http(_before, "/health", lambda s: s.baseline), _before_version),
         Peer("llama-server", _over_http(_llama_server, "/health"), _native_version),
         Peer("xllamacpp", _over_http(_xllamacpp, "/health"), _python_version("xllamacpp")),

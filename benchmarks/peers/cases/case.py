@@ -30,7 +30,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     is_shape_fixed  another model that the user names does not replace it
     cells, slots    of each server; a slot's share must hold the longest request
     worker_options  more of the worker's options with their values; `{folder}` in a value becomes
-                    an empty folder. A worker that does not know the option is started without it
+                    an empty folder, `{draft}` a model that guesses what the case's model writes.
+                    A worker that does not know the option is started without it
     is_less_better  the value is a time
     needs_http, needs_parallel  peers without it are left out
     """
@@ -47,6 +48,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     is_less_better: bool = False
     needs_http: bool = False
     needs_parallel: bool = False
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether the worker guesses tokens in this case."""
+        return any(name.startswith("--draft") for name in self.worker_options)
+
+    @property
+    def has_draft_model(self) -> bool:
+        """Whether another model guesses them."""
+        return "--draft-model" in self.worker_options
 
 
 def answers_of(peer: Endpoint, work: Work) -> list[StreamedAnswer]:

@@ -6,6 +6,12 @@ from benchmarks.peers.cases.arrivals import deep_streams, eight_long_prompts, lo
 from benchmarks.peers.cases.case import Case
 from benchmarks.peers.cases.contention import busy_machine, two_processes
 from benchmarks.peers.cases.conversations import conversations, restarted_conversations
+from benchmarks.peers.cases.drafts import (
+    drawn_text,
+    four_guessed_streams,
+    guessed_stream,
+    repeated_text,
+)
 from benchmarks.peers.cases.hybrids import stripped_chats
 from benchmarks.peers.cases.leftovers import used_server
 from benchmarks.peers.cases.streams import (
@@ -86,5 +92,24 @@ CASES: dict[str, Case] = {
             is_shape_fixed=True, cells=8 * 2048, needs_http=True,
         ),
         *vocabulary_cases(),
+        Case(
+            name="drafts-repeat", title="1 stream that repeats itself, guessed from its text",
+            unit="tok/s", measure=repeated_text, needs_http=True,
+            worker_options={"--draft": "ngram"},
+        ),
+        Case(
+            name="drafts-plain", title="1 stream that does not", unit="tok/s",
+            measure=drawn_text, needs_http=True, worker_options={"--draft": "ngram"},
+        ),
+        Case(
+            name="draft-model", title="1 stream, 7 of 10 tokens guessed by a model",
+            unit="tok/s", measure=guessed_stream, is_shape_fixed=True, needs_http=True,
+            worker_options={"--draft-model": "{draft}"},
+        ),
+        Case(
+            name="draft-model4", title="4 streams, 7 of 10 tokens guessed by a model",
+            unit="tok/s", measure=four_guessed_streams, is_shape_fixed=True, needs_http=True,
+            needs_parallel=True, worker_options={"--draft-model": "{draft}"},
+        ),
     )
 }  # fmt: skip

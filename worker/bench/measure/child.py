@@ -34,6 +34,7 @@ from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
 from worker.bench.run import stages
 from worker.bench.run.stages import Failure, Progress, Result, StageJob
+from worker.bench.scores import Quality
 from worker.bench.sections import (
     AttentionWay,
     BareSpeed,
@@ -41,7 +42,6 @@ from worker.bench.sections import (
     Drafts,
     HttpSpeed,
     LoadTimes,
-    Quality,
     Requests,
     TokenCost,
 )

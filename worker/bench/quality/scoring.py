@@ -49,7 +49,7 @@ from worker.bench.quality.windows import (
     text_of,
 )
 from worker.bench.run.stages import StageJob
-from worker.bench.sections import Divergence, Quality
+from worker.bench.scores import Divergence, Quality
 from worker.errors import BackendError, UsageError
 from worker.llama.backend import LlamaBackend
 

@@ -1,7 +1,4 @@
-"""The columns of a report: each figure once, for every table, the CSV and a comparison.
-
-Summary · Size and loading · Speed · Latency · Memory · Quality
-"""
+"""The columns of a report: each figure once, for every table, the CSV and a comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ import msgspec
 
 from worker.bench.figures import Figure, Latency, divergence, milliseconds, per_s, plus_minus
 from worker.bench.report import BenchReport, LevelReport
-from worker.bench.sections import ProcessMemory, Quality, Requests
+from worker.bench.scores import Quality
+from worker.bench.sections import ProcessMemory, Requests
 from worker.machine import human_bytes
 
 NONE = "–"

@@ -17,7 +17,8 @@ from worker.bench.run import stages
 from worker.bench.run.cache import key_of, remove
 from worker.bench.run.runner import Events, Runner
 from worker.bench.run.stages import BenchStage, Cost, StageJob, first_pass
-from worker.bench.sections import Machine, Quality, TokenCost
+from worker.bench.scores import Quality
+from worker.bench.sections import Machine, TokenCost
 from worker.bench.sizes import EFFORTS, Sizes, expected_s
 from worker.errors import BackendError, ModelFileError
 from worker.gguf.quant import FILE_TYPES, GUESSED

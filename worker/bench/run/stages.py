@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from worker.bench.plan import BenchPlan, Level
+from worker.bench.scores import Quality
 from worker.bench.sections import (
     BareSpeed,
     Depths,
@@ -18,7 +19,6 @@ from worker.bench.sections import (
     HttpSpeed,
     LoadTimes,
     Machine,
-    Quality,
     TokenCost,
 )
 from worker.bench.sizes import Sizes

@@ -26,9 +26,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.start_picture import drawing
+from benchmarks.startup.picture import drawing
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 _STEP_S, _LIMIT_S = 0.005, 120.0
 _REQUESTS = 10
 _BODY = json.dumps({"prompt": "Once upon a time there was", "max_tokens": 4, "temperature": 0})

@@ -13,7 +13,7 @@ _PART = "#8250df"
 
 
 def drawing(models: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """One SVG: model -> server -> its figures, as `benchmarks/startup.py` measures them."""
+    """One SVG: model -> server -> its figures, as `benchmarks/startup/` measures them."""
     longest = max(figures["ready_s"] for peers in models.values() for figures in peers.values())
     scale = _WIDTH / longest
     rows: list[str] = []

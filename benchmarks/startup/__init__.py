@@ -1,0 +1,1 @@
+"""From spawn to ready, beside llama-server."""
