@@ -39,18 +39,20 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Generator[LlamaBackend]
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["right", "wrong"])
 def draft(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    backend: LlamaBackend,
 ) -> Generator[DraftModel]:
     """The same model, or one with other weights and fewer layers."""
     options = {"seed": 1, "layers": 1} if request.param else {}
     path = ggufs.write_llama(tmp_path_factory.mktemp("pair") / "draft.gguf", **options)
-    with opened(path) as draft:
+    with opened(path, backend) as draft:
         yield draft
 
 
-def opened(path: Path) -> DraftModel:
+def opened(path: Path, backend: LlamaBackend) -> DraftModel:
     options = ContextOptions(num_cells=1024, num_slots=4)
-    return DraftModel(path, LoadOptions(n_gpu_layers=0), options)
+    return DraftModel(path, LoadOptions(n_gpu_layers=0), options, beside=backend.context)
 
 
 def outcome(
@@ -99,10 +101,23 @@ def test_the_same_text(backend: LlamaBackend, draft: DraftModel, kind: str) -> N
     assert engine.snapshot.stats.drafted_tokens > 0
 
 
-def test_a_model_with_one_state_cannot_draft(tmp_path: Path) -> None:
+def test_it_computes_with_the_same_threads(backend: LlamaBackend, draft: DraftModel) -> None:
+    """Where the model's threads have changed, the draft's have at its next batch."""
+    before = backend.context.threads, backend.context.threads_batch
+    backend.context.set_threads(2, 3)
+    draft.context.clear()
+    draft.batch.clear()
+    draft.batch.add_one(5, 0, 0)
+    draft.decode()
+    draft.context.clear()
+    assert (draft.context.threads, draft.context.threads_batch) == (2, 3)
+    backend.context.set_threads(*before)
+
+
+def test_a_model_with_one_state_cannot_draft(tmp_path: Path, backend: LlamaBackend) -> None:
     """A recurrent model is refused when it is loaded."""
     from tests.support.models.architectures import WRITERS
     from worker.errors import ModelLoadError
 
     with pytest.raises(ModelLoadError, match="cannot guess tokens"):
-        opened(WRITERS["mamba"](tmp_path / "mamba.gguf"))
+        opened(WRITERS["mamba"](tmp_path / "mamba.gguf"), backend)

@@ -96,7 +96,10 @@ class Session:
         self.draft_model: DraftModel | None = None
         if draft is not None:
             self.draft_model = DraftModel(
-                draft, LoadOptions(n_gpu_layers=0), ContextOptions(num_cells=512, num_slots=4)
+                draft,
+                LoadOptions(n_gpu_layers=0),
+                ContextOptions(num_cells=512, num_slots=4),
+                beside=self.backend.context,
             )
         self.truth = truth
         self.store: Store | None = None

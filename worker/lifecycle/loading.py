@@ -150,8 +150,8 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
 def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) -> DraftModel | None:
     """Load the draft model, if there is one, with a context beside the backend's.
 
-    It goes to the devices that the model's layers go to, as a whole; with the same threads, since
-    the compute threads are those of one team. Raises what `open_backend` raises.
+    It goes to the devices that the model's layers go to, as a whole. Raises what `open_backend`
+    raises.
     """
     if prepared.draft is None:
         return None
@@ -178,6 +178,7 @@ def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
         ),
+        beside=backend.context,
     )
     try:
         draft.warm_up()

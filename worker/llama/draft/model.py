@@ -22,8 +22,13 @@ class DraftModel:
     once, and one sequence can have all of them.
     """
 
-    def __init__(self, path: Path, load: LoadOptions, context: ContextOptions) -> None:
+    def __init__(
+        self, path: Path, load: LoadOptions, options: ContextOptions, *, beside: Context
+    ) -> None:
         """Load the model and allocate its cells.
+
+        beside: the context of the model that it guesses for; both compute in the same thread, with
+        as many compute threads: libgomp makes a new team for each other number
 
         Raises ModelLoadError for a model that cannot go back to an earlier token, BackendError,
         DoesNotFitError.
@@ -35,8 +40,9 @@ class DraftModel:
                     f"{path.name} cannot guess tokens: it does not go back to an earlier token.",
                     hint="Choose another --draft-model.",
                 )
-            options = replace(context, unified=True, chunk_outputs=0)
+            options = replace(options, unified=True, chunk_outputs=0)
             self.context = stack.enter_context(Context(self.weights, options))
+            self._beside = beside
             self.num_slots = self.context.num_slots
             self.max_length = min(
                 self.context.num_cells, self.weights.n_ctx_train or self.context.num_cells
@@ -47,7 +53,10 @@ class DraftModel:
 
     def decode(self) -> None:
         """Compute the batch."""
-        self.context.decode()
+        own, beside = self.context, self._beside
+        if (own.threads, own.threads_batch) != (beside.threads, beside.threads_batch):
+            own.set_threads(beside.threads, beside.threads_batch)
+        own.decode()
 
     def logits(self, row: int) -> np.ndarray:
         """A copy of the row's logits, float32 [vocab_size]."""
