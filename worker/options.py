@@ -159,7 +159,8 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),
                "attention kernel: on, off or auto (auto)", "MODE", const="on"),
         Option("mmap", ("--mmap",), values.switch,
-               "map the file instead of reading it: starts sooner, holds more memory (off)",
+               "map the file instead of reading it, which starts sooner (on without a GPU); who "
+               "overwrites a mapped file in place kills the worker",
                "on|off", const=True),
         Option("mmap", ("--no-mmap",), values.opposite, "the opposite", "on|off", const=False),
         Option("mmap", ("--load-mode", "-lm"), values.load_mode,

@@ -77,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: str | None = None
     cache_disk: int | None = None
     flash_attn: str = "auto"
-    mmap: bool = False
+    mmap: bool | None = None
     log_format: str = "console"
     verbose: bool = False
 

@@ -100,9 +100,10 @@ def opposite(text: str) -> bool:
     return not switch(text)
 
 
-def load_mode(text: str) -> bool:
+def load_mode(text: str) -> bool | None:
     """llama-server's word for how a file is read; True where it means that the file is mapped."""
-    return one_of("none", "dio", "auto", "mmap")(text) == "mmap"
+    modes = {"none": False, "dio": False, "auto": None, "mmap": True}
+    return modes[one_of(*modes)(text)]
 
 
 def layers(text: str) -> int:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.models import ggufs
 from worker.errors import ModelFileError
+from worker.llama.context import Context, ContextOptions
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config
@@ -92,3 +94,24 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     ggufs.write_llama(path, context=384)
     with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
         assert weights.n_ctx_train == 384
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux")
+def test_a_mapped_file_gives_its_pages_back(tmp_path: Path) -> None:
+    """After the load nothing of the file is held, and what is used comes back by itself."""
+    path = ggufs.write_llama(tmp_path / "m.gguf", encoding="Q4_0", layers=4)
+    with Weights(path, options(path, mmap=True)) as weights:
+        assert held_bytes(path) == 0
+        with Context(weights, ContextOptions(num_cells=256, num_slots=1)) as context:
+            context.compute_one(0)
+            assert np.isfinite(context.logits(0)).all()
+        assert held_bytes(path) > 0
+
+
+def held_bytes(path: Path) -> int:
+    """Resident bytes of this process's mappings of a file."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    starts = [at for at, line in enumerate(lines) if line.endswith(str(path))]
+    assert starts, "the file is not mapped"
+    sizes = [next(line for line in lines[at:] if line.startswith("Rss:")) for at in starts]
+    return sum(int(size.split()[1]) * 1024 for size in sizes)

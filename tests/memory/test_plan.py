@@ -86,7 +86,7 @@ def plan_and_report(
         cache_type_v=settings.cache_type_v,
         flash_attn=settings.flash_attn,
     )
-    load = LoadOptions(n_gpu_layers=0, mmap=settings.mmap)
+    load = LoadOptions(n_gpu_layers=0)
     with Weights(path, load) as weights, Context(weights, options) as context:
         buffers = (
             weights.residency.buffers,
@@ -107,13 +107,12 @@ def assert_close(path: Path, settings: Settings) -> None:
     assert plan.weights_bytes + cache + plan.compute_bytes == pytest.approx(total, rel=0.05)
 
 
-@pytest.mark.parametrize("mmap", [False, True], ids=["read", "mapped"])
 @pytest.mark.parametrize("tied", [False, True], ids=["own output", "tied"])
 @pytest.mark.parametrize("encoding", ["F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"])
-def test_encodings(tmp_path: Path, encoding: str, tied: bool, mmap: bool) -> None:
-    """Weights are planned as llama.cpp stores them: reordered, twice where tied, mapped besides."""
+def test_encodings(tmp_path: Path, encoding: str, tied: bool) -> None:
+    """Weights are planned as llama.cpp stores them: reordered, twice where tied."""
     path = ggufs.write_llama(tmp_path / "m.gguf", encoding=encoding, tied=tied, **DEEP)
-    assert_close(path, Settings(ctx_size=1024, mmap=mmap))
+    assert_close(path, Settings(ctx_size=1024))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
     if settings.cache_type_v != kind:
         kind = f"{kind}/{settings.cache_type_v}"
     rows = (
-        ("weights", plan.weights_bytes, f"{config.quant}, {'mapped' if settings.mmap else 'read'}"),
+        ("weights", plan.weights_bytes, config.quant),
         ("KV cells", plan.kv_bytes,
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
         ("recurrent state", plan.recurrent_bytes, f"{plan.num_slots} sequences"),

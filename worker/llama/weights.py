@@ -19,6 +19,7 @@ from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.library import native
 from worker.llama.process.heap import blocks_kept
+from worker.llama.process.mapping import give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
 
 _ALL_LAYERS = 10_000
@@ -70,7 +71,9 @@ class Weights:
                 self.residency = weights_residency(self._load(path, paths, params))
                 if not options.vocab_only:
                     check_layers(self.residency, n_gpu_layers, offloading)
-                    if not options.mmap:  # a mapping holds the file, offloaded or not
+                    if options.mmap:  # a mapping holds the file, offloaded or not
+                        give_back(paths or [path])
+                    else:
                         self._check_tensors(path, paths, offloading)
             del kept
         except BaseException:

@@ -89,25 +89,17 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
                 )
 
 
-def weights_bytes(config: ModelConfig, *, mmap: bool) -> int:
-    """Bytes of the weights' buffers on the CPU build.
+def weights_bytes(config: ModelConfig) -> int:
+    """Bytes of the weights on the CPU build.
 
-    Where the file is read, each tensor is stored once, in the order that suits its encoding. An
-    embedding that is also the output is stored twice where that order differs from the plain one,
-    because rows are looked up in the plain one.
-
-    Where the file is mapped, it stays in memory beside the reordered copies. The part of the file
-    behind the last tensor that is not reordered counts too; it is a layer at most.
+    Each tensor is stored once, in the order that suits its encoding; a mapped file's other pages
+    are given back. An embedding that is also the output is stored twice where that order differs
+    from the plain one, because rows are looked up in the plain one.
     """
     machine = platform.machine().lower()
     repacked = _REPACKED.get(_MACHINES.get(machine, machine), frozenset[str]())
     embedding, embedding_bytes, tied = token_embedding(config)
-    if not mmap:
-        return config.size_bytes + (embedding_bytes if tied and embedding in repacked else 0)
-    copied = sum(share.nbytes for name, share in config.mix.items() if name in repacked)
-    if embedding in repacked and not tied:
-        copied -= embedding_bytes
-    return config.size_bytes + copied
+    return config.size_bytes + (embedding_bytes if tied and embedding in repacked else 0)
 
 
 def token_embedding(config: ModelConfig) -> tuple[str, int, bool]:

@@ -21,7 +21,7 @@ def draft_bytes(draft: ModelConfig, settings: Settings, num_cells: int) -> int:
     num_cells: of the model that it guesses for; it gets as many
     """
     return (
-        weights_bytes(draft, mmap=settings.mmap)
+        weights_bytes(draft)
         + num_cells * kv_bytes_per_token(draft, settings)
         + compute_bytes(step_bytes(draft, settings, num_cells))
         + 4 * draft.vocab_size * settings.slots

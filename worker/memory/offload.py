@@ -67,11 +67,8 @@ def place(
     others = config.n_params - config.n_embedding_params
     blocks = int(others * config.bits_per_weight_without_embeddings / 8)
     output = embedding if tied else config.size_bytes - blocks - embedding
-    stay = (config.layers + 1 - gpu_layers) / max(config.layers, 1)
     host = dict(parts)
     host["weights"] = config.size_bytes - (0 if tied else output)
-    if settings.mmap:  # reordered copies of the mapped blocks
-        host["weights"] += int((parts["weights"] - config.size_bytes) * stay)
     if gpu_layers > config.layers:
         host["compute"] = copies * (step.mask + step.rows) + step.rows
     else:

@@ -53,7 +53,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     num_cells           cells of the KV cache where all sequences share them; where each slot has
                         cells of its own, they are as many or a few less
-    weights_bytes       tensors as llama.cpp stores them; with mmap also the mapped file
+    weights_bytes       tensors as llama.cpp stores them
     kv_bytes            attention cells
     recurrent_bytes     state of recurrent layers, one for each slot
     compute_bytes       tensors inside a step
@@ -203,7 +203,7 @@ def _sum(
     slots = settings.slots
     step = step_bytes(config, settings, num_cells)
     parts: dict[Part, int] = {
-        "weights": weights_bytes(config, mmap=settings.mmap),
+        "weights": weights_bytes(config),
         "kv": num_cells * per_token,
         "recurrent": slots * state_bytes(config),
         "compute": compute_bytes(step),
