@@ -85,7 +85,9 @@ def measure(path: Path, settings: Settings) -> LoadedBytes:
         cache_type_k=settings.cache_type_k,
         cache_type_v=settings.cache_type_v,
     )
-    with LlamaBackend(path, LoadOptions(n_gpu_layers=0, mmap=bool(settings.mmap)), options) as backend:
+    with LlamaBackend(
+        path, LoadOptions(n_gpu_layers=0, mmap=bool(settings.mmap)), options
+    ) as backend:
         backend.batch.clear()
         for position in range(settings.batch_size):
             backend.batch.add_one(5, position, 0)

@@ -73,21 +73,21 @@ class Context:
     ) -> None:
         """Allocate the cache and the compute buffers.
 
-        observer: is called for each tensor of the compute graph whose name is in `observed`, with
-        the name and a float32 copy [rows, width]. It is for tests: it slows every step.
+        observer: for tests, it slows each step; gets the name and a float32 copy [rows, width] of
+        each tensor of the compute graph whose name is in `observed`.
         Raises DoesNotFitError when the allocation fails, ResidencyError when the cache of an
         offloaded layer is not on the layer's device.
         """
         self.handle: Any = None
         self._memory: Any = None
+        self._row: Any = ctypes.c_float * weights.vocab_size
         self._weights, self._options = weights, options
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = -(-options.num_cells // CELL_STEP) * CELL_STEP
         self.num_slots = min(options.num_slots, MAX_SLOTS)
-        self.stream_cells = self.num_cells
-        if self.has_cells:
-            share = self.num_cells // self.num_slots // CELL_STEP * CELL_STEP
-            self.stream_cells = share if self.num_slots > 1 else 0
+        share = self.num_cells // self.num_slots // CELL_STEP * CELL_STEP
+        streams = share if self.num_slots > 1 else 0
+        self.stream_cells = streams if self.has_cells else self.num_cells
         self.threads, self.threads_batch = options.threads, options.threads_batch
         self._observer = library.observe(observer, observed) if observer else None
         self.unified = options.unified or not self.stream_cells
@@ -203,10 +203,10 @@ class Context:
 
     def logits(self, row: int) -> np.ndarray:
         """The logits of output row `row`, float32 [vocab_size]; valid until the next decode."""
-        pointer = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
+        pointer: Any = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
         if not pointer:
             raise BatchError(f"Row {row} has no logits.")
-        return np.ctypeslib.as_array(pointer, (self._weights.vocab_size,))
+        return np.frombuffer(self._row.from_address(ctypes.addressof(pointer.contents)), np.float32)
 
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free `slot`'s cells from position `start` on; False where the model cannot do so."""

@@ -146,3 +146,33 @@ def test_biases_of_one_token_add_up(vocab: Vocab) -> None:
     sampler = make(vocab, temperature=0, logit_bias=((9, 3.0), (8, 2.0), (9, -math.inf)))
     assert sampler.sample(row) == 8
     sampler.free()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"ignore_eos": True},
+        {"min_tokens": 2},
+        {"logit_bias": ((11, -math.inf), (12, -math.inf))},
+        {"logit_bias": ((11, -3.0), (12, 4.0))},
+        {"repeat_penalty": 1.5, "repeat_last_n": 8},
+    ],
+)
+def test_greedy_takes_what_is_left(vocab: Vocab, params: dict[str, Any]) -> None:
+    """The largest logit after bans, biases and penalties, also where the largest of all is banned,
+    raised over, or not touched; the row is as before."""
+    favourites = sorted({5, 6, 7, 11, 12, 13, *vocab.end_tokens})
+    draw = np.random.default_rng(3)
+    for favourite in favourites:
+        sampler, other = (make(vocab, temperature=0, **params) for _ in range(2))
+        for _ in range(4):  # the end tokens' ban ends after two
+            row = draw.normal(0, 1, SIZE).astype(np.float32)
+            row[favourite], row[20] = 9, 8
+            before = row.copy()
+            (expected,) = other.survivors(row.tolist())
+            assert sampler.sample(row) == expected
+            assert other.sample(row) == expected
+            assert np.array_equal(row, before)
+        sampler.free()
+        other.free()

@@ -32,6 +32,9 @@ class Edits:
         for token, value in [*params.logit_bias, *((token, -math.inf) for token in banned)]:
             bias[token] = bias.get(token, 0.0) + value
         self._fixed = _places(list(bias), list(bias.values()))
+        self._banned = frozenset(bias)
+        self._raises = any(value != -math.inf for value in bias.values())
+        self._end_tokens = vocab.end_tokens
         self._ends = _places(ends, [-math.inf] * len(ends))
         self._left = 0 if params.ignore_eos else params.min_tokens
         self._workspace = workspace
@@ -43,6 +46,15 @@ class Edits:
             self.free()
             raise
         self._recent = Recent(window, history)
+
+    def leaves(self, token: int) -> bool:
+        """Whether a token that is the largest of a row is the largest after `apply` too.
+
+        So where nothing is raised and nothing is weighed: bans take others away.
+        """
+        if self._raises or self._recent.window:
+            return False
+        return token not in self._banned and not (self._left and token in self._end_tokens)
 
     def apply(self, row: np.ndarray) -> list[Places]:
         """Change `row`, float32 [vocab_size]; what `undo` needs."""
