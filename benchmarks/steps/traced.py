@@ -109,9 +109,7 @@ def main() -> None:
     trace = Trace()
     trace.part(Scheduler, "schedule", "schedule")
     trace.part(Engine, "_fill", "fill")
-    for method in ("sample", "sample_rows"):
-        if hasattr(LlamaBackend, method):
-            trace.part(LlamaBackend, method, "sample")
+    trace.part(LlamaBackend, "sample", "sample")
     trace.part(Engine, "_commit", "commit")
     trace.part(EngineThread, "_send", "send")
     trace.part(EngineThread, "_read_inbox", "read")

@@ -71,7 +71,7 @@ class Weights:
                 self.residency = weights_residency(self._load(path, paths, params))
                 if not options.vocab_only:
                     check_layers(self.residency, n_gpu_layers, offloading)
-                    if options.mmap:  # a mapping holds the file, offloaded or not
+                    if options.mmap:  # its buffers hold the file, offloaded or not: no check
                         give_back(paths or [path])
                     else:
                         self._check_tensors(path, paths, offloading)

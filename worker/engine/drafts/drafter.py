@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from worker import log
 from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.engine.cost import StepCost
 from worker.engine.drafts.draft import Draft
+from worker.engine.likeliest import log_sum
 from worker.engine.sequence import Sequence
 
 # Rows that are read at once before it is known what a row costs, and at least.
@@ -187,8 +189,7 @@ class Drafter:
         """The likeliest token of its row, with its probability, becomes a part of the guess."""
         logits = self._backend.logits(line.row)[: self._vocab_size]
         token = int(logits.argmax())
-        logits -= logits[token]
-        probability = 1 / float(np.exp(logits, out=logits).sum())
+        probability = math.exp(float(logits[token]) - log_sum(logits))
         line.draft.extend(token, probability)
         line.reached *= line.draft.chance(probability)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Ordered
+from itertools import chain
 
 from worker.engine.cost import StepCost
 from worker.engine.drafts.draft import WORTH, Draft, HitRates, best_rows, expected
@@ -61,7 +63,8 @@ class Guesser:
         is_trial = self._ask(drafted, len(streams), max_rows)
         for _, draft, room in drafted:
             draft.shorten(room)
-        chances = sorted((c for _, draft, _ in drafted for c in draft.chances()), reverse=True)
+        promised = {draft: draft.chances() for _, draft, _ in drafted}
+        chances = sorted(chain.from_iterable(promised.values()), reverse=True)
         if not chances:
             return [1] * len(streams)
         count = best_rows(chances, len(streams), self._cost, max_rows)
@@ -69,7 +72,10 @@ class Guesser:
             count = max(count, min(len(chances), max_rows - len(streams)))
         elif not count:
             count = self._tried_text(chances, max_rows - len(streams))
-        return _shared(streams, chances, count)
+        bound = chances[count - 1] if count else math.inf
+        return _shared(
+            [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
+        )
 
     def _tried_text(self, chances: Ordered[float], room: int) -> int:
         """Rows of a trial with guesses from the text, which do not promise to pay."""
@@ -132,18 +138,15 @@ class Guesser:
         return min(1.0, (row + drafter.seconds(asked, 1) / asked) / (alone / streams))
 
 
-def _shared(streams: list[Sequence], chances: list[float], count: int) -> list[int]:
+def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list[int]:
     """One row for each stream, and `count` for the guesses that are likeliest.
 
-    chances: of all guesses, descending. Those of one sequence descend too, so what is taken of a
-    guess is its beginning.
+    promised: the chances of each stream's guess, descending, so what is taken of a guess is its
+    beginning; bound: the least chance that is among the `count` best
     """
     left, rows = count, list[int]()
-    for sequence in streams:
-        taken = 0
-        if count and sequence.draft is not None:
-            likely = sum(chance >= chances[count - 1] for chance in sequence.draft.chances())
-            taken = min(left, likely)
+    for chances in promised:
+        taken = min(left, sum(chance >= bound for chance in chances))
         left -= taken
         rows.append(1 + taken)
     return rows

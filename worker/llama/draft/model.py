@@ -59,7 +59,7 @@ class DraftModel:
         own.decode()
 
     def logits(self, row: int) -> np.ndarray:
-        """A copy of the row's logits, float32 [vocab_size]."""
+        """The row's logits, float32 [vocab_size], valid until the next decode."""
         return self.context.logits(row)
 
     def drop(self, slot: int, start: int = 0) -> bool:
