@@ -16,7 +16,7 @@ from worker.bench.sizes import Effort, Sizes
 from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
 from worker.llama.quantize.plan import type_named
-from worker.memory.plan import CELL_STEP
+from worker.memory.plan import whole_cells
 from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
 
@@ -74,7 +74,7 @@ def settings_of(plan: BenchPlan, sizes: Sizes) -> Settings:
     Each stream's cells are a multiple of CELL_STEP, so that it can have them for itself.
     """
     longest = max(sizes.depth + max(sizes.prompt, sizes.decode), sizes.prompt + sizes.decode) + 8
-    longest = -(-longest // CELL_STEP) * CELL_STEP
+    longest = whole_cells(longest)
     return msgspec.structs.replace(
         plan.settings, threads=plan.threads, ctx_size=plan.settings.slots * longest
     )

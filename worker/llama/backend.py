@@ -26,7 +26,7 @@ from worker.llama.spin import Spin
 from worker.llama.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.plan import CELL_STEP
+from worker.memory.plan import whole_cells
 
 # From 64 rows on ggml's attention on a CPU works in tiles (GGML_FA_TILE_Q), and each row then
 # computes with the cells of all sequences: 62 streams of the Llama-1B shape write 113 tokens a
@@ -58,7 +58,7 @@ class LlamaBackend:
         with contextlib.ExitStack() as stack:
             with self._timed("weights"):
                 self.weights = stack.enter_context(Weights(path, load, on_progress))
-            cells = -(-context.num_cells // CELL_STEP) * CELL_STEP
+            cells = whole_cells(context.num_cells)
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
             # Python reads the vocabulary while llama.cpp fills the cells with zeros.
             with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:

@@ -17,7 +17,7 @@ from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 from worker.memory.buffers import CHUNK_OUTPUTS
-from worker.memory.plan import CELL_STEP
+from worker.memory.plan import CELL_STEP, whole_cells
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
@@ -83,7 +83,7 @@ class Context:
         self._row: Any = ctypes.c_float * weights.vocab_size
         self._weights, self._options = weights, options
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
-        self.num_cells = -(-options.num_cells // CELL_STEP) * CELL_STEP
+        self.num_cells = whole_cells(options.num_cells)
         self.num_slots = min(options.num_slots, MAX_SLOTS)
         share = self.num_cells // self.num_slots // CELL_STEP * CELL_STEP
         streams = share if self.num_slots > 1 else 0

@@ -128,7 +128,7 @@ def estimate(
     else:
         fitting = _longest(config, settings, memory, draft, layers, DEFAULT_SHARE)
         num_cells = max(MIN_CELLS, min(_wanted(config, settings), fitting))
-    plan = _sum(config, settings, memory, draft, _rounded(num_cells), layers)
+    plan = _sum(config, settings, memory, draft, whole_cells(num_cells), layers)
     return msgspec.structs.replace(
         plan,
         max_cells=_longest(config, settings, memory, draft, layers, 1),
@@ -136,7 +136,8 @@ def estimate(
     )
 
 
-def _rounded(num_cells: int) -> int:
+def whole_cells(num_cells: int) -> int:
+    """So many cells, or as many more as llama.cpp makes of them."""
     return -(-num_cells // CELL_STEP) * CELL_STEP
 
 
@@ -177,7 +178,7 @@ def _fit_slots_and_layers(
         given = msgspec.structs.replace(settings, parallel=slots, cache_ram=None)
         for layers in layers_to_try(config, settings, memory):
             useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
-            cells = _rounded(settings.ctx_size or useful)
+            cells = whole_cells(settings.ctx_size or useful)
             if _sum(config, given, memory, draft, cells, layers).fits:
                 return slots, layers
     return slots, layers
