@@ -65,7 +65,9 @@ RESERVED: dict[str, set[str]] = {
     "uvicorn": {"service"},
     "httptools": {"service"},
     "rich": {"cli"},
-    "asyncio": {"service", "lifecycle", "cli", "engine/thread.py", "engine/stream.py"},
+    "asyncio": {
+        "service", "lifecycle", "cli", "engine/outbox.py", "engine/thread.py", "engine/stream.py",
+    },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
         "cache/index.py", "log.py",

@@ -6,10 +6,15 @@ import asyncio
 import time
 from typing import Any
 
-from tests.support.fakes import FakeBackend
+import pytest
+
+from tests.support.descriptors import num_files
+from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.thread import EngineThread
+from worker.errors import WorkerError
+from worker.llama.process.pipe import write
 
 
 class SlowStart(FakeBackend):
@@ -52,3 +57,65 @@ def test_streams_go_on_while_requests_are_made_ready() -> None:
     asyncio.run(scenario())
     assert backend.events.count("ready") == 9
     assert "ready ready" not in " ".join(backend.events)
+
+
+class Fails(FakeBackend):
+    """The fourth step raises what nobody expects."""
+
+    def decode(self) -> None:
+        if len(self.batch_sizes) == 3:
+            raise ZeroDivisionError("a broken backend")
+        super().decode()
+
+
+def test_what_was_sampled_before_a_failure_is_told_before_it() -> None:
+    """All streams end with the error, the owner hears of it, and no file stays open."""
+    backend = Fails(vocab_size=5000)
+    told: list[WorkerError] = []
+
+    async def scenario() -> list[int | None]:
+        before = num_files()
+        thread = EngineThread(Engine(backend, time.monotonic), 4, told.append)
+        stream = thread.submit([asked("stream", 50)])
+        thread.start()
+        tokens: list[int | None] = []
+
+        async def read() -> None:
+            while True:
+                tokens.extend(delta.token for delta in await stream.take())
+
+        with pytest.raises(WorkerError, match="a broken backend"):
+            await read()
+        assert told
+        with pytest.raises(WorkerError):
+            thread.submit([asked("another", 1)])
+        assert num_files() == before
+        return tokens
+
+    assert len(asyncio.run(scenario())) == 3
+
+
+def test_many_requests_come_and_go_from_many_tasks() -> None:
+    """Each reader gets all tokens of its request in order, whoever leaves meanwhile."""
+    backend = FakeBackend(num_cells=4096, num_slots=16, max_outputs=16, vocab_size=5000)
+
+    async def reader(thread: EngineThread, number: int) -> None:
+        prompt = [number + 1, 7]
+        request = Request(id=str(number), prompt=tuple(prompt), max_tokens=40)
+        tokens: list[int | None] = []
+        with thread.submit([request]) as stream:
+            while stream.is_running:
+                tokens += [delta.token for delta in await stream.take()]
+                if number % 3 == 0 and len(tokens) >= number % 7 + 1:
+                    return  # leaves
+        assert tokens == continuation(prompt, 40, 5000)
+
+    async def scenario() -> None:
+        thread = EngineThread(Engine(backend, time.monotonic), 400, lambda error: None, write)
+        thread.start()
+        await asyncio.gather(*(reader(thread, number) for number in range(300)))
+        assert thread.num_streams == 0
+        assert await asyncio.to_thread(thread.stop, 10)
+
+    asyncio.run(scenario())
+    assert backend.live_samplers == 0

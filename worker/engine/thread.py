@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import queue
 import threading
 import time
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from worker import log
 from worker.engine.engine import Engine
+from worker.engine.outbox import Outbox, Write
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
 from worker.engine.stats import EngineSnapshot
@@ -30,8 +31,13 @@ class EngineThread:
     """
 
     def __init__(
-        self, engine: Engine, queue_size: int, on_failure: Callable[[WorkerError], None]
+        self,
+        engine: Engine,
+        queue_size: int,
+        on_failure: Callable[[WorkerError], None],
+        write: Write = os.write,
     ) -> None:
+        """`write` wakes the event loop; best one that keeps Python's lock."""
         self.engine = engine
         self.max_streams = engine.max_running + queue_size
         self.tick = time.monotonic()
@@ -39,6 +45,7 @@ class EngineThread:
         self._inbox: queue.SimpleQueue[Request | str | None] = queue.SimpleQueue()
         self._streams: dict[str, Stream] = {}
         self._loop = asyncio.get_running_loop()
+        self._outbox = Outbox(self._loop, self._deliver, write)
         self._closed: WorkerError | None = None
         self._cpu_clock: int | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -128,11 +135,10 @@ class EngineThread:
     def _run(self) -> None:
         if hasattr(time, "pthread_getcpuclockid"):  # not on macOS
             self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
+        failure = None
         try:
             while self._read_inbox():
-                deltas = self.engine.step()
-                self.tick = time.monotonic()
-                self._send(deltas)
+                self._send(self.engine.step())
         except BaseException as error:  # noqa: BLE001  (the thread's last words must be heard)
             log.get("engine").exception("the engine failed")
             failure = (
@@ -140,7 +146,10 @@ class EngineThread:
                 if isinstance(error, WorkerError)
                 else WorkerError(f"The engine failed: {error!r}.", code="ENGINE_FAILED")
             )
-            self._call(self._fail, failure)
+        try:
+            self._loop.call_soon_threadsafe(self._end, failure)
+        except RuntimeError:  # the loop is closed; nobody is left to tell
+            self._outbox.close()
 
     def _read_inbox(self) -> bool:
         """Take in messages; wait for one when idle. False when it is time to leave.
@@ -151,14 +160,12 @@ class EngineThread:
         while True:
             self.tick = time.monotonic()
             idle = self.engine.is_idle
-            if not idle and self.tick - started > _READY_S:
+            if not idle and (self._inbox.empty() or self.tick - started > _READY_S):
                 return True
             try:
-                message = self._inbox.get(block=idle, timeout=1.0)
+                message = self._inbox.get(timeout=1.0)
             except queue.Empty:
-                if idle:
-                    continue
-                return True
+                continue
             if idle:
                 started = time.monotonic()
             if message is None:
@@ -173,18 +180,18 @@ class EngineThread:
 
     def _send(self, deltas: list[Delta]) -> None:
         if deltas:
-            self._call(self._deliver, deltas)
+            self._outbox.put(deltas)
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        # The loop may be gone while the last step ends; nobody is left to tell then.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+    def _end(self, failure: WorkerError | None) -> None:
+        """On the event loop, when the thread has ended: nothing more comes.
 
-    def _fail(self, error: WorkerError) -> None:
-        """On the event loop: end every stream and tell the owner."""
-        self.close(error)
-        self._deliver([Delta(request_id, error=error) for request_id in self._streams])
-        self._on_failure(error)
+        After a failure, end every stream and tell the owner.
+        """
+        self._outbox.close()
+        if failure is not None:
+            self.close(failure)
+            self._deliver([Delta(request_id, error=failure) for request_id in self._streams])
+            self._on_failure(failure)
 
     def _deliver(self, deltas: list[Delta]) -> None:
         """On the event loop: hand each delta to its stream."""

@@ -133,6 +133,7 @@ class Worker:
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
         from worker.lifecycle.loaded import Loaded
+        from worker.llama.process.pipe import write
 
         engine = Engine(
             backend,
@@ -143,7 +144,7 @@ class Worker:
             drafting=self.settings.guesses in ("ngram", "both"),
             draft_model=draft,
         )
-        thread = EngineThread(engine, self.settings.queue_size, self.fail)
+        thread = EngineThread(engine, self.settings.queue_size, self.fail, write)
         self._loaded = Loaded(
             model_id=self.model_id,
             config=prepared.config,
