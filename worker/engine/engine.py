@@ -150,7 +150,7 @@ class Engine:
         if self.backend.is_trial:
             return
         scheduler, rows = self.scheduler, plan.decode_rows
-        added = sum(fill.count for fill in plan.padding)
+        added = sum(fill.count for fill in plan.padding) if plan.padding else 0
         scheduler.cost.observe(
             rows + (0 if plan.prompt_rows else added),
             plan.prompt_rows,

@@ -9,8 +9,6 @@ import numpy as np
 
 from worker.engine.likeliest import likeliest, log_sum
 
-_decoder = codecs.getincrementaldecoder("utf-8")
-
 
 class Detokenizer:
     """Turns one sequence's token bytes into text, holding back an unfinished character.
@@ -18,18 +16,21 @@ class Detokenizer:
     A byte that can never become valid UTF-8 comes out as U+FFFD at once, so it silences nothing.
     """
 
-    __slots__ = ("_decoder",)
+    __slots__ = ("_held",)
 
     def __init__(self) -> None:
-        self._decoder: codecs.IncrementalDecoder = _decoder(errors="replace")
+        self._held = b""
 
     def feed(self, piece: bytes) -> str:
         """The text that `piece` completes; empty while a character is unfinished."""
-        return self._decoder.decode(piece)
+        piece = self._held + piece
+        text, used = codecs.utf_8_decode(piece, "replace", False)
+        self._held = piece[used:]
+        return text
 
     def flush(self) -> str:
         """What is still held back, as U+FFFD; the last call."""
-        return self._decoder.decode(b"", True)
+        return self._held.decode(errors="replace")
 
 
 class StopMatcher:

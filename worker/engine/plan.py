@@ -97,10 +97,9 @@ class Planner:
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
         """A step of the streams alone."""
         streams = self._in_turn(streams)
-        if self._guesser is not None:
-            runs = self._with_guesses(self._guesser, streams, num_available)
-        else:
-            runs = [(s, 1) for s in streams]
+        if self._guesser is None:
+            return StepPlan(self._in_order([(s, 1) for s in streams]), len(streams), 0)
+        runs = self._with_guesses(self._guesser, streams, num_available)
         return StepPlan(self._in_order(runs), sum(count for _, count in runs), 0)
 
     def _in_order(self, runs: Runs) -> Runs:

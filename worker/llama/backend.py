@@ -149,7 +149,7 @@ class LlamaBackend:
 
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
-        logits = self.context.logits(row)
+        logits = self.context.logits(row).view()
         logits.flags.writeable = False
         return logits
 

@@ -14,6 +14,7 @@ from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.library import native
+from worker.llama.logits import LogitRows
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 from worker.memory.buffers import CHUNK_OUTPUTS
@@ -80,7 +81,6 @@ class Context:
         """
         self.handle: Any = None
         self._memory: Any = None
-        self._row: Any = ctypes.c_float * weights.vocab_size
         self._weights, self._options = weights, options
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = whole_cells(options.num_cells)
@@ -139,6 +139,7 @@ class Context:
             raise ModelLoadError(f"llama.cpp could not create a context: {why}.")
         self.handle = handle
         self._first = [0] * self.num_slots  # first position that all layers of a slot have
+        self._logits = LogitRows(handle, weights.vocab_size)
         self.residency = cache_residency([line for _, line in lines])
         try:
             check_cells(weights.residency, self.residency)
@@ -203,10 +204,7 @@ class Context:
 
     def logits(self, row: int) -> np.ndarray:
         """The logits of output row `row`, float32 [vocab_size]; valid until the next decode."""
-        pointer: Any = native.llama_get_logits_ith(self.handle, row)  # pyright: ignore
-        if not pointer:
-            raise BatchError(f"Row {row} has no logits.")
-        return np.frombuffer(self._row.from_address(ctypes.addressof(pointer.contents)), np.float32)
+        return self._logits.get(row)
 
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free `slot`'s cells from position `start` on; False where the model cannot do so."""

@@ -121,6 +121,13 @@ def quick(function: Any) -> Any:
     return found
 
 
+def with_address(function: Any) -> Any:
+    """A native function whose pointer comes as a number (None for NULL), not as an object."""
+    found = ctypes.CDLL(None, handle=native._lib._handle)[function.__name__]  # pyright: ignore
+    found.restype, found.argtypes = ctypes.c_void_p, function.argtypes
+    return found
+
+
 _log = NativeLog()
 capture_log = _log.capture
 

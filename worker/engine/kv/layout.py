@@ -67,9 +67,10 @@ class Layout:
 
         longest_waiting: tokens that the next sequence of the queue needs; 0: nobody waits
         """
-        backend, lengths = self._backend, [s.num_known for s in self._running]
-        if not backend.unified or not backend.stream_cells or len(lengths) < 2:
+        backend = self._backend
+        if not backend.unified or not backend.stream_cells or len(self._running) < 2:
             return
+        lengths = [s.num_known for s in self._running]
         soon = [min(s.limit, s.num_known + _SOON) for s in self._running]
         if max(longest_waiting, *soon) > backend.stream_cells:
             self._lost_s = 0.0
@@ -104,12 +105,12 @@ class Layout:
         llama.cpp computes rows of streams that are not neighbours one after the other: four of
         eight streams take 29 ms, side by side 17 (125M shape). To move 700 tokens takes 2.4 ms.
         """
-        if self._backend.unified:
+        if self._backend.unified or len(self._running) < 2:
             return
         slots = [s.slot for s in self._running if s.slot is not None]
         places = [slot.index for slot in slots]
         count = len(places)
-        if not count or max(places) - min(places) < count:
+        if max(places) - min(places) < count:
             return
         first = min(range(len(self._cells.slots) - count + 1), key=lambda f: self._price(f, count))
         inside = range(first, first + count)
