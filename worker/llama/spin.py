@@ -26,7 +26,7 @@ import os
 import threading
 from pathlib import Path
 
-_TASKS = Path("/proc/self/task")
+_TASKS = "/proc/self/task"
 _MAPS = Path("/proc/self/maps")
 _CHOSEN_BY_USER = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
 _LONG, _FIXED = "30000", "300"
@@ -45,22 +45,29 @@ def waiting_ns() -> int | None:
     Python's other threads do not count: the event loop waits while all CPUs compute, and nobody
     waits for it at a barrier. It also saves half a millisecond for each look.
     """
-    own = threading.get_native_id()
-    others = {str(thread.native_id) for thread in threading.enumerate()} - {str(own)}
+    own = str(threading.get_native_id())
+    others = {str(thread.native_id) for thread in threading.enumerate()} - {own}
     total, is_counted = 0, False
     try:
-        for task in _TASKS.iterdir():
-            if task.name in others:
+        # With objects for paths it takes 30 µs instead of 18.
+        for task in os.listdir(_TASKS):  # noqa: PTH208
+            if task in others:
                 continue
             try:
-                text = (task / "schedstat").read_bytes()
+                descriptor = os.open(f"{_TASKS}/{task}/schedstat", os.O_RDONLY)
             except (FileNotFoundError, ProcessLookupError):
                 continue  # this thread has ended meanwhile, or no thread has such a file
+            try:
+                text = os.read(descriptor, 100)
+            except ProcessLookupError:
+                continue
+            finally:
+                os.close(descriptor)
             # Fields: time on a CPU, time waiting for one, time slices.
             on_cpu, waited, _ = text.split()
             total += int(waited)
             # A kernel that keeps no such statistics says that even this thread never ran.
-            is_counted |= task.name == str(own) and on_cpu != b"0"
+            is_counted |= task == own and on_cpu != b"0"
     except (OSError, ValueError):
         return None
     return total if is_counted else None
@@ -97,11 +104,12 @@ class Spin:
     def set_threads(self, threads: int) -> None:
         """The decoding thread has another number of compute threads from now on."""
         self.threads = threads
+        self.displaced()  # what others waited for meanwhile does not count
         self.close()  # the parked team was made for the old number
 
     def decoded(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
-        if self._gomp is None:
+        if self._gomp is None or self.threads == 1:  # a thread alone waits for nobody
             return
         self._decoded += seconds
         if self._decoded < _INTERVAL_S:
@@ -127,7 +135,7 @@ class Spin:
         return share
 
     def _shorten(self) -> None:
-        if self.is_short or self.threads == 1:  # a thread alone waits for nobody
+        if self.is_short:
             return
         self.is_short = True
         self._release = threading.Event()

@@ -60,6 +60,8 @@ class Guesser:
             if draft.lookup is not None:
                 found = draft.lookup.guess(sequence.tokens, sequence.num_known, room)
                 draft.offer("text", found, [])
+        if self._drafter is None and not any(draft.tokens for _, draft, _ in drafted):
+            return [1] * len(streams)  # most steps of a text that does not repeat itself
         is_trial = self._ask(drafted, len(streams), max_rows)
         for _, draft, room in drafted:
             draft.shorten(room)

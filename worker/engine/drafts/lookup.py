@@ -28,14 +28,14 @@ class Lookup:
             for at in range(self._indexed, num_known):
                 self._table[tuple(known[at - NGRAM : at])] = at
             self._indexed = num_known
-        elif num_known > self._indexed:
-            self._table[tuple(tokens[num_known - 1 - NGRAM : num_known - 1].tolist())] = (
-                num_known - 1
-            )
-            self._indexed = num_known
         if num_known < NGRAM:
             return []
-        found = self._table.get(tuple(tokens[num_known - NGRAM : num_known].tolist()))
+        # One slice for both: after a decode each numpy call costs microseconds.
+        newest = tokens[max(0, num_known - 1 - NGRAM) : num_known].tolist()
+        if num_known > self._indexed:
+            self._table[tuple(newest[:-1])] = self._indexed
+            self._indexed = num_known
+        found = self._table.get(tuple(newest[-NGRAM:]))
         if found is None:
             return []
         count = min(MAX_GUESS, limit)
