@@ -19,7 +19,7 @@ class Stream:
         self._running: set[str] = set(ids)
         self._abort = abort
         self._deltas: list[Delta] = []
-        self._ready = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None  # waits for the next delta
 
     @property
     def is_running(self) -> bool:
@@ -31,23 +31,26 @@ class Stream:
         self._deltas.append(delta)
         if delta.is_last:
             self._running.discard(delta.id)
-        self._ready.set()
+        # An asyncio.Event would keep a list of readers; there is one.
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def take(self) -> list[Delta]:
         """All deltas since the last call, at least one. Raises the error that a request ended in.
 
         Only while `is_running`; otherwise it would wait for ever.
         """
-        await self._ready.wait()
-        self._ready.clear()
+        if not self._deltas:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         deltas, self._deltas = self._deltas, []
-        failed = next((i for i, delta in enumerate(deltas) if delta.error is not None), None)
-        if failed is None:
+        failed = [place for place, delta in enumerate(deltas) if delta.error is not None]
+        if not failed:
             return deltas
-        if failed:  # what came before the error is still worth having
-            for delta in deltas[failed:]:
+        if failed[0]:  # what came before the error is still worth having
+            for delta in deltas[failed[0] :]:
                 self.put(delta)
-            return deltas[:failed]
+            return deltas[: failed[0]]
         error = deltas[0].error
         assert error is not None
         raise error

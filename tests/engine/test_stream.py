@@ -1,0 +1,61 @@
+"""What a reader gets of its requests: all deltas in order, errors after what came before them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
+from worker.errors import WorkerError
+
+
+def test_a_reader_that_waits_gets_each_delta_at_once() -> None:
+    """One that is late gets all that came meanwhile, in order."""
+
+    async def scenario() -> None:
+        stream = Stream(["a"], lambda _: None)
+        reading = asyncio.create_task(stream.take())
+        await asyncio.sleep(0)
+        assert not reading.done()
+        stream.put(Delta("a", "one"))
+        stream.put(Delta("a", "two"))  # before the reader runs again
+        assert [delta.text for delta in await reading] == ["one", "two"]
+        stream.put(Delta("a", "three"))
+        stream.put(Delta("a", "four", finish_reason="stop"))
+        assert [delta.text for delta in await stream.take()] == ["three", "four"]
+        assert not stream.is_running
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_gave_up_loses_nothing() -> None:
+    """Who waits with a timeout may come back for what has arrived since."""
+
+    async def scenario() -> None:
+        stream = Stream(["a"], lambda _: None)
+        reading = asyncio.create_task(stream.take())
+        await asyncio.sleep(0)
+        reading.cancel()
+        stream.put(Delta("a", "late"))
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert [delta.text for delta in await stream.take()] == ["late"]
+
+    asyncio.run(scenario())
+
+
+def test_an_error_comes_after_what_was_before_it() -> None:
+    """Of several requests, too."""
+
+    async def scenario() -> None:
+        stream = Stream(["a", "b"], lambda _: None)
+        stream.put(Delta("a", "kept"))
+        stream.put(Delta("b", error=WorkerError("broken")))
+        stream.put(Delta("a", "after"))
+        assert [delta.text for delta in await stream.take()] == ["kept"]
+        with pytest.raises(WorkerError, match="broken"):
+            await stream.take()
+
+    asyncio.run(scenario())
