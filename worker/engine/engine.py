@@ -168,8 +168,9 @@ class Engine:
         deltas: list[Delta] = []
         first = 0
         for sequence, count in plan.runs:
-            if sequence.draft is not None and sequence.num_missing == 1:
-                deltas += self._verify(sequence, sequence.draft, first, count, now)
+            draft = sequence.draft
+            if draft is not None and draft.tokens and sequence.num_missing == 1:
+                deltas += self._verify(sequence, draft, first, count, now)
             else:
                 self.scheduler.computed(sequence, count)
                 if sequence.prompt_logprobs is not None:

@@ -47,6 +47,7 @@ class Guesser:
         slot_cells: the most cells of one sequence; max_rows: rows of the step
         """
         drafted: list[tuple[Sequence, Draft, int]] = []
+        is_found = False
         for sequence in streams:
             draft = sequence.draft
             if draft is None:
@@ -59,8 +60,10 @@ class Guesser:
             drafted.append((sequence, draft, room))
             if draft.lookup is not None:
                 found = draft.lookup.guess(sequence.tokens, sequence.num_known, room)
-                draft.offer("text", found, [])
-        if self._drafter is None and not any(draft.tokens for _, draft, _ in drafted):
+                if found:
+                    draft.offer("text", found, [])
+                    is_found = True
+        if not is_found and self._drafter is None:
             return [1] * len(streams)  # most steps of a text that does not repeat itself
         is_trial = self._ask(drafted, len(streams), max_rows)
         for _, draft, room in drafted:
