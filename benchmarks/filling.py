@@ -95,7 +95,7 @@ def main() -> None:
     )
     clock = time.thread_time if given.threads == 1 else time.perf_counter
     print(f"{given.model.name}, {given.threads} thread(s), {SLOTS} slots of {CELLS} cells")
-    with LlamaBackend(given.model, LoadOptions(), options) as backend:
+    with LlamaBackend.open(given.model, LoadOptions(), options) as backend:
         pair = BothWays(backend, clock)
         for count in STREAMS:
             without, filled = pair.compare(count, 12, WRITTEN, given.rounds)

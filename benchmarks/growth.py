@@ -45,7 +45,7 @@ def measure(model: Path, streams: int, context: int, tokens: int) -> dict[str, f
         threads=threads,
         threads_batch=threads,
     )
-    with LlamaBackend(model, LoadOptions(), options) as backend:
+    with LlamaBackend.open(model, LoadOptions(), options) as backend:
         backend.warm_up()
         engine = Engine(backend, time.perf_counter, max_stall=60)
         usual = backend.vocab_size - 3

@@ -85,7 +85,7 @@ def measure(path: Path, settings: Settings) -> LoadedBytes:
         cache_type_k=settings.cache_type_k,
         cache_type_v=settings.cache_type_v,
     )
-    with LlamaBackend(
+    with LlamaBackend.open(
         path, LoadOptions(n_gpu_layers=0, mmap=bool(settings.mmap)), options
     ) as backend:
         backend.batch.clear()

@@ -94,7 +94,7 @@ def main() -> None:
     )
     report: list[dict[str, object]] = []
     with (
-        LlamaBackend(arguments.model, LoadOptions(), options) as backend,
+        LlamaBackend.open(arguments.model, LoadOptions(), options) as backend,
         serving(arguments.model, Settings(ctx_size=cells, parallel=most)) as server,
     ):
         prompt = backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False)

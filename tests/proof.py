@@ -39,7 +39,7 @@ from worker.engine.sequence import Delta
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
-from worker.llama.weights import LoadOptions
+from worker.llama.weights import LoadOptions, Weights
 
 MODES = ("at once", "in chunks", "token by token", "one of several")
 PROMPT_LENGTH = 40
@@ -91,8 +91,7 @@ class RecordingBackend(LlamaBackend):
         self.rows: dict[int, dict[int, Row]] = {}
         self._seen: dict[str, list[Floats]] = {}
         super().__init__(
-            path,
-            LoadOptions(n_gpu_layers=0),
+            Weights(path, LoadOptions(n_gpu_layers=0)),
             ContextOptions(
                 num_cells=NUM_CELLS,
                 num_slots=NUM_SLOTS,

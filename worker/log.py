@@ -11,6 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+from worker.imports import without
+
 if TYPE_CHECKING:
     import structlog
 
@@ -101,14 +103,8 @@ def _structlog() -> Any:
     It imports rich, if it can, for tracebacks that show local variables. Ours never do, so it is
     told that there is none: that halves its time.
     """
-    rich = sys.modules.get("rich")
-    sys.modules["rich"] = cast("Any", None)
-    try:
+    with without("rich"):
         import structlog
-    finally:
-        del sys.modules["rich"]
-        if rich is not None:
-            sys.modules["rich"] = rich
     _apply()
     return structlog
 

@@ -109,7 +109,7 @@ def main() -> None:
     options = ContextOptions(
         num_cells=cells, num_slots=slots + 1, threads=threads, threads_batch=threads
     )
-    with LlamaBackend(Path(sys.argv[1]), LoadOptions(), options) as backend:
+    with LlamaBackend.open(Path(sys.argv[1]), LoadOptions(), options) as backend:
         backend.warm_up()
         print(flush=True)
         for line in sys.stdin.buffer:

@@ -7,7 +7,8 @@ from structlog.testing import capture_logs
 
 from worker import log
 from worker.demo import MODEL_PATH
-from worker.lifecycle.loading import open_backend, prepare
+from worker.lifecycle.loading import load_backend
+from worker.lifecycle.prepared import prepare
 from worker.settings import Settings
 
 
@@ -23,7 +24,7 @@ def test_a_quantised_cache_on_a_cpu_is_told(keys: str, values: str, said: int) -
     log.configure("console")
     try:
         with capture_logs() as lines:
-            open_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)).close()
+            load_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)).close()
     finally:
         log.configure("console", quiet=True)
     told = [line for line in lines if "quantised KV cache" in str(line["event"])]

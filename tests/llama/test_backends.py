@@ -11,7 +11,7 @@ from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import ResidencyError, UsageError
-from worker.lifecycle.loading import check_build
+from worker.lifecycle.prepared import check_build
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
@@ -43,7 +43,7 @@ def test_the_build_says_what_it_has() -> None:
 
 def test_residency_on_the_cpu(tiny: Path) -> None:
     """Without offloading every layer, the output layer and the KV cache are on the CPU."""
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), CONTEXT) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), CONTEXT) as backend:
         assert backend.weights.residency.layers == ("CPU",) * 3
         assert backend.context.residency.layers == ((0, "CPU"), (1, "CPU"))
         assert sum(size for _, size in backend.weights.residency.buffers) > 400_000
@@ -54,14 +54,14 @@ def test_residency_on_the_cpu(tiny: Path) -> None:
 def test_no_silent_fall_back(tiny: Path, layers: int) -> None:
     """Layers that were to be offloaded on a build without a GPU are an error, not a slow worker."""
     with pytest.raises(ResidencyError, match="no GPU"):
-        LlamaBackend(tiny, LoadOptions(n_gpu_layers=layers), CONTEXT)
+        LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=layers), CONTEXT)
 
 
 def test_a_plain_step_on_the_cpu_is_less_than_a_tile(tiny: Path) -> None:
     """However many streams there are, their rows stay below the 64 that make a tile."""
     options = ContextOptions(num_cells=2048, num_slots=70)
     sampling = SamplingParams(temperature=0, ignore_eos=True)
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         engine = Engine(backend, lambda: 0.0)
         for i in range(66):
             engine.add(Request(id=str(i), prompt=(5 + i, 9), max_tokens=3, sampling=sampling))
@@ -73,7 +73,7 @@ def test_a_plain_step_on_the_cpu_is_less_than_a_tile(tiny: Path) -> None:
 def test_unknown_device(tiny: Path) -> None:
     """A device that does not exist is named, with those that do."""
     with pytest.raises(UsageError, match=r"Nowhere9.*\n?.*CPU"):
-        LlamaBackend(tiny, LoadOptions(devices=("Nowhere9",)), CONTEXT)
+        LlamaBackend.open(tiny, LoadOptions(devices=("Nowhere9",)), CONTEXT)
 
 
 @pytest.mark.parametrize("mark", [pytest.param(m, marks=getattr(pytest.mark, m)) for m in MARKS])
@@ -87,9 +87,9 @@ def test_asserted_backend_is_there(mark: str) -> None:
 )
 def test_offloaded_layers_land_and_agree(tiny: Path, mark: str) -> None:
     """All layers and their KV cache land on the GPU and give the CPU's greedy tokens."""
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), CONTEXT) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), CONTEXT) as backend:
         expected = greedy(backend)
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=-1), CONTEXT) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=-1), CONTEXT) as backend:
         assert all(device != "CPU" for device in backend.weights.residency.layers)
         assert all(device != "CPU" for _, device in backend.context.residency.layers)
         assert greedy(backend) == expected

@@ -104,7 +104,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Generator[LlamaBackend]
     """A tiny model."""
     path = write_llama(tmp_path_factory.mktemp("backend") / "tiny.gguf")
     options = ContextOptions(num_cells=256, num_slots=2)
-    with LlamaBackend(path, LoadOptions(n_gpu_layers=0), options) as backend:
+    with LlamaBackend.open(path, LoadOptions(n_gpu_layers=0), options) as backend:
         yield backend
 
 

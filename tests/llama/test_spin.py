@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 def decoding(tiny: Path) -> Iterator[Spin]:
     """The spin of a backend that has decoded with two threads."""
     options = ContextOptions(num_cells=512, num_slots=2, threads=2, threads_batch=2)
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         backend.warm_up()
         yield backend.spin
 
@@ -95,7 +95,7 @@ def test_a_busy_machine_is_noticed(tiny: Path) -> None:
         for neighbour in neighbours:
             assert neighbour.stdout is not None
             neighbour.stdout.readline()
-        with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
             backend.warm_up()
             for _ in range(DECODES):
                 if backend.spin.is_short:

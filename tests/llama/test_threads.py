@@ -98,7 +98,7 @@ def test_trials_are_told() -> None:
 def test_a_context_is_set_to_them(tiny: Path) -> None:
     """Real steps learn; what was chosen is what the context computes with."""
     options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         backend.warm_up()
         assert backend.context.threads == 2
         backend.choose_threads()
@@ -116,7 +116,7 @@ def test_a_context_is_set_to_them(tiny: Path) -> None:
 def test_chunks_of_prompts_teach_nothing(tiny: Path) -> None:
     """Their time depends on their length."""
     options = ContextOptions(num_cells=512, num_slots=2, threads=2, threads_batch=2)
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         backend.choose_threads()
         for step in range(20):
             backend.batch.clear()
@@ -130,7 +130,7 @@ def test_chunks_of_prompts_teach_nothing(tiny: Path) -> None:
 def test_who_measures_chooses_before(tiny: Path) -> None:
     """Afterwards nothing is tried any more, and the cache is empty."""
     options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
-    with LlamaBackend(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         backend.choose_threads()
         backend.settle_threads()
         chosen = backend.context.threads, backend.context.threads_batch

@@ -36,7 +36,7 @@ def load(path: Path, *, unified: bool = False, **options: int) -> LlamaBackend:
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
-    return LlamaBackend(
+    return LlamaBackend.open(
         path,
         LoadOptions(n_gpu_layers=0),
         ContextOptions(

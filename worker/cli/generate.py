@@ -58,14 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import Request
-    from worker.lifecycle.loading import open_backend, prepare
+    from worker.lifecycle.loading import open_backend
+    from worker.lifecycle.prepared import load_weights, prepare
     from worker.service.sampling import defaults_of
 
     path = model_path(settings)
     prepared = prepare(path, settings)
     with load_progress(path.name) as report:
-        backend = open_backend(path, settings, prepared, report)
-    with backend:
+        weights = load_weights(path, settings, prepared, report)
+    with open_backend(weights, settings, prepared) as backend:
         given = {name: getattr(arguments, name) for name, _, _ in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
         engine = Engine(backend, time.monotonic)

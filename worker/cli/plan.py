@@ -44,7 +44,7 @@ def add_parser(commands: Any, line: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then raise DoesNotFitError where it does not fit."""
     from worker.cli.console import data_console, write_json
-    from worker.lifecycle.loading import find_devices, load_draft, memory_with
+    from worker.lifecycle.prepared import find_devices, load_draft, memory_with
 
     arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))

@@ -107,7 +107,9 @@ class Backend(Protocol):
     batch: Batch
     is_trial: bool
     end_tokens: frozenset[int]
-    pieces: list[bytes]
+
+    @property
+    def pieces(self) -> Sequence[bytes]: ...
 
     @property
     def unified(self) -> bool: ...

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from worker.cache.disk import MAX_WAITING, Disk
 from worker.cache.store import Store
-from worker.lifecycle.loading import Prepared
+from worker.lifecycle.prepared import Prepared
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.memory.kept import disk_limit

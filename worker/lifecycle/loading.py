@@ -1,103 +1,44 @@
-"""From a file to a model that decodes: checked, planned, placed, loaded, warmed up."""
+"""From what was prepared to a model that decodes: a context over the weights, warmed up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-
-import msgspec
 
 from worker import log, machine
 from worker.engine.padding import Padding
-from worker.errors import ModelLoadError, UsageError
-from worker.lifecycle.devices import Devices, choose_devices
-from worker.llama import library, rpc
+from worker.lifecycle.devices import Devices
+from worker.lifecycle.prepared import Prepared, load_weights, maps_file
+from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
-from worker.llama.weights import LoadOptions
+from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS
 from worker.memory.offload import HOST
-from worker.memory.plan import CELL_STEP, MemoryPlan, plan_memory
-from worker.model.config import ModelConfig, load_config
-from worker.model.drafts import load_draft_config
+from worker.memory.plan import CELL_STEP, MemoryPlan
 from worker.settings import Settings
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """What is decided before anything is loaded.
-
-    draft   the model that guesses tokens, or None
-    """
-
-    config: ModelConfig
-    devices: Devices
-    plan: MemoryPlan
-    draft: ModelConfig | None = None
-
-
-def prepare(path: Path, settings: Settings) -> Prepared:
-    """Check the file and fit the model, and what drafts for it, to the devices and their memory.
-
-    Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
-    """
-    devices = find_devices(settings)
-    config = load_config(path)
-    draft = load_draft(config, settings)
-    plan = plan_memory(config, settings, memory_with(devices), draft)
-    return Prepared(config, devices, plan, draft)
-
-
-def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
-    """The draft model's config, once its vocabulary is that of `config`; None: there is none.
-
-    Raises UsageError, ModelFileError.
-    """
-    if settings.draft_model is None:
-        return None
-    return load_draft_config(Path(settings.draft_model), config)
-
-
-def find_devices(settings: Settings) -> Devices:
-    """The devices that the settings ask for. Raises UsageError, BackendError or ResidencyError."""
-    check_build(settings)
-    rpc.connect(settings.rpc)
-    return choose_devices(settings, library.devices())
-
-
-def memory_with(devices: Devices) -> machine.Memory:
-    """What is free on this machine and on those devices."""
-    return msgspec.structs.replace(machine.memory(), devices=devices.memory)
+def load_backend(
+    path: Path, settings: Settings, prepared: Prepared, *, chunk_outputs: int = 64
+) -> LlamaBackend:
+    """Both steps in one: `load_weights` and `open_backend`."""
+    weights = load_weights(path, settings, prepared)
+    return open_backend(weights, settings, prepared, chunk_outputs=chunk_outputs)
 
 
 def open_backend(
-    path: Path,
-    settings: Settings,
-    prepared: Prepared,
-    on_progress: Callable[[float], bool] | None = None,
-    *,
-    chunk_outputs: int = 64,
+    weights: Weights, settings: Settings, prepared: Prepared, *, chunk_outputs: int = 64
 ) -> LlamaBackend:
-    """Load `path` as `settings` and the plan say, checked for residency and warmed up.
+    """A context over loaded weights, which it closes with itself; checked and warmed up.
 
-    `on_progress` gets 0..1 and returns False to give up; it is asked once more when all is loaded.
     `chunk_outputs` rows of a prompt can have their logits in one batch.
     """
     threads = settings.threads or machine.usable_cpus()
-    devices, plan = prepared.devices, prepared.plan
-    layers = plan.gpu_layers if devices.chosen else settings.n_gpu_layers or 0
+    plan = prepared.plan
     backend = LlamaBackend(
-        path,
-        LoadOptions(
-            n_gpu_layers=layers,
-            devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
-            tensor_split=settings.tensor_split,
-            split_mode=settings.split_mode,
-            main_gpu=settings.main_gpu,
-            mmap=maps_file(settings, prepared.devices),
-            files=prepared.config.files,
-        ),
+        weights,
         ContextOptions(
             num_cells=plan.num_cells,
             num_slots=slots_for(plan),
@@ -110,16 +51,8 @@ def open_backend(
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
         ),
-        on_progress=on_progress,
     )
     try:
-        if not backend.weights.generates:
-            raise ModelLoadError(
-                f"{path.name} does not continue text: it is an encoder or a diffusion model.",
-                hint="Choose a decoder model.",
-            )
-        if on_progress is not None and not on_progress(1.0):
-            raise ModelLoadError(f"Loading {path.name} was given up.")
         backend.warm_up()
         if settings.threads is settings.threads_batch is None:
             backend.choose_threads()
@@ -188,15 +121,6 @@ def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
     return draft
 
 
-def maps_file(settings: Settings, devices: Devices) -> bool:
-    """Whether a model file is mapped, not read: unless said otherwise, where no GPU gets layers.
-
-    A Llama-1B Q4_K_M is ready after 1.6 s instead of 3.4. What is read can be checked for its
-    place on a GPU tensor by tensor, a mapping cannot.
-    """
-    return not devices.chosen if settings.mmap is None else settings.mmap
-
-
 def slots_for(plan: MemoryPlan) -> int:
     """Slots for the plan's sequences: a whole block of them, if a stream gets no shorter by it.
 
@@ -223,16 +147,3 @@ def gpu_bytes(devices: Devices, backend: LlamaBackend, draft: DraftModel | None 
     # A CPU behind an RPC server does not tell what is free: there llama.cpp's word counts.
     told = (place.nbytes for place in allocated(backend, draft) if place.device != HOST)
     return max(sum(taken), sum(told))
-
-
-def check_build(settings: Settings) -> None:
-    """Raise UsageError for settings that this build cannot follow."""
-    if settings.backend is None:
-        return
-    have = {name.lower() for name in library.build().backends}
-    have |= {"metal"} if "mtl" in have else set()
-    if settings.backend not in have:
-        raise UsageError(
-            f"This build has no {settings.backend} backend, it has: {', '.join(sorted(have))}.",
-            hint=f"Install one with `make install BACKEND={settings.backend}`.",
-        )

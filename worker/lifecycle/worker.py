@@ -22,7 +22,7 @@ from worker.settings import Settings
 if TYPE_CHECKING:
     from worker.cache.store import Store
     from worker.lifecycle.loaded import Loaded
-    from worker.lifecycle.loading import Prepared
+    from worker.lifecycle.prepared import Prepared
     from worker.llama.backend import LlamaBackend
     from worker.llama.draft.model import DraftModel
 
@@ -37,7 +37,8 @@ class Worker:
     progress    share of the model that is loaded, 0 to 1
     prepared    what was decided before the weights are read; None until then
     parts       seconds that parts of the start took; some of them overlap
-    at_weights  set when native code loads the weights, or the load has failed: Python is free then
+    at_weights  set when native code is about to load the weights, or the load has failed: Python
+                is free then
     error       why the worker failed, once it has
     """
 
@@ -168,22 +169,20 @@ class Worker:
         """Everything that blocks; runs in a thread of its own."""
         try:
             with self.timed("imports"):
-                from worker.engine import engine, thread
-                from worker.lifecycle import loaded
-                from worker.lifecycle.kept import open_store
-                from worker.lifecycle.loading import (
-                    gpu_bytes,
-                    open_backend,
-                    open_draft,
-                    prepare,
-                )
-
-                del engine, thread, loaded  # so that `_start` finds them imported
+                from worker.lifecycle.prepared import load_weights, prepare
             with self.timed("check"):
                 prepared = self.prepared = prepare(self.model_path, self.settings)
             if self._cancelled.is_set():
                 raise ModelLoadError("Loading was given up.")
-            backend = open_backend(self.model_path, self.settings, prepared, self._report_progress)
+            self.at_weights.set()
+            with self.timed("weights"):
+                weights = load_weights(
+                    self.model_path, self.settings, prepared, self._report_progress
+                )
+            with self.timed("more imports"):  # `service/server.py` began them beside the weights
+                from worker.lifecycle.kept import open_store
+                from worker.lifecycle.loading import gpu_bytes, open_backend, open_draft
+            backend = open_backend(weights, self.settings, prepared)
             self.parts |= backend.seconds
             draft = None
             try:
@@ -209,7 +208,6 @@ class Worker:
             self.parts[part] = time.monotonic() - begun
 
     def _report_progress(self, share: float) -> bool:
-        self.at_weights.set()
         self.progress = share
         if self._on_progress is not None:
             self._on_progress(share)

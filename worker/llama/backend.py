@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -40,24 +40,24 @@ _WARM_ROWS = 4
 class LlamaBackend:
     """Implements `engine.backend.Backend`. A context manager; it frees everything in order.
 
-    seconds  what the parts of loading took: weights, context, vocabulary, warm-up
+    seconds  what the parts of its making took: context, vocabulary, warm-up
     """
 
     def __init__(
         self,
-        path: Path,
-        load: LoadOptions,
+        weights: Weights,
         context: ContextOptions,
         *,
-        on_progress: Callable[[float], bool] | None = None,
         observer: library.Observer | None = None,
         observed: frozenset[str] = frozenset(),
     ) -> None:
-        """Load the model and allocate its cache. Raises BackendError or DoesNotFitError."""
+        """Allocate a cache for the model. It closes the weights, also where this fails.
+
+        Raises BackendError or DoesNotFitError.
+        """
         self.seconds: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
-            with self._timed("weights"):
-                self.weights = stack.enter_context(Weights(path, load, on_progress))
+            self.weights = stack.enter_context(weights)
             cells = whole_cells(context.num_cells)
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
             # Python reads the vocabulary while llama.cpp fills the cells with zeros.
@@ -82,11 +82,22 @@ class LlamaBackend:
             self._workspace = Workspace(self.vocab_size)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
-            # At most so many characters are in the longest sequence.
-            self.max_text = self.max_length * max(len(piece) for piece in self.pieces)
             self._choice: ThreadChoice | None = None
             self.is_trial = False
             self._stack = stack.pop_all()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        load: LoadOptions,
+        context: ContextOptions,
+        *,
+        observer: library.Observer | None = None,
+        observed: frozenset[str] = frozenset(),
+    ) -> Self:
+        """Load a model and allocate its cache. Raises BackendError or DoesNotFitError."""
+        return cls(Weights(path, load), context, observer=observer, observed=observed)
 
     @contextlib.contextmanager
     def _timed(self, part: str) -> Generator[None]:
@@ -96,9 +107,7 @@ class LlamaBackend:
 
     def _read_vocabulary(self) -> Vocab:
         with self._timed("vocabulary"):
-            vocab = Vocab(self.weights.handle, self.max_length)
-            _ = vocab.pieces
-            return vocab
+            return Vocab(self.weights.handle, self.max_length)
 
     def decode(self) -> None:
         """Compute the batch."""

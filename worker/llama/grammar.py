@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 
-from llama_cpp.llama_grammar import JSON_GBNF, SchemaConverter
-
 from worker.engine.sampling import MAX_GRAMMAR_CHARS
 from worker.errors import RequestError
 from worker.grammar.check import check_gbnf
 from worker.grammar.schema import Schema, SchemaReader
+from worker.imports import bare_package
+
+with bare_package("llama_cpp"):
+    from llama_cpp.llama_grammar import JSON_GBNF, SchemaConverter
 
 # A JSON string holds no control character as it is. The converter's own rule lets them through.
 _CHAR = r"""[^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})"""

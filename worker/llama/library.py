@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import importlib.metadata
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -16,8 +15,8 @@ import numpy as np
 
 from worker import log
 from worker.errors import BackendError
+from worker.imports import bare_package
 from worker.llama import spin
-from worker.llama.process.bare import bare_package
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
@@ -222,11 +221,13 @@ def start() -> None:
 
 def build() -> Build:
     """What this library was built with, read from the library itself."""
+    from importlib.metadata import version  # it takes longer than all else here
+
     lib = ggml()
     start()
     regs = [lib.ggml_backend_reg_get(i) for i in range(lib.ggml_backend_reg_count())]
     return Build(
-        bindings=importlib.metadata.version("llama_cpp_python"),
+        bindings=version("llama_cpp_python"),
         backends=tuple(lib.ggml_backend_reg_name(reg).decode() for reg in regs),
         gpu_offload=bool(native.llama_supports_gpu_offload()),
         rpc=bool(native.llama_supports_rpc()),

@@ -29,12 +29,14 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model turns text into tokens: what its file says, and llama.cpp's defaults.
 
     An id is None where the model has no such token. `eog_ids` are all ids that end a
-    generation, ascending. `chat_template` is the default one, `chat_templates` the named ones.
+    generation, ascending. `longest` is the number of bytes of the longest token, as the file spells
+    it. `chat_template` is the default one, `chat_templates` the named ones.
     """
 
     model: str
     pre: str | None
     vocab_size: int
+    longest: int
     bos_id: int | None
     eos_id: int | None
     eot_id: int | None
@@ -85,6 +87,7 @@ def tokenizer_config(fields: Fields) -> TokenizerConfig:
         model=model,
         pre=pre,
         vocab_size=size,
+        longest=0 if tokens is None else int(tokens.lengths.max(initial=0)),
         **{f"{role}_id": ids.get(role) for role in ID_KEYS},
         eog_ids=_end_ids(ids, texts),
         add_bos=add_bos,

@@ -35,8 +35,8 @@ def check_characters(count: int, loaded: Loaded, param: str, *, plural: bool = F
     Raises RequestError about the field `param`; its name may be a plural.
     """
     has, it = ("have", "them") if plural else ("has", "it")
-    backend = loaded.backend
-    if count > backend.max_text:
+    backend, tokenizer = loaded.backend, loaded.config.tokenizer
+    if count > backend.max_length * (tokenizer.longest if tokenizer else 0):
         raise RequestError(
             f"{param} {has} {count} characters, the context holds {backend.max_length} tokens.",
             param=param,

@@ -129,11 +129,12 @@ async def _open(gate: Gate, worker: Worker) -> Any:
 
     def make() -> Any:
         worker.at_weights.wait(_ROUTES_AFTER_S)
+        # First what the model needs once its weights are there, then what comes after it.
         with worker.timed("routes"):
-            from worker.lifecycle import manager
+            from worker.lifecycle import kept, loaded, loading, manager
             from worker.service.app import create_app
 
-            del manager  # so that `_become_ready` finds it imported
+            del kept, loaded, loading, manager  # others will find them imported
             return create_app(worker)
 
     app = await in_thread("routes", make)

@@ -9,7 +9,8 @@ from worker.bench.measure.depth import depths_within, measure_depths, ways_of
 from worker.bench.run.stages import DEPTH
 from worker.bench.sizes import EFFORTS
 from worker.demo import MODEL_PATH
-from worker.lifecycle.loading import open_backend, prepare
+from worker.lifecycle.loading import load_backend
+from worker.lifecycle.prepared import prepare
 from worker.settings import Settings
 
 SIZES = EFFORTS["quick"][0]
@@ -34,7 +35,7 @@ def test_ways() -> None:
 def test_a_deep_slot_holds_its_depth() -> None:
     """Copies of a few tokens stand behind each other; then a prompt is read after them."""
     settings = Settings(ctx_size=512, parallel=1, threads=1, threads_batch=1)
-    with open_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)) as backend:
+    with load_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)) as backend:
         loop = BareLoop(backend)
         loop.deepen(200)
         assert backend.context.span(0) == (0, 199)

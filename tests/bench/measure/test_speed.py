@@ -16,7 +16,8 @@ from worker.bench.run.stages import DRAFTS, SPEED
 from worker.bench.sections import LoopSpeed
 from worker.bench.sizes import Sizes
 from worker.demo import MODEL_PATH
-from worker.lifecycle.loading import open_backend, prepare
+from worker.lifecycle.loading import load_backend
+from worker.lifecycle.prepared import prepare
 from worker.settings import Settings
 
 SIZES = Sizes(window=64, windows=1, questions=1, greedy_prompts=1, greedy_tokens=4, prompt=24,
@@ -111,7 +112,7 @@ def test_the_child_agrees_with_a_loop_written_here() -> None:
     found = section_of(SPEED, job_of(SPEED, MODEL_PATH, settings, sizes))
     rate = next(r.per_s for r in found.rates if (r.kind, r.streams) == ("decode", 1))
     speeds: list[float] = []
-    with open_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)) as backend:
+    with load_backend(MODEL_PATH, settings, prepare(MODEL_PATH, settings)) as backend:
         for _ in range(10):
             backend.context.clear()
             token, started = 0, time.perf_counter()

@@ -27,7 +27,8 @@ from worker.bench.sizes import EFFORTS, Sizes
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.gguf.splits import open_header
-from worker.lifecycle.loading import open_backend, prepare
+from worker.lifecycle.loading import load_backend
+from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize.target import quantize
 from worker.settings import Settings
@@ -46,7 +47,7 @@ def sizes() -> Sizes:
 def opened(path: Path, threads: int = 1) -> LlamaBackend:
     """A backend that gives all rows of a window."""
     settings = Settings(threads=threads, threads_batch=threads, parallel=4, ctx_size=512)
-    return open_backend(path, settings, prepare(path, settings), chunk_outputs=WINDOW)
+    return load_backend(path, settings, prepare(path, settings), chunk_outputs=WINDOW)
 
 
 @pytest.fixture(scope="module")

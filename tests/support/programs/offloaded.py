@@ -119,13 +119,14 @@ def run(job: Job) -> Loaded:
     from worker.engine.engine import Engine
     from worker.engine.request import Request
     from worker.engine.sampling import SamplingParams
-    from worker.lifecycle.loading import open_backend, prepare
+    from worker.lifecycle.loading import load_backend
+    from worker.lifecycle.prepared import prepare
     from worker.llama.placement import allocated
 
     path = Path(job.model)
     prepared = prepare(path, job.settings)
     kept = _tell(job)
-    with open_backend(path, job.settings, prepared) as backend:
+    with load_backend(path, job.settings, prepared) as backend:
         prompt = tuple(backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False))
         engine = Engine(backend, lambda: 0.0)
         engine.add(

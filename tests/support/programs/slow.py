@@ -18,21 +18,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from worker.cli.main import run
 from worker.lifecycle import manager
 from worker.llama.backend import LlamaBackend
+from worker.llama.weights import LoadOptions, Weights
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
-load, decode = LlamaBackend.__init__, LlamaBackend.decode
+load, decode = Weights.__init__, LlamaBackend.decode
 
 
 def slow_load(
-    self: LlamaBackend,
-    *arguments: Any,
+    self: Weights,
+    path: Path,
+    options: LoadOptions,
     on_progress: Callable[[float], bool] | None = None,
-    **options: Any,
 ) -> None:
     def report(share: float) -> bool:
         """Go on being asked whether the load is given up."""
@@ -42,7 +42,7 @@ def slow_load(
                 return True
         return False
 
-    load(self, *arguments, on_progress=report, **options)
+    load(self, path, options, report)
 
 
 def slow_decode(self: LlamaBackend) -> None:
@@ -53,7 +53,7 @@ def slow_decode(self: LlamaBackend) -> None:
 if "POST_SECONDS" in os.environ:
     manager.post = functools.partial(manager.post, seconds=float(os.environ["POST_SECONDS"]))
 if "LOADED" in os.environ:
-    LlamaBackend.__init__ = slow_load
+    Weights.__init__ = slow_load
 LlamaBackend.decode = slow_decode
 sys.argv[0] = "worker"
 run()

@@ -49,7 +49,8 @@ from worker.bench.sizes import EFFORTS, SEED
 from worker.errors import WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle import parent
-from worker.lifecycle.loading import find_devices, memory_with, open_backend, open_draft, prepare
+from worker.lifecycle.loading import load_backend, open_draft
+from worker.lifecycle.prepared import find_devices, memory_with, prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize.target import quantize
 from worker.memory.buffers import kv_bytes_per_token
@@ -158,7 +159,7 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
 def _drafts(job: StageJob, report: OnShare) -> Drafts:
     path, settings = Path(job.path), job.settings
     prepared = prepare(path, settings)
-    with open_backend(path, settings, prepared) as backend:
+    with load_backend(path, settings, prepared) as backend:
         draft = open_draft(settings, prepared, backend)
         assert draft is not None
         with draft:
@@ -204,7 +205,7 @@ def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBack
     """A file as the service opens it. Raises WorkerError; DoesNotFitError before anything loads."""
     file = Path(path)
     settings = _undrafted(settings)
-    return open_backend(file, settings, prepare(file, settings), chunk_outputs=outputs)
+    return load_backend(file, settings, prepare(file, settings), chunk_outputs=outputs)
 
 
 def _undrafted(settings: Settings) -> Settings:

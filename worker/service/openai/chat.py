@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -42,7 +43,7 @@ ROLE = "assistant"
 class Turn(Answer[ChatChoice]):
     """The assistant's turn in one conversation; its role comes with its first token."""
 
-    def __init__(self, index: int, pieces: list[bytes], *, scores: bool) -> None:
+    def __init__(self, index: int, pieces: Sequence[bytes], *, scores: bool) -> None:
         """index: in the events of a stream; scores: whether logprobs are told."""
         self._index = index
         self._pieces = pieces

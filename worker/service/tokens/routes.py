@@ -105,7 +105,7 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
         parse_special=body.parse_special is not False,
         param=name,
     )
-    texts = vocab.spelled if body.with_pieces or body.return_token_strs else []
+    texts = vocab.spelled if body.with_pieces or body.return_token_strs else ()
     return TokenizeReply(
         [Piece(token, _piece(texts[token])) for token in tokens] if body.with_pieces else tokens,
         len(tokens),
