@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-
-from worker.chat.sandbox import BudgetError, Sandbox
-from worker.errors import RequestError
-
-# Characters of a template's error message that are shown.
-_MAX_REASON = 300
-
 
 class ChatTemplate:
-    """The Jinja template of a model file, with the functions that such templates call."""
+    """The Jinja template of a model file, with the functions that such templates call.
+
+    Jinja is imported with the first one, so that routes can name this type before.
+    """
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         """Compile it. `bos` and `eos` are the texts of these tokens.
 
         Raises RequestError where `source` is no template.
         """
-        self._sandbox = Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Marked]
-        )
-        functions: dict[str, Any] = {
-            "raise_exception": _raise,
-            "strftime_now": _now,
-            "bos_token": bos,
-            "eos_token": eos,
-        }
-        self._sandbox.globals.update(functions)
-        try:
-            self._template = self._sandbox.from_string(source)
-        except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)
-            raise RequestError(
-                f"The model's chat template cannot be read: {_reason(error)}.", param="messages"
-            ) from None
+        from worker.chat.compiled import CompiledTemplate
+
+        self._compiled = CompiledTemplate(source, bos=bos, eos=eos)
 
     def render(
         self,
@@ -51,42 +30,6 @@ class ChatTemplate:
         **variables: Any,
     ) -> str:
         """The prompt. Raises RequestError with the template's reason."""
-        given = {**variables, "messages": messages}
-        try:
-            with self._sandbox.budget(given):
-                return self._template.render(given, add_generation_prompt=add_generation_prompt)
-        except BudgetError as error:
-            reason = f"The model's chat template does not come to an end: {error}."
-        except (_RefusedError, TemplateError) as error:
-            reason = f"The model's chat template refuses these messages: {_reason(error)}."
-        except Exception as error:  # noqa: BLE001  (a template can raise whatever Python can)
-            reason = f"The model's chat template fails on these messages: {_reason(error)}."
-        raise RequestError(reason, param="messages")
-
-
-class _RefusedError(Exception):
-    """The template itself refuses the messages, with `raise_exception`."""
-
-
-class _Marked(Extension):
-    """The tag `{% generation %}`, which marks text for training. Here the text is just shown."""
-
-    tags = {"generation"}  # noqa: RUF012  (Jinja reads it so)
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The tag's body, without the tag."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _raise(message: object) -> None:
-    raise _RefusedError(message)
-
-
-def _now(format: str) -> str:  # noqa: A002  (the name that templates use)
-    return datetime.datetime.now().astimezone().strftime(str(format)[:100])
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
-    return text.rstrip(".")
+        return self._compiled.render(
+            messages, add_generation_prompt=add_generation_prompt, **variables
+        )

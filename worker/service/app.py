@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib
 from typing import Any
 
 from litestar import Litestar
@@ -10,6 +12,7 @@ from litestar.di import Provide
 
 from worker.chat.template import ChatTemplate
 from worker.errors import WorkerError
+from worker.imports import without
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
@@ -61,22 +64,25 @@ def create_app(worker: Worker) -> Any:
     async def jobs() -> Jobs:
         return accepted
 
-    return Litestar(
-        ROUTES,
-        dependencies={
-            "worker": Provide(the_worker),
-            "loaded": Provide(loaded),
-            "template": Provide(template, use_cache=True, sync_to_thread=True),
-            "jobs": Provide(jobs),
-        },
-        exception_handlers={Exception: on_error},
-        request_max_body_size=MAX_BODY_BYTES,
-        openapi_config=None,
-        logging_config=None,
-    )
+    # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed.
+    with without("pydantic", "attrs"):
+        return Litestar(
+            ROUTES,
+            dependencies={
+                "worker": Provide(the_worker),
+                "loaded": Provide(loaded),
+                "template": Provide(template, use_cache=True, sync_to_thread=True),
+                "jobs": Provide(jobs),
+            },
+            exception_handlers={Exception: on_error},
+            request_max_body_size=MAX_BODY_BYTES,
+            openapi_config=None,
+            logging_config=None,
+        )
 
 
 async def warm_up(app: Any, worker: Worker) -> None:
-    """Compile the chat template, so that the first chat does not wait for it."""
+    """Compile the chat template and import what /metrics needs, so that nobody waits for them."""
     with contextlib.suppress(WorkerError):  # a file without one; who asks for a chat is told
         await app.dependencies["template"](loaded=worker.loaded)
+    await asyncio.to_thread(importlib.import_module, "worker.service.info.collector")

@@ -14,8 +14,8 @@ from worker.cache.stats import CacheStats
 from worker.engine.stats import EngineSnapshot, Stats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.info.collector import WorkerCollector
 from worker.service.info.health import health_of
-from worker.service.info.metrics import WorkerCollector
 
 KEPT = CacheStats(
     memory_bytes=11, memory_limit=12, kept_tokens=13, restored_tokens=14, evicted_tokens=15,

@@ -10,7 +10,7 @@ import pytest
 from tests.support import http
 from tests.support.metrics import scrape
 from tests.support.programs.processes import Server, serving
-from worker.service.info.metrics import ALIASES
+from worker.service.info.collector import ALIASES
 
 
 @pytest.fixture(scope="module")
