@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from worker.cli.main import COMMANDS
+
 HEAVY = ("asyncio", "litestar", "llama_cpp", "numpy", "rich", "structlog", "uvicorn")
 
 
@@ -25,7 +27,9 @@ def modules_after(code: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.rpartition("|")[2].split()}
 
 
-@pytest.mark.parametrize("words", [["--help"], ["serve", "--help"], ["--version"]], ids=str)
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)], ids=str
+)
 def test_help_imports_next_to_nothing(words: list[str]) -> None:
     """What help does not need is not waited for."""
     code = f"import sys\nsys.argv[1:] = {words}\nfrom worker.__main__ import run\nrun()"
@@ -37,6 +41,44 @@ def test_what_listens_is_light() -> None:
     found = modules_after("import worker.cli.serve, worker.service.server")
     assert found.isdisjoint({"litestar", "llama_cpp", "numpy", "rich", "jinja2"})
     assert {"uvicorn", "worker"} <= found
+
+
+def test_the_load_begins_early() -> None:
+    """What is imported before native code reads the weights: the checks and the plan, and neither
+    the context over the weights, nor the engine, nor the routes."""
+    code = (
+        "import worker.cli.serve, worker.service.server, worker.lifecycle.prepared\n"
+        "late = ('engine', 'cache', 'grammar', 'chat', 'llama.context', 'llama.sampling')\n"
+        "late = tuple(f'worker.{name}' for name in late)\n"
+        "assert not [name for name in sys.modules if name.startswith(late)], list(sys.modules)\n"
+        "assert not {'numpy.ma', 'importlib.metadata', 'click'} & set(sys.modules)\n"
+    )
+    assert modules_after(code).isdisjoint({"litestar", "jinja2", "diskcache"})
+
+
+def test_routes_come_without_what_reads_other_models() -> None:
+    """Litestar finds neither pydantic nor yaml, and templates and metrics wait until it is ready."""
+    code = """
+import asyncio
+from pathlib import Path
+from worker.lifecycle.worker import Worker
+from worker.service.app import create_app
+from worker.settings import make
+async def main():
+    assert create_app(Worker(make({}), Path("model.gguf"))).routes
+asyncio.run(main())
+"""
+    found = modules_after(code)
+    assert "litestar" in found
+    assert found.isdisjoint({"pydantic", "yaml", "jinja2", "prometheus_client"})
+
+
+def test_numpy_starts_no_threads() -> None:
+    """Its library for matrices is told so before it is loaded; who sets the number is obeyed."""
+    code = "import os\nos.environ.pop('OPENBLAS_NUM_THREADS', 0)\nimport worker.__main__\n"
+    modules_after(code + "assert os.environ['OPENBLAS_NUM_THREADS'] == '1'")
+    code = "import os\nos.environ['OPENBLAS_NUM_THREADS'] = '3'\nimport worker.__main__\n"
+    modules_after(code + "assert os.environ['OPENBLAS_NUM_THREADS'] == '3'")
 
 
 def test_a_line_of_log_needs_no_rich() -> None:

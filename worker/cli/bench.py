@@ -20,7 +20,6 @@ from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
-from worker.model.config import load_config
 from worker.settings import Settings
 
 if TYPE_CHECKING:
@@ -127,6 +126,7 @@ def _ending_well() -> Generator[None]:
 def _plan(arguments: argparse.Namespace) -> BenchPlan:
     from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
+    from worker.model.config import load_config
 
     settings = with_draft_path(settings_from(arguments))
     levels, source = levels_of(arguments, settings)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
-from worker.memory.layers import num_masks
-from worker.memory.plan import MemoryPlan, check_fit, estimate
-from worker.model.config import ModelConfig, load_config
 from worker.settings import Settings
+
+if TYPE_CHECKING:
+    from worker.memory.plan import MemoryPlan
+    from worker.model.config import ModelConfig
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then raise DoesNotFitError where it does not fit."""
     from worker.cli.console import data_console, write_json
     from worker.lifecycle.prepared import find_devices, load_draft, memory_with
+    from worker.memory.plan import check_fit, estimate
+    from worker.model.config import load_config
 
     arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))
@@ -97,6 +100,8 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
 
 def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
     """What the cache may hold. It is counted in tokens where nothing but their cells is kept."""
+    from worker.memory.layers import num_masks
+
     if not plan.cache_bytes:
         return "no states of ended conversations are kept"
     what = "limit for states of ended conversations"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.gguf.header import Header
-from worker.gguf.splits import open_header
-from worker.gguf.strings import StringArray
 from worker.machine import human_bytes
-from worker.model.config import ModelConfig, load_config
-from worker.model.tokenizer import TokenizerConfig
+
+if TYPE_CHECKING:
+    from worker.gguf.header import Header
+    from worker.model.config import ModelConfig
+    from worker.model.tokenizer import TokenizerConfig
 
 _TEMPLATE_LINES = 6
 _ROLES = ("bos", "eos", "eot", "eom", "unk", "sep", "pad", "cls", "mask",
@@ -44,6 +44,8 @@ def add_parser(commands: Any, line: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the config. Raises ModelFileError where the file is no usable model."""
     from worker.cli.console import data_console, pairs, write_json
+    from worker.gguf.splits import open_header
+    from worker.model.config import load_config
 
     arguments.model = arguments.file
     path = model_path(settings_from(arguments))
@@ -131,6 +133,8 @@ def _attention(config: ModelConfig) -> dict[str, str]:
 
 
 def _tokenizer(tokenizer: TokenizerConfig, header: Header) -> dict[str, str]:
+    from worker.gguf.strings import StringArray
+
     tokens = header.keys.get("tokenizer.ggml.tokens")
 
     def named(index: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import platform
-from importlib.metadata import version as installed
 from typing import Any
 
 from worker import __version__
@@ -25,6 +24,8 @@ def add_parser(commands: Any, line: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the facts, read from the library itself."""
+    from importlib.metadata import version as installed
+
     from rich.table import Table
 
     from worker.cli.console import data_console, write_json

@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.gguf.fingerprints import PADDING, fingerprints, repeated
+from worker.gguf.fingerprints import PADDING, fingerprints, places_of, repeated
 
 _LENGTH = struct.Struct("<Q")
 _PREFIX = _LENGTH.size
@@ -97,7 +97,7 @@ class StringArray:
         """Text -> index of its first place, for those of `texts` that are in the array."""
         wanted = StringArray.of(texts).fingerprints
         found: dict[bytes, int] = {}
-        for place in np.flatnonzero(np.isin(self.fingerprints, wanted)):
+        for place in places_of(wanted, self.fingerprints):
             text = self.raw(int(place))
             if text in texts:
                 found.setdefault(text, int(place))

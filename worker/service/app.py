@@ -7,12 +7,15 @@ import contextlib
 import importlib
 from typing import Any
 
-from litestar import Litestar
-from litestar.di import Provide
+from worker.imports import bare_package, without
+
+# Litestar would write pages about the routes with it; there are none.
+with bare_package("yaml"):
+    from litestar import Litestar
+    from litestar.di import Provide
 
 from worker.chat.template import ChatTemplate
 from worker.errors import WorkerError
-from worker.imports import without
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.body import MAX_BODY_BYTES
