@@ -57,7 +57,7 @@ def test_the_load_begins_early() -> None:
 
 
 def test_routes_come_without_what_reads_other_models() -> None:
-    """Litestar finds neither pydantic nor yaml, and templates and metrics wait until it is ready."""
+    """Litestar finds neither pydantic nor yaml; templates and metrics wait until it is ready."""
     code = """
 import asyncio
 from pathlib import Path

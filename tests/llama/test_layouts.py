@@ -183,6 +183,22 @@ def test_a_window_that_was_passed(tmp_path: Path) -> None:
         assert backend.save(1) is None
 
 
+def test_the_warm_up_is_one_row(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU one token warms up, and shows how states are laid out."""
+    rows: list[int] = []
+    compute = native.llama_decode
+
+    def decode(handle: Any, batch: Any) -> int:
+        rows.append(batch.n_tokens)
+        return compute(handle, batch)
+
+    with open_slots(model) as backend:
+        monkeypatch.setattr(native, "llama_decode", decode)
+        backend.warm_up()
+        assert backend.state_form is not None
+    assert rows == [1]
+
+
 def test_the_state_of_a_fresh_backend(model: Path) -> None:
     """The layout of states is known before the first request, and leaves nothing behind."""
     with open_slots(model) as backend, open_slots(model, **EXACT) as other:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.support.models import ggufs
+from worker.demo import MODEL_PATH
 from worker.llama.library import native
-from worker.llama.vocab import MAX_PART, Vocab
+from worker.llama.vocab import MAX_PART, Pieces, Vocab
 from worker.llama.weights import LoadOptions, Weights
+from worker.model.config import load_config
 
 SENTENCE = " the one who sat there, and 12 others: it's all!\n"
 
@@ -91,3 +93,31 @@ def test_threads_do_not_read_each_others_tokens(
     monkeypatch.setattr(native, "llama_token_to_piece", at_the_same_moment)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(plain_vocab.name, [1, 2])) == ["<s>", "</s>"]
+
+
+def test_pieces_are_asked_for_once() -> None:
+    """Each at its first use, from either end; there are no others."""
+    asked: list[int] = []
+
+    def spell(token: int) -> bytes:
+        asked.append(token)
+        return b"%d" % token
+
+    pieces = Pieces(3, spell)
+    assert len(pieces) == 3
+    assert (pieces[2], pieces[-1], pieces[2]) == (b"2", b"2", b"2")
+    assert asked == [2]
+    assert list(pieces) == pieces[:] == [b"0", b"1", b"2"]
+    assert asked == [2, 0, 1]
+    for wrong in (3, -4):
+        with pytest.raises(IndexError):
+            _ = pieces[wrong]
+
+
+def test_no_piece_is_longer_than_the_file_says() -> None:
+    """The bound of a prompt's characters is made of it."""
+    tokenizer = load_config(MODEL_PATH).tokenizer
+    assert tokenizer is not None
+    with Weights(MODEL_PATH, LoadOptions(vocab_only=True)) as weights:
+        vocab = Vocab(weights.handle, 512)
+        assert 0 < max(map(len, vocab.pieces)) <= tokenizer.longest

@@ -1,1 +1,1 @@
-"""How this process imports, takes memory and computes."""
+"""How this process takes memory and computes."""
