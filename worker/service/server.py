@@ -29,6 +29,9 @@ _BACKLOG = 1024
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
 # who follows the load or stops it needs a route.
 _ROUTES_AFTER_S = 2.0
+# What few requests need is imported so long after the worker is ready: the one that waited for it
+# is not made to wait for that too.
+_REST_AFTER_S = 1.0
 # For the last bytes of answers, and for the load or the step that is under way, after the drain;
 # with the drain time of 4 seconds it makes less than 5.
 LAST_BYTES_S = 0.8
@@ -149,6 +152,9 @@ async def _become_ready(worker: Worker, routes: asyncio.Task[Any], host: str, po
         from worker.lifecycle.manager import Manager
 
         Manager(worker, worker.loaded, host, port).start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(worker.stop_requested.wait(), _REST_AFTER_S)
+            return
         from worker.service.app import warm_up
 
         await warm_up(routes.result(), worker)
