@@ -31,17 +31,18 @@ def prompt_of(seed: int, length: int) -> Tokens:
     return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
 
 
-def load(path: Path, *, unified: bool = False, **options: int) -> LlamaBackend:
+def load(path: Path, *, unified: bool = False, heads: bool = False, **options: int) -> LlamaBackend:
     """A backend whose logits hardly depend on who else is in the batch: by 1e-4 at most.
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
     return LlamaBackend(
         path,
-        LoadOptions(n_gpu_layers=0),
+        LoadOptions(n_gpu_layers=0, heads=heads),
         ContextOptions(
             **{"num_cells": 1024, "num_slots": 4, **options},
             unified=unified,
+            purpose="text beside heads" if heads else "text",
             cache_type_k="f32",
             cache_type_v="f32",
             flash_attn="off",

@@ -14,6 +14,8 @@ from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.draft import nextn
+from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.weights import LoadOptions
@@ -22,19 +24,27 @@ from worker.memory.offload import HOST
 from worker.memory.plan import CELL_STEP, MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.model.drafts import load_draft_config
+from worker.model.heads import check_heads, why_no_heads
 from worker.settings import Settings
 
 
 class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
-    draft   the model that guesses tokens, or None
+    guesses who guesses tokens: none, ngram, model, mtp or both
+    draft   the model that does, or None
     """
 
     config: ModelConfig
     devices: Devices
     plan: MemoryPlan
+    guesses: str = "none"
     draft: ModelConfig | None = None
+
+    @property
+    def uses_heads(self) -> bool:
+        """Whether heads in the model's own file guess."""
+        return self.guesses in ("mtp", "both") and self.draft is None
 
 
 def prepare(path: Path, settings: Settings) -> Prepared:
@@ -45,8 +55,9 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     devices = find_devices(settings)
     config = load_config(path)
     draft = load_draft(config, settings)
+    settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
-    return Prepared(config, devices, plan, draft)
+    return Prepared(config, devices, plan, settings.guesses, draft)
 
 
 def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
@@ -57,6 +68,23 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     if settings.draft_model is None:
         return None
     return load_draft_config(Path(settings.draft_model), config)
+
+
+def with_heads(config: ModelConfig, settings: Settings) -> Settings:
+    """The settings, without heads that guess tokens where this build cannot use them.
+
+    Raises UsageError where heads were asked for and the file has none.
+    """
+    if not settings.uses_heads:
+        if settings.guesses == "none" and why_no_heads(config) is None:
+            log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
+        return settings
+    check_heads(config)
+    why = nextn.why_missing()
+    if why is None:
+        return settings
+    log.get("load").warning("the file's heads that guess tokens are not used", reason=why)
+    return msgspec.structs.replace(settings, draft="ngram" if settings.draft == "both" else "none")
 
 
 def find_devices(settings: Settings) -> Devices:
@@ -97,6 +125,7 @@ def open_backend(
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, prepared.devices),
             files=prepared.config.files,
+            heads=prepared.uses_heads,
         ),
         ContextOptions(
             num_cells=plan.num_cells,
@@ -109,6 +138,7 @@ def open_backend(
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
+            purpose="text beside heads" if prepared.uses_heads else "text",
         ),
         on_progress=on_progress,
     )
@@ -147,25 +177,42 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
         )
 
 
-def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) -> DraftModel | None:
-    """Load the draft model, if there is one, with a context beside the backend's.
+def open_draft(
+    settings: Settings, prepared: Prepared, backend: LlamaBackend
+) -> DraftModel | Heads | None:
+    """Load what guesses tokens, if there is something, with a context beside the backend's.
 
-    It goes to the devices that the model's layers go to, as a whole. Raises what `open_backend`
-    raises.
+    A draft model goes to the devices that the model's layers go to, as a whole; heads are where
+    their layers are. Raises what `open_backend` raises.
     """
-    if prepared.draft is None:
+    if prepared.uses_heads:
+        draft = Heads(backend)
+    elif prepared.draft is not None:
+        draft = _open_model(prepared.draft, settings, prepared, backend)
+    else:
         return None
+    try:
+        draft.warm_up()
+    except BaseException:
+        draft.close()
+        raise
+    return draft
+
+
+def _open_model(
+    config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
+) -> DraftModel:
     devices, plan = prepared.devices, prepared.plan
     offloads = bool(devices.chosen) and plan.gpu_layers > 0
-    draft = DraftModel(
-        Path(prepared.draft.path),
+    return DraftModel(
+        Path(config.path),
         LoadOptions(
             n_gpu_layers=-1 if offloads else 0,
             devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),
-            files=prepared.draft.files,
+            files=config.files,
         ),
         ContextOptions(
             num_cells=plan.num_cells,
@@ -180,12 +227,6 @@ def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         ),
         beside=backend.context,
     )
-    try:
-        draft.warm_up()
-    except BaseException:
-        draft.close()
-        raise
-    return draft
 
 
 def maps_file(settings: Settings, devices: Devices) -> bool:
@@ -211,7 +252,9 @@ def slots_for(plan: MemoryPlan) -> int:
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
 
-def gpu_bytes(devices: Devices, backend: LlamaBackend, draft: DraftModel | None = None) -> int:
+def gpu_bytes(
+    devices: Devices, backend: LlamaBackend, draft: DraftModel | Heads | None = None
+) -> int:
     """Bytes of GPU memory that loading took, measured; 0 where the CPU's memory holds the model.
 
     devices: with what was free on them before the load

@@ -67,6 +67,7 @@ class Context:
                   its slots do not limit each other: there it is `num_cells`.
     has_cells     whether the model is none of those
     unified       the layout now
+    options       what it was made with
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Context:
         self.handle: Any = None
         self._memory: Any = None
         self._row: Any = ctypes.c_float * weights.vocab_size
-        self._weights, self._options = weights, options
+        self._weights, self.options = weights, options
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = whole_cells(options.num_cells)
         self.num_slots = min(options.num_slots, MAX_SLOTS)
@@ -131,7 +132,7 @@ class Context:
             raise BatchError(f"The layout of the cells could not be changed: {error}") from error
 
     def _create(self) -> None:
-        options, weights = self._options, self._weights
+        options, weights = self.options, self._weights
         params = self._params()
         with library.capture_log() as lines:
             handle = native.llama_init_from_model(weights.handle, params)  # pyright: ignore
@@ -156,7 +157,7 @@ class Context:
             raise
 
     def _params(self) -> Any:
-        options, window = self._options, self._weights.sliding_window
+        options, window = self.options, self._weights.sliding_window
         params = native.llama_context_default_params()
         is_pool = self.unified or not self.has_cells
         params.kv_unified = is_pool

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from worker.engine.drafts.draft import Draft
-from worker.engine.drafts.rounds import MANY_ROWS, DraftBackend, Held, Line, Rounds, in_common
+from worker.engine.drafts.rounds import MANY_ROWS, DraftBackend, GuessLine, Held, Rounds, in_common
 from worker.engine.sequence import Sequence
 
 
@@ -30,7 +30,7 @@ class Drafter(Rounds):
         places = self._held if held is None else [held]
         return sequence.num_known - max(_in_common(held, sequence) for held in places)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[Line]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine]:
         backend, batch = self._backend, self._backend.batch
         started = self._clock()
         places = [(s, draft, self._place(s, asked)) for draft, s in asked.items()]
@@ -38,7 +38,7 @@ class Drafter(Rounds):
         room = min(batch.capacity, max(self._max_rows(), 2 * len(places)))
         batch.clear()
         read: list[tuple[Sequence, Held, int]] = []
-        lines: list[Line] = []
+        lines: list[GuessLine] = []
         for sequence, draft, held in places:
             stop = min(sequence.num_known, held.length + room - batch.size)
             if stop <= held.length:
@@ -52,7 +52,7 @@ class Drafter(Rounds):
             read.append((sequence, held, stop))
             if stop == sequence.num_known:
                 batch.outputs[row] = 1
-                lines.append(Line(draft, held, row))
+                lines.append(GuessLine(draft, held, row))
         if not self._compute(asked):
             return []
         for sequence, held, stop in read:
@@ -67,7 +67,7 @@ class Drafter(Rounds):
             self._observe_reading(batch.size, seconds)
         return lines
 
-    def _add(self, line: Line) -> int:
+    def _add(self, line: GuessLine) -> int:
         held, token = line.held, line.draft.tokens[-1]
         row = self._backend.batch.add_one(token, held.length, held.index)
         # Should the batch fail, llama.cpp has no such cell, and the slot is cut before it is used.

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from worker.engine.drafts.draft import Draft
-from worker.engine.drafts.rounds import DraftBackend, Held, Line, Rounds, in_common
+from worker.engine.drafts.rounds import DraftBackend, GuessLine, Held, Rounds, in_common
 from worker.engine.sequence import Sequence
 
 
@@ -160,7 +160,7 @@ class HeadDrafter(Rounds):
             if held is not None and held.length:
                 self._drop(held, held.length)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[Line]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine]:
         batch, started = self._backend.batch, self._clock()
         places: list[tuple[Draft, Sequence, _HeadHeld]] = []
         for draft, sequence in asked.items():
@@ -183,10 +183,10 @@ class HeadDrafter(Rounds):
             started = self._clock()
             places = [place for place in places if place[2].num_waiting == 1]
         batch.clear()
-        lines: list[Line] = []
+        lines: list[GuessLine] = []
         for draft, sequence, held in places:
             self._feed(sequence, held, held.num_waiting)
-            lines.append(Line(draft, held, batch.size - 1))
+            lines.append(GuessLine(draft, held, batch.size - 1))
         batch.outputs[: batch.size] = 1
         if not lines or not self._compute(asked):
             return []
@@ -205,14 +205,14 @@ class HeadDrafter(Rounds):
         row = self._backend.batch.add(tokens, at, held.index)
         self._heads.fed[row : row + count] = held.take(tokens)
 
-    def _add(self, line: Line) -> int:
+    def _add(self, line: GuessLine) -> int:
         tokens = line.draft.tokens
         position = line.held.length + len(tokens) - 1
         row = self._backend.batch.add_one(tokens[-1], position, line.held.index)
         self._heads.fed[row] = self._states[line.draft]
         return row
 
-    def _extend(self, line: Line) -> None:
+    def _extend(self, line: GuessLine) -> None:
         super()._extend(line)
         self._states[line.draft] = self._heads.hidden(line.row).copy()
 

@@ -57,7 +57,7 @@ class Held:
         self.used = 0
 
 
-class Line:
+class GuessLine:
     """A guess that grows: by the likeliest token of batch row `row`.
 
     reached  how likely it is to be right so far
@@ -136,11 +136,11 @@ class Rounds:
                 self._extend(line)
             self._observe_round(len(lines), len(lines), self._clock() - started)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[Line]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine]:
         """Read what is missing, the shortest first; those that all is read of have one guess."""
         raise NotImplementedError
 
-    def _add(self, line: Line) -> int:
+    def _add(self, line: GuessLine) -> int:
         """Append the last guessed token to the batch; its row."""
         raise NotImplementedError
 
@@ -151,7 +151,7 @@ class Rounds:
     def _slots(self) -> list[Held]:
         raise NotImplementedError
 
-    def _extend(self, line: Line) -> None:
+    def _extend(self, line: GuessLine) -> None:
         """The likeliest token of its row, with its probability, becomes a part of the guess."""
         logits = self._backend.logits(line.row)[: self._vocab_size]
         token = int(logits.argmax())
