@@ -142,7 +142,8 @@ SEVERAL = ("--local-mode", "--cache-ram", "--draft")
 @pytest.mark.parametrize(
     "words",
     [
-        "--draft model", "--draft ngram -md d.gguf", "--draft mtp -md d.gguf", "--draft none -md d.gguf",
+        "--draft model", "--draft ngram -md d.gguf", "--draft mtp -md d.gguf",
+        "--draft none -md d.gguf",
         "--callback-url ftp://h/", "--callback-url h:80", "--callback-url http://",
         "--callback-url http://u:hush@h/", "--callback-url http://h:99999/",
         "--callback-url http://h/a\nb", "--callback-url http://a..b/", "--heartbeat-interval 0",
