@@ -17,6 +17,7 @@ from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
@@ -89,11 +90,13 @@ class Session:
         *,
         drafting: bool = False,
         draft: Path | None = None,
+        heads: bool = False,
         kept_bytes: int = 1 << 26,
         unified: bool = False,
         **options: int,
     ) -> None:
-        self.backend = load(path, unified=unified, **options)
+        self.backend = load(path, unified=unified, heads=heads, **options)
+        self.heads = Heads(self.backend) if heads else None
         self.draft_model: DraftModel | None = None
         if draft is not None:
             self.draft_model = DraftModel(
@@ -113,6 +116,7 @@ class Session:
             store=self.store,
             drafting=drafting,
             draft_model=self.draft_model,
+            heads=self.heads,
         )
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}
@@ -134,6 +138,8 @@ class Session:
 
     def close(self) -> None:
         """Free the models."""
+        if self.heads is not None:
+            self.heads.close()
         self.backend.close()
         if self.draft_model is not None:
             self.draft_model.close()

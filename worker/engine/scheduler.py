@@ -58,7 +58,7 @@ class Scheduler:
         self._backend = backend
         self._max_running = max_running
         self._guesser: Guesser | None = None
-        if backend.cuts_tails and (looks_up or drafter is not None):
+        if backend.takes_back and (looks_up or drafter is not None):
             self._guesser = Guesser(self.cost, looks_up=looks_up, drafter=drafter)
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
 

@@ -19,6 +19,7 @@ from worker.llama.library import native
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 from worker.memory.buffers import CHUNK_OUTPUTS
+from worker.memory.draft import HEAD_LENGTH
 from worker.memory.plan import CELL_STEP, whole_cells
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
@@ -37,7 +38,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     unified       start with the pool, also where each slot could have cells of its own
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
-                  gives the hidden states which they read
+                  gives the hidden states which they read, and forgets wrong guesses
     """
 
     num_cells: int
@@ -66,6 +67,7 @@ class Context:
                   because there is one slot, or too few cells. A recurrent model has no cells, and
                   its slots do not limit each other: there it is `num_cells`.
     has_cells     whether the model is none of those
+    takes_back    rows at the end of what was computed last that can be dropped
     unified       the layout now
     options       what it was made with
     """
@@ -103,6 +105,8 @@ class Context:
         self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
         self.batch = Batch(capacity)
         self._batch = wire(self.batch)
+        saved = native.llama_n_rs_seq(self.handle)
+        self.takes_back = saved if weights.is_recurrent else capacity
 
     @property
     def num_streams(self) -> int:
@@ -175,6 +179,8 @@ class Context:
         params.n_threads, params.n_threads_batch = self.threads, self.threads_batch
         params.flash_attn_type = _FLASH[options.flash_attn]
         params.ctx_type = _TYPE_OF_CONTEXT[options.purpose]
+        if options.purpose == "text beside heads" and self._weights.is_recurrent and not window:
+            params.n_rs_seq = HEAD_LENGTH
         params.type_k = _TYPES[options.cache_type_k]
         params.type_v = _TYPES[options.cache_type_v]
         params.swa_full = True  # a cut-down window could not be rewound or shared

@@ -31,8 +31,10 @@ def draft_bytes(draft: ModelConfig, settings: Settings, num_cells: int) -> int:
     )
 
 
-# Rows of a sequence whose outputs one batch of heads gives.
-HEAD_OUTPUTS = 4
+# Tokens that heads guess at once, at most. Their next batch has a row for each that was right, and
+# one more; and a model with recurrent states keeps that many states of the rows before the last.
+HEAD_LENGTH = 3
+HEAD_OUTPUTS = HEAD_LENGTH + 1
 
 
 def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:

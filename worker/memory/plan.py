@@ -22,7 +22,7 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
-from worker.memory.draft import draft_bytes, heads_bytes
+from worker.memory.draft import HEAD_LENGTH, draft_bytes, heads_bytes
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.config import ModelConfig
@@ -207,7 +207,7 @@ def _sum(
     parts: dict[Part, int] = {
         "weights": weights_bytes(config),
         "kv": num_cells * per_token,
-        "recurrent": slots * state_bytes(config),
+        "recurrent": slots * (1 + settings.uses_heads * HEAD_LENGTH) * state_bytes(config),
         "compute": compute_bytes(step),
         "output": output_bytes(config, settings, num_cells),
         "copies": copy_bytes(config, settings, num_cells),

@@ -10,6 +10,7 @@ from worker.model.config import ModelConfig
 # graph for it takes for granted. Where one is missing it ends the process.
 _TENSORS: dict[str, tuple[str, ...]] = {
     "glm4moe": ("ffn_gate_inp", "ffn_gate_shexp"),
+    "qwen35": (),
 }
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
