@@ -19,10 +19,14 @@ from worker.engine.drafts.rounds import Rounds
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
+from worker.lifecycle.loading import open_backend, open_draft, prepare
 from worker.llama.backend import LlamaBackend
+from worker.llama.draft import nextn
 from worker.llama.draft.heads import Heads
+from worker.settings import Settings
 
 Known = tuple[int, ...]
+PRINTED = 30_000  # llama.cpp prints MiB with two decimals
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, ignore_eos=True),
     "seeded": SamplingParams(temperature=1, top_k=40, seed=7, ignore_eos=True),
@@ -231,3 +235,39 @@ def test_they_guess_what_they_guess_alone(
         compared += clear
     alone.close()
     assert compared > 30
+
+
+@pytest.mark.parametrize("cells", [512, 8192])
+def test_the_plan_counts_them(path: Path, cells: int) -> None:
+    """Cells and compute buffer of the heads, states that wait, and a hybrid's spare ones."""
+    settings = Settings(draft="mtp", ctx_size=cells, parallel=4, threads=1, device=("none",))
+    prepared = prepare(path, settings)
+    with open_backend(path, settings, prepared) as backend:
+        heads = open_draft(settings, prepared, backend)
+        assert isinstance(heads, Heads)
+        with heads:
+            measured = sum(nbytes for _, nbytes in heads.buffers)
+            waiting = 4 * heads.max_waiting * heads.fed.shape[1]
+            states = sum(nbytes for _, nbytes in backend.context.residency.kv_buffers)
+    plan = prepared.plan
+    assert measured + waiting <= plan.draft_bytes <= 2 * (measured + waiting)
+    assert plan.kv_bytes + plan.recurrent_bytes == pytest.approx(states, abs=PRINTED)
+
+
+def test_a_build_without_the_calls(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where llama.cpp gives no hidden states, heads are not loaded, and one sentence says why."""
+    monkeypatch.setattr(nextn, "missing", "no such symbol")
+    for asked, left in (("mtp", "none"), ("both", "ngram")):
+        prepared = prepare(path, Settings(draft=asked, ctx_size=512))
+        assert (prepared.guesses, prepared.uses_heads) == (left, False)
+        assert prepared.plan.draft_bytes == 0
+        assert "gives no hidden states: no such symbol" in capsys.readouterr().err
+
+
+def test_it_says_that_heads_are_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file whose heads nobody asked for is served without them, and the log names the option."""
+    prepared = prepare(path, Settings(ctx_size=512))
+    assert (prepared.guesses, prepared.uses_heads) == ("none", False)
+    assert "--draft mtp uses them" in capsys.readouterr().err

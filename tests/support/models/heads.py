@@ -32,9 +32,10 @@ _EXPERTS = 4
 _STATE = 16
 _GROUPS, _RANK = 2, 4
 _KERNEL = 4
+_SHARP = 2.0  # of the output layer
 
 
-def write_glm4moe(path: Path, *, noise: float = 0.7, sharp: float = 2.0) -> Path:
+def write_glm4moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = ()) -> Path:
     """Two layers, the second with experts, and a head with experts."""
     model = Model("glm4moe", layers=3)
     model.keys(
@@ -61,10 +62,10 @@ def write_glm4moe(path: Path, *, noise: float = 0.7, sharp: float = 2.0) -> Path
         model.values(f"{prefix}exp_probs_b.bias", (_EXPERTS,), np.zeros(_EXPERTS))
         _feed_forward(model, prefix, noise, "_exps", _EXPERTS)
         _feed_forward(model, prefix, noise, "_shexp")
-    return _write(model, path, "blk.2.", sharp)
+    return _write(model, path, "blk.2.", without)
 
 
-def write_qwen35(path: Path, *, noise: float = 0.8, sharp: float = 2.0) -> Path:
+def write_qwen35(path: Path, *, noise: float = 0.8, without: tuple[str, ...] = ()) -> Path:
     """Three recurrent layers, one with attention, and a head."""
     model = Model("qwen35", layers=5)
     inner = _STATE * _RANK
@@ -101,7 +102,7 @@ def write_qwen35(path: Path, *, noise: float = 0.8, sharp: float = 2.0) -> Path:
             model.norm(f"{prefix}attn_q_norm.weight", HEAD)
             model.norm(f"{prefix}attn_k_norm.weight", HEAD)
         _feed_forward(model, prefix, noise)
-    return _write(model, path, "blk.4.", sharp)
+    return _write(model, path, "blk.4.", without)
 
 
 WRITERS: dict[str, Callable[..., Path]] = {"glm4moe": write_glm4moe, "qwen35": write_qwen35}
@@ -122,7 +123,7 @@ def _feed_forward(
     model.matrix(f"{prefix}ffn_down{suffix}.weight", INNER, WIDTH, *more, scale=noise)
 
 
-def _write(model: Model, path: Path, block: str, sharp: float) -> Path:
+def _write(model: Model, path: Path, block: str, without: tuple[str, ...]) -> Path:
     """Add the head's own tensors, embeddings and the output layer, and write the file."""
     draw = np.random.default_rng(5)
     rotation, _ = np.linalg.qr(draw.standard_normal((WIDTH, WIDTH)))
@@ -141,7 +142,7 @@ def _write(model: Model, path: Path, block: str, sharp: float) -> Path:
     model.keys(nextn_predict_layers=1)
     for name, shape, values in (
         ("token_embd", (WIDTH, VOCABULARY), embedding),
-        ("output", (WIDTH, VOCABULARY), output * sharp / np.sqrt(WIDTH)),
+        ("output", (WIDTH, VOCABULARY), output * _SHARP / np.sqrt(WIDTH)),
         ("output_norm", (WIDTH,), ones),
         (f"{block}nextn.eh_proj", (2 * WIDTH, WIDTH), joined),
         (f"{block}nextn.enorm", (WIDTH,), ones),
@@ -149,4 +150,5 @@ def _write(model: Model, path: Path, block: str, sharp: float) -> Path:
         (f"{block}nextn.shared_head_norm", (WIDTH,), ones),
     ):
         model.values(f"{name}.weight", shape, values)
+    model.gguf.drop(*without)
     return model.gguf.write(path)

@@ -14,19 +14,17 @@ from worker.llama.library import native
 from worker.llama.process.bare import bare_package
 
 calls: Any = None
-_missing: str | None = None
+missing: str | None = None
 try:
     with bare_package("llama_cpp"):
         import llama_cpp.llama_cpp_ext as calls
 except (ImportError, AttributeError) as error:  # AttributeError: the library has no such symbol
-    _missing = str(error)
+    missing = str(error)
 
 
 def why_missing() -> str | None:
     """Why this build gives no hidden states, as a part of a sentence; None: it does."""
-    return (
-        None if _missing is None else f"this build of llama.cpp gives no hidden states: {_missing}"
-    )
+    return None if missing is None else f"this build of llama.cpp gives no hidden states: {missing}"
 
 
 def give_hidden(context: Any, *, outputs_only: bool) -> None:
