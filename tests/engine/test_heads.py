@@ -23,7 +23,8 @@ class Headed:
 
     def __init__(self, *, right: bool = True, store: Store | None = None, **options: Any) -> None:
         limits: dict[str, Any] = {"num_cells": 2_000, "capacity": 64, "max_outputs": 64}
-        self.target = FakeBackend(**{**limits, "vocab_size": VOCABULARY, **options})
+        limits |= {"vocab_size": VOCABULARY, **options}
+        self.target = FakeBackend(**limits)
         self.heads = FakeHeads(self.target, right=right)
         self.engine = Engine(self.target, self.clock, store=store, heads=self.heads)
 

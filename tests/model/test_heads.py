@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.models import ggufs
-from tests.support.models.heads import WRITERS
+from tests.support.models.heads import OTHERS, WRITERS
 from worker.errors import UsageError
 from worker.gguf.reader import read_header
 from worker.model.config import load_config
 from worker.model.heads import check_heads, why_no_heads
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", [*WRITERS, *OTHERS])
 def test_files_with_heads(name: str, tmp_path: Path) -> None:
     """They can, as long as all is there that llama.cpp's graph takes for granted."""
-    path = WRITERS[name](tmp_path / "m.gguf")
+    path = (WRITERS | OTHERS)[name](tmp_path / "m.gguf")
     config = load_config(path)
     assert why_no_heads(config) is None
     check_heads(config)
@@ -32,6 +32,14 @@ def test_without_the_tensors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no tensor blk\.4\.nextn\.enorm\.weight") as caught:
         check_heads(load_config(path))
     assert caught.value.hint is not None
+
+
+def test_attention_that_heads_do_not_follow(tmp_path: Path) -> None:
+    """llama.cpp ends the process on a head of a model with temperature scaling."""
+    path = OTHERS["deepseek2"](tmp_path / "m.gguf", keys={"attention.temperature_scale": 0.1})
+    assert why_no_heads(load_config(path)) == (
+        "its attention is scaled by position, and that of heads is not"
+    )
 
 
 def test_others(tmp_path: Path) -> None:

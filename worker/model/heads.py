@@ -10,7 +10,9 @@ from worker.model.config import ModelConfig
 # graph for it takes for granted. Where one is missing it ends the process.
 _TENSORS: dict[str, tuple[str, ...]] = {
     "glm4moe": ("ffn_gate_inp", "ffn_gate_shexp"),
+    "deepseek2": ("ffn_gate_inp", "attn_k_b"),
     "qwen35": (),
+    "qwen35moe": ("ffn_gate_inp",),
 }
 _OF_ALL = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")
 
@@ -21,7 +23,7 @@ def check_heads(config: ModelConfig) -> None:
     if why is not None:
         raise UsageError(
             f"{config.name or config.architecture} cannot guess its own tokens: {why}.",
-            hint="Leave --draft mtp out, or give a --draft-model.",
+            hint="Choose another --draft, or give a --draft-model.",
         )
 
 
@@ -38,7 +40,10 @@ def why_no_heads(config: ModelConfig) -> str | None:
         return f"heads of {config.architecture} models are not supported"
     if config.nextn_layers > 1:
         return f"it has {config.nextn_layers} heads, and one is supported"
-    there = {tensor.name for tensor in open_header(config.path).tensors}
+    header = open_header(config.path)
+    if header.keys.get(f"{config.architecture}.attention.temperature_scale"):
+        return "its attention is scaled by position, and that of heads is not"
+    there = {tensor.name for tensor in header.tensors}
     block = f"blk.{config.layers - config.nextn_layers}."
     for name in (*_OF_ALL, *tensors):
         if f"{block}{name}.weight" not in there:

@@ -1,7 +1,7 @@
 """Writes tiny models with a head that guesses (multi-token prediction), right as often as asked.
 
-    glm4moe  plain attention with experts
-    qwen35   every fourth layer has attention, the others one recurrent state
+    glm4moe, deepseek2  plain and latent attention, with experts
+    qwen35, qwen35moe   every fourth layer has attention, the others one recurrent state
 
 The embedding of token n is R^n v, with a rotation R, and the output layer's row of token n is the
 embedding of token n - 1. So without what the layers add, n is followed by n + 1. The head turns the
@@ -11,7 +11,7 @@ tokens; so text leaves the line, and the head is wrong now and then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +67,33 @@ def write_glm4moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = 
 
 def write_qwen35(path: Path, *, noise: float = 0.8, without: tuple[str, ...] = ()) -> Path:
     """Three recurrent layers, one with attention, and a head."""
-    model = Model("qwen35", layers=5)
+    model = _hybrid("qwen35", noise)
+    for layer in range(5):
+        _feed_forward(model, f"blk.{layer}.", noise)
+    return _write(model, path, "blk.4.", without)
+
+
+def write_qwen35moe(path: Path, *, noise: float = 0.7, without: tuple[str, ...] = ()) -> Path:
+    """The same with experts."""
+    model = _hybrid("qwen35moe", noise)
+    model.keys(
+        expert_count=_EXPERTS,
+        expert_used_count=2,
+        expert_feed_forward_length=INNER,
+        expert_shared_feed_forward_length=INNER,
+    )
+    for layer in range(5):
+        prefix = f"blk.{layer}."
+        model.matrix(f"{prefix}ffn_gate_inp.weight", WIDTH, _EXPERTS, scale=4.0)
+        model.normal(f"{prefix}ffn_gate_inp_shexp.weight", WIDTH, scale=0.1)
+        _feed_forward(model, prefix, noise, "_exps", _EXPERTS)
+        _feed_forward(model, prefix, noise, "_shexp")
+    return _write(model, path, "blk.4.", without)
+
+
+def _hybrid(architecture: str, noise: float) -> Model:
+    """What mixes the tokens in the five layers."""
+    model = Model(architecture, layers=5)
     inner = _STATE * _RANK
     model.keys(
         {
@@ -101,11 +127,65 @@ def write_qwen35(path: Path, *, noise: float = 0.8, without: tuple[str, ...] = (
             _attention(model, prefix, noise, queries=2 * HEAD * HEADS)
             model.norm(f"{prefix}attn_q_norm.weight", HEAD)
             model.norm(f"{prefix}attn_k_norm.weight", HEAD)
-        _feed_forward(model, prefix, noise)
-    return _write(model, path, "blk.4.", without)
+    return model
+
+
+def write_deepseek2(
+    path: Path,
+    *,
+    noise: float = 0.7,
+    without: tuple[str, ...] = (),
+    keys: Mapping[str, float] | None = None,
+) -> Path:
+    """Latent attention: a dense layer, one with experts, and a head with experts."""
+    rank, rotated, plain = 32, 8, 16
+    model = Model("deepseek2", layers=3)
+    model.keys(
+        {
+            "leading_dense_block_count": 1,
+            "attention.head_count_kv": 1,
+            "attention.q_lora_rank": rank,
+            "attention.kv_lora_rank": rank,
+            "attention.key_length": rank + rotated,
+            "attention.value_length": rank,
+            "attention.key_length_mla": plain + rotated,
+            "attention.value_length_mla": plain,
+            "rope.dimension_count": rotated,
+            "expert_count": _EXPERTS,
+            "expert_used_count": 2,
+            "expert_shared_count": 1,
+            "expert_feed_forward_length": INNER,
+            "expert_weights_scale": 1.0,
+            **(keys or {}),
+        }
+    )
+    for layer in range(3):
+        prefix = f"blk.{layer}."
+        model.norm(f"{prefix}attn_norm.weight", WIDTH)
+        model.norm(f"{prefix}ffn_norm.weight", WIDTH)
+        model.matrix(f"{prefix}attn_q_a.weight", WIDTH, rank)
+        model.norm(f"{prefix}attn_q_a_norm.weight", rank)
+        model.matrix(f"{prefix}attn_q_b.weight", rank, HEADS * (plain + rotated), scale=2)
+        model.matrix(f"{prefix}attn_kv_a_mqa.weight", WIDTH, rank + rotated)
+        model.norm(f"{prefix}attn_kv_a_norm.weight", rank)
+        model.matrix(f"{prefix}attn_k_b.weight", plain, rank, HEADS, scale=2)
+        model.matrix(f"{prefix}attn_v_b.weight", rank, plain, HEADS)
+        model.matrix(f"{prefix}attn_output.weight", HEADS * plain, WIDTH, scale=noise)
+        if not layer:
+            _feed_forward(model, prefix, noise)
+            continue
+        model.matrix(f"{prefix}ffn_gate_inp.weight", WIDTH, _EXPERTS, scale=4.0)
+        _feed_forward(model, prefix, noise, "_exps", _EXPERTS)
+        _feed_forward(model, prefix, noise, "_shexp")
+    return _write(model, path, "blk.2.", without)
 
 
 WRITERS: dict[str, Callable[..., Path]] = {"glm4moe": write_glm4moe, "qwen35": write_qwen35}
+# Their caches are of the same kinds.
+OTHERS: dict[str, Callable[..., Path]] = {
+    "qwen35moe": write_qwen35moe,
+    "deepseek2": write_deepseek2,
+}
 
 
 def _attention(model: Model, prefix: str, noise: float, *, queries: int) -> None:
