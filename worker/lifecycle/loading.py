@@ -187,6 +187,11 @@ def open_draft(
     """
     if prepared.uses_heads:
         draft = Heads(backend)
+        if not backend.takes_back:
+            log.get("load").warning(
+                "heads that guess tokens are loaded and inactive: this build of llama.cpp cannot "
+                "take a wrong guess back in such a model"
+            )
     elif prepared.draft is not None:
         draft = _open_model(prepared.draft, settings, prepared, backend)
     else:
