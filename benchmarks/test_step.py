@@ -31,6 +31,7 @@ class NullBackend:
         self.stream_cells = cells // slots
         self.scan_seconds = 0.0
         self.cuts_tails = True
+        self.takes_back = 512
         self.is_trial = False
         self.needs_rest = False
         self.one_prompt_a_step = False

@@ -108,10 +108,10 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.nonempty,
                "smaller model of the same vocabulary, a file or a name, that guesses tokens (none)",
                "FILE", env=("LLAMA_ARG_SPEC_DRAFT_MODEL",)),
-        Option("draft", ("--draft",), values.one_of("none", "ngram", "model", "both"),
+        Option("draft", ("--draft",), values.one_of("none", "ngram", "model", "mtp", "both"),
                "who guesses tokens, which are verified in the same step: the text itself, the "
-               "draft model, or both (model where there is one, else none)",
-               "none|ngram|model|both"),
+               "draft model, the file's own heads, or text and model or heads (model where there "
+               "is one, else none)", "none|ngram|model|mtp|both"),
         Option("threads", ("--threads", "-t"), values.integer(1, 4096),
                "compute threads (the CPUs this process may use)"),
         Option("threads_batch", ("--threads-batch", "-tb"), values.integer(1, 4096),

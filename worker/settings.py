@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
     draft_model      file or name of a model that guesses tokens
-    draft            who guesses: none, ngram, model or both; see `guesses`
+    draft            who guesses: none, ngram, model, mtp or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
@@ -90,6 +90,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def guesses(self) -> str:
         """Who guesses tokens: `draft`, or the draft model where there is one."""
         return self.draft or ("none" if self.draft_model is None else "model")
+
+    @property
+    def uses_heads(self) -> bool:
+        """Whether heads in the model's own file shall guess."""
+        return self.guesses == "mtp" or (self.guesses == "both" and self.draft_model is None)
 
     @property
     def callback(self) -> str | None:
@@ -156,14 +161,14 @@ def _check_cache(found: Mapping[str, Any]) -> None:
 
 def _check_draft(found: Mapping[str, Any]) -> None:
     """Raise UsageError where there is a draft model and nobody asks it, or the other way round."""
-    asks, there = found.get("draft") in ("model", "both"), "draft_model" in found
-    if asks and not there:
+    draft, there = found.get("draft"), "draft_model" in found
+    if draft == "model" and not there:
         raise UsageError(
-            f"--draft {found['draft']} needs a model that guesses.", hint="Add --draft-model FILE."
+            "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
         )
-    if there and not asks and "draft" in found:
+    if there and draft not in (None, "model", "both"):
         raise UsageError(
-            f"--draft {found['draft']} does not use the draft model.", hint="Leave one of them out."
+            f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
         )
 
 

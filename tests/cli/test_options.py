@@ -55,8 +55,10 @@ def accepted(*words: str) -> list[str]:
         ("--die-with-parent stdin", {"die_with_parent": "stdin"}),
         ("--die-with-parent off", {"die_with_parent": "off"}),
         ("-md d.gguf", {"draft_model": "d.gguf", "guesses": "model"}),
-        ("--model-draft d.gguf --draft both", {"draft_model": "d.gguf", "guesses": "both"}),
-        ("--draft ngram", {"draft_model": None, "guesses": "ngram"}),
+        ("--model-draft d.gguf --draft both", {"guesses": "both", "uses_heads": False}),
+        ("--draft ngram", {"draft_model": None, "guesses": "ngram", "uses_heads": False}),
+        ("--draft mtp", {"guesses": "mtp", "uses_heads": True}),
+        ("--draft both", {"guesses": "both", "uses_heads": True}),
         ("-np 2", {"guesses": "none"}),
         ("--cuda-device 1", {"device": ("cuda:1",)}),
         ("--gpu-device 0", {"device": ("gpu:0",)}),
@@ -140,7 +142,8 @@ SEVERAL = ("--local-mode", "--cache-ram", "--draft")
 @pytest.mark.parametrize(
     "words",
     [
-        "--draft model", "--draft both", "--draft ngram -md d.gguf", "--draft none -md d.gguf",
+        "--draft model", "--draft ngram -md d.gguf", "--draft mtp -md d.gguf",
+        "--draft none -md d.gguf",
         "--callback-url ftp://h/", "--callback-url h:80", "--callback-url http://",
         "--callback-url http://u:hush@h/", "--callback-url http://h:99999/",
         "--callback-url http://h/a\nb", "--callback-url http://a..b/", "--heartbeat-interval 0",

@@ -16,6 +16,7 @@ KINDS: list[dict[str, Any]] = [
     {"window": 8},
     {"cuts_tails": False, "has_rows": False},
     {"cuts_tails": False},
+    {"cuts_tails": False, "takes_back": 3},
     {"cuts_tails": False, "window": 5, "one_prompt_a_step": True},
 ]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.engine.driving import KINDS, check_books
 from tests.support.fakes import FakeBackend, continuation
+from tests.support.heads import FakeHeads
 from worker.cache.store import Store
 from worker.engine import plan
 from worker.engine.backend import BatchError, OutOfCells
@@ -72,6 +73,7 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     memory=st.sampled_from([None, 1, 2]),
     drafting=st.booleans(),
     draft=st.sampled_from([None, None, 1, 40]),
+    heads=st.sampled_from([None, None, 30, 500]),
     kept_bytes=st.sampled_from([None, 0, 2_000, 10**6]),
     every=st.sampled_from([None, 3]),
     max_stall=st.sampled_from([0.4, 30.0]),
@@ -90,6 +92,7 @@ def test_nobody_starves_nothing_leaks(
     memory: int | None,
     drafting: bool,
     draft: int | None,
+    heads: int | None,
     kept_bytes: int | None,
     every: int | None,
     max_stall: float,
@@ -115,9 +118,14 @@ def test_nobody_starves_nothing_leaks(
             max_outputs=draft + 7,
         )  # fmt: skip
         draft_model.failures = list(reversed(failures))
+    own_heads = None
+    if draft is None and heads is not None:  # the same, with states that wait for them
+        own_heads = FakeHeads(backend, num_cells=heads)
+        own_heads.failures = list(reversed(failures))
+        own_heads.max_waiting = heads
     engine = Engine(
         backend, lambda: backend.now, store=store, max_stall=max_stall, drafting=drafting,
-        draft_model=draft_model,
+        draft_model=draft_model, heads=own_heads,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "FEW_CELLS", few_cells))

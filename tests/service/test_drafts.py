@@ -1,4 +1,4 @@
-"""A worker with a draft model: what it says, what it counts, and what it refuses."""
+"""A worker with a draft model or heads: what it says, what it counts, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.metrics import scrape
 from tests.support.models import ggufs
+from tests.support.models.heads import WRITERS
 from tests.support.programs.processes import Server, WorkerProcess, serving
 
 BODY = {"prompt": [1, *range(5, 25)], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
@@ -38,6 +39,27 @@ def test_it_is_told(drafted: Server, tiny: Path) -> None:
     info = httpx.get(f"{drafted.url}/info").json()
     assert (info["draft"], info["draft_model"]) == ("model", tiny.stem)
     assert all(slot["speculative"] for slot in httpx.get(f"{drafted.url}/slots").json())
+
+
+@pytest.mark.parametrize("who", ["mtp", "both"])
+def test_heads(who: str, tmp_path: Path) -> None:
+    """A file's own heads guess, alone or beside the text, and replies count it."""
+    path = WRITERS["qwen35"](tmp_path / "m.gguf")
+    with serving("--model", path, "--draft", who, "-c", "2048", "-t", "1") as server:
+        timings = [server.post(BODY).json()["timings"] for _ in range(3)]
+        assert sum(found["draft_n_accepted"] for found in timings) > 0
+        info = httpx.get(f"{server.url}/info").json()
+        assert (info["draft"], info["draft_model"]) == (who, None)
+
+
+def test_a_file_without_heads_is_refused(tiny: Path) -> None:
+    """It exits with 2 before anything is loaded."""
+    process = WorkerProcess("serve", "--model", str(tiny), "--draft", "mtp", "--port", "0")
+    try:
+        assert process.wait() == 2
+    finally:
+        process.end()
+    assert "cannot guess its own tokens: the file has no heads" in process.lines[-1]
 
 
 def test_another_vocabulary_is_refused(tiny: Path, tmp_path: Path) -> None:

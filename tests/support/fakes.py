@@ -51,6 +51,7 @@ class FakeBackend:
     window:   a token looks at this many last tokens, itself included. Each row that is computed
         takes the place of one cell that lies behind the window of a slot, the oldest first, so
         `holds` is soon False for a long sequence's beginning; None plays full attention
+    takes_back: rows at the end of what was computed last that `drop` takes back all the same
     one_prompt_a_step: refuse more than one row of more than one sequence in a batch
     memory:   how many last tokens decide the next one; a small number makes text that repeats
     streams:  whether each slot can have cells of its own, as is the layout at first
@@ -69,6 +70,7 @@ class FakeBackend:
         vocab_size: int = 50,
         poison: int | None = None,
         cuts_tails: bool = True,
+        takes_back: int = 0,
         has_rows: bool = True,
         window: int | None = None,
         one_prompt_a_step: bool = False,
@@ -85,6 +87,8 @@ class FakeBackend:
         self.scan_seconds = scan_seconds
         self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
+        self.takes_back = capacity if cuts_tails else takes_back
+        self._fresh: dict[int, int] = {}  # slot -> rows that can be taken back, once
         self.is_trial = False
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
@@ -143,6 +147,10 @@ class FakeBackend:
             assert _all_there(seen), f"position {position} of slot {slot} looks at a lost cell"
             if batch.outputs[row]:
                 self._next_tokens[row] = next_token(_tokens(seen), self.vocab_size, self.memory)
+        self._fresh |= {
+            slot: min(n - 1, self.takes_back)
+            for slot, n in Counter(int(slot) for _, _, slot in rows).items()
+        }
         self.rows_computed += len(rows)
         self.now += 1 + self.per_row * len(rows)
         self.batch_sizes.append(batch.size)
@@ -179,7 +187,8 @@ class FakeBackend:
 
     def drop(self, slot: int, start: int = 0) -> bool:
         """Cut the slot's cells; a state that cannot be cut stays as it is."""
-        if not self.cuts_tails and 0 < start < len(self.cells[slot]):
+        surplus = len(self.cells[slot]) - start
+        if not self.cuts_tails and start and surplus > max(0, self._fresh.pop(slot, 0)):
             return False
         del self.cells[slot][start:]
         if not start:

@@ -17,6 +17,7 @@ from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
@@ -31,17 +32,18 @@ def prompt_of(seed: int, length: int) -> Tokens:
     return tuple(draw.randrange(3, VOCABULARY) for _ in range(length))
 
 
-def load(path: Path, *, unified: bool = False, **options: int) -> LlamaBackend:
+def load(path: Path, *, unified: bool = False, heads: bool = False, **options: int) -> LlamaBackend:
     """A backend whose logits hardly depend on who else is in the batch: by 1e-4 at most.
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
     return LlamaBackend.open(
         path,
-        LoadOptions(n_gpu_layers=0),
+        LoadOptions(n_gpu_layers=0, heads=heads),
         ContextOptions(
             **{"num_cells": 1024, "num_slots": 4, **options},
             unified=unified,
+            purpose="text beside heads" if heads else "text",
             cache_type_k="f32",
             cache_type_v="f32",
             flash_attn="off",
@@ -88,11 +90,13 @@ class Session:
         *,
         drafting: bool = False,
         draft: Path | None = None,
+        heads: bool = False,
         kept_bytes: int = 1 << 26,
         unified: bool = False,
         **options: int,
     ) -> None:
-        self.backend = load(path, unified=unified, **options)
+        self.backend = load(path, unified=unified, heads=heads, **options)
+        self.heads = Heads(self.backend) if heads else None
         self.draft_model: DraftModel | None = None
         if draft is not None:
             self.draft_model = DraftModel(
@@ -112,6 +116,7 @@ class Session:
             store=self.store,
             drafting=drafting,
             draft_model=self.draft_model,
+            heads=self.heads,
         )
         self.requests: dict[str, Request] = {}
         self.tokens: dict[str, list[int]] = {}
@@ -133,6 +138,8 @@ class Session:
 
     def close(self) -> None:
         """Free the models."""
+        if self.heads is not None:
+            self.heads.close()
         self.backend.close()
         if self.draft_model is not None:
             self.draft_model.close()

@@ -66,7 +66,7 @@ def add_parser(commands: Any, line: str) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -129,6 +129,8 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
     from worker.model.config import load_config
 
     settings = with_draft_path(settings_from(arguments))
+    if settings.draft not in (None, "model", "mtp"):
+        raise UsageError("worker bench measures guesses of --draft-model or of --draft mtp.")
     levels, source = levels_of(arguments, settings)
     for level in levels:
         path = level.path or ""

@@ -36,7 +36,7 @@ def add_parser(commands: Any, line: str) -> None:
         parser,
         "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend", "n_gpu_layers",
         "device", "rpc", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model",
+        "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.set_defaults(run=run)
@@ -45,7 +45,7 @@ def add_parser(commands: Any, line: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, then raise DoesNotFitError where it does not fit."""
     from worker.cli.console import data_console, write_json
-    from worker.lifecycle.prepared import find_devices, load_draft, memory_with
+    from worker.lifecycle.prepared import find_devices, load_draft, memory_with, with_heads
     from worker.memory.plan import check_fit, estimate
     from worker.model.config import load_config
 
@@ -53,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_draft_path(settings_from(arguments))
     config = load_config(model_path(settings))
     draft = load_draft(config, settings)
+    settings = with_heads(config, settings)
     plan = estimate(config, settings, memory_with(find_devices(settings)), draft)
     if arguments.json:
         write_json(plan)
@@ -79,7 +80,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
-        ("draft model", plan.draft_bytes, "weights, KV cells and compute of its own"),
+        ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
     )  # fmt: skip
     title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
     title += f"{plan.num_slots} sequences at once"

@@ -104,6 +104,8 @@ def _shape(config: ModelConfig) -> dict[str, str]:
             rows["experts"] += f", {experts.shared} shared"
         if any(experts.feed_forward):
             rows["expert feed-forward"] = _layers(experts.feed_forward)
+    if config.nextn_layers:
+        rows["heads that guess"] = str(config.nextn_layers)
     if config.recurrent:
         rows["recurrent"] = ", ".join(f"{k} {v}" for k, v in _given(config.recurrent, 0).items())
     return rows

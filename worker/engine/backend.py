@@ -80,6 +80,8 @@ class Backend(Protocol):
                    0 where it is not known
     cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
                    keeps one state instead of cells (recurrent and hybrid models)
+    takes_back     rows at the end of what was computed last that `drop` can take back; of any tail
+                   where tails can be cut
     needs_rest     whether a state has parts that belong to all its tokens together; such a state
                    is of use only as it was saved (recurrent and hybrid models, sliding windows)
     mixed_rows     rows that several sequences share a step with at most; in a step of more rows
@@ -99,6 +101,7 @@ class Backend(Protocol):
     stream_cells: int
     num_slots: int
     cuts_tails: bool
+    takes_back: int
     needs_rest: bool
     mixed_rows: int
     max_length: int

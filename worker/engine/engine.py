@@ -10,7 +10,9 @@ from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
 from worker.engine.drafts.draft import Draft
-from worker.engine.drafts.drafter import DraftBackend, Drafter
+from worker.engine.drafts.drafter import Drafter
+from worker.engine.drafts.heads import HeadBackend, HeadDrafter
+from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.output import token_logprob
 from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
@@ -40,6 +42,7 @@ class Engine:
         max_stall: float = 0.4,
         drafting: bool = False,
         draft_model: DraftBackend | None = None,
+        heads: HeadBackend | None = None,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -48,6 +51,7 @@ class Engine:
         max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
         draft_model: a model that guesses tokens, verified in the same way
+        heads: of the model itself, which do so; there is no draft model then
         """
         self.backend = backend
         self._clock = clock
@@ -56,11 +60,20 @@ class Engine:
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
-        drafter = None
+        width, drafter = backend.vocab_size, None
+        self._heads = None
+        if heads is not None:
+            drafter = self._heads = HeadDrafter(heads, width, clock, max_stall)
         if draft_model is not None:
-            drafter = Drafter(draft_model, backend.vocab_size, clock, max_stall)
+            drafter = Drafter(draft_model, width, clock, max_stall)
         self.scheduler = Scheduler(
-            backend, self.max_running, max_stall, clock, store, looks_up=drafting, drafter=drafter
+            backend,
+            self.max_running,
+            max_stall,
+            clock,
+            store,
+            looks_up=drafting,
+            drafter=drafter,
         )
         self.snapshot = self._take_snapshot()
 
@@ -138,30 +151,14 @@ class Engine:
             idle = (fill.slot for fill in plan.padding if not fill.slot.is_running)
             self.scheduler.cells.spoil(idle)
             return self._fail(self.scheduler.isolate(plan), error)
+        if self._heads is not None:
+            self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
         for fill in plan.padding:
             self.backend.drop(fill.slot.index, fill.position)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
-        self._observe(plan, self._clock() - started)
+        self.scheduler.observe(plan, self._clock() - started)
         return deltas
-
-    def _observe(self, plan: StepPlan, seconds: float) -> None:
-        """Learn what a step like this costs."""
-        if self.backend.is_trial:
-            return
-        scheduler, rows = self.scheduler, plan.decode_rows
-        added = sum(fill.count for fill in plan.padding) if plan.padding else 0
-        scheduler.cost.observe(
-            rows + (0 if plan.prompt_rows else added),
-            plan.prompt_rows,
-            seconds,
-            num_waiting=plan.num_waiting,
-        )
-        if not plan.prompt_rows:
-            scheduler.padding.observe(rows, added, seconds)
-        elif not rows and len(plan.runs) == 1:
-            depth = int(self.backend.batch.positions[0])
-            scheduler.padding.observe_prompt(plan.prompt_rows, depth, added, seconds)
 
     def _commit(self, plan: StepPlan, now: float) -> list[Delta]:
         """Count what was computed and sample where a sequence has caught up with itself."""

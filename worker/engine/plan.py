@@ -148,7 +148,13 @@ class Planner:
         backend = self._backend
         slot_cells = backend.num_cells if backend.unified else backend.stream_cells
         rows = min(self.most_rows, backend.max_outputs, num_available)
-        return list(zip(streams, guesser.counts(streams, slot_cells, rows), strict=True))
+        counts = guesser.counts(streams, slot_cells, rows)
+        if not backend.cuts_tails:
+            counts = [
+                _cut(s, min(n, 1 + backend.takes_back))
+                for s, n in zip(streams, counts, strict=True)
+            ]
+        return list(zip(streams, counts, strict=True))
 
     def _due(self, sequence: Sequence) -> int:
         """Who is due first is read first: tokens read when it came, and those that it misses.
@@ -187,6 +193,12 @@ class Planner:
 
 def _last_turn(sequence: Sequence) -> int:
     return sequence.last_turn
+
+
+def _cut(sequence: Sequence, count: int) -> int:
+    """So many rows, or fewer, where a state must be copied before the last of them."""
+    assert sequence.slot is not None
+    return sequence.slot.pause(count)
 
 
 def _index(run: tuple[Sequence, int]) -> int:

@@ -10,8 +10,8 @@ import msgspec
 from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
-from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.guesser import Guesser
+from worker.engine.drafts.rounds import Rounds
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
@@ -43,7 +43,7 @@ class Scheduler:
         store: Store | None,
         *,
         looks_up: bool,
-        drafter: Drafter | None,
+        drafter: Rounds | None,
     ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -55,10 +55,10 @@ class Scheduler:
         self.layout = Layout(self.cells, backend, self.keeper, self.running, clock)
         self.cost = StepCost()
         self.padding = Padding()
-        self._needs_rest = backend.needs_rest
+        self._backend = backend
         self._max_running = max_running
         self._guesser: Guesser | None = None
-        if backend.cuts_tails and (looks_up or drafter is not None):
+        if backend.takes_back and (looks_up or drafter is not None):
             self._guesser = Guesser(self.cost, looks_up=looks_up, drafter=drafter)
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
 
@@ -81,6 +81,24 @@ class Scheduler:
             self.waiting.remove(sequence)
         else:
             self.cells.retire(self._take_slot(sequence))
+
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """Learn what a step like this costs."""
+        if self._backend.is_trial:
+            return
+        rows = plan.decode_rows
+        added = sum(fill.count for fill in plan.padding) if plan.padding else 0
+        self.cost.observe(
+            rows + (0 if plan.prompt_rows else added),
+            plan.prompt_rows,
+            seconds,
+            num_waiting=plan.num_waiting,
+        )
+        if not plan.prompt_rows:
+            self.padding.observe(rows, added, seconds)
+        elif not rows and len(plan.runs) == 1:
+            depth = int(self._backend.batch.positions[0])
+            self.padding.observe_prompt(plan.prompt_rows, depth, added, seconds)
 
     def put_back(self, sequence: Sequence) -> None:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
@@ -126,7 +144,7 @@ class Scheduler:
         Only for rows of one token each, or a piece of one prompt; and for states that forget such
         a row without a trace.
         """
-        if self._needs_rest:
+        if self._backend.needs_rest:
             return plan
         padding: list[Fill] = []
         if not plan.prompt_rows and plan.decode_rows == len(plan.runs):

@@ -9,7 +9,7 @@ from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.model import DraftModel
+from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
@@ -19,7 +19,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
     model_id    the id under which clients see the model
-    draft       the model that guesses tokens
+    guesses     who guesses tokens: none, ngram, model, mtp or both
+    draft       the model that does, or the heads
     store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
     """
@@ -29,7 +30,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     plan: MemoryPlan
     devices: Devices
     backend: LlamaBackend
-    draft: DraftModel | None
+    guesses: str
+    draft: Companion | None
     engine: EngineThread
     store: Store | None
     vram_bytes: int
@@ -57,7 +59,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         for place in allocated(self.backend, self.draft):
             buffers[place.device] = buffers.get(place.device, 0) + place.nbytes
         drafting = {} if self.draft is None else {
-            "draft_layers": _count(self.draft.weights.residency.layers)
+            "draft_layers": _count(self.draft.layers)
         }  # fmt: skip
         return {
             "model": self.model_id,

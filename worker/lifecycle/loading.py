@@ -11,12 +11,14 @@ from worker.lifecycle.prepared import Prepared, load_weights, maps_file
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS
 from worker.memory.offload import HOST
 from worker.memory.plan import CELL_STEP, MemoryPlan
+from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 
@@ -50,6 +52,7 @@ def open_backend(
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
+            purpose="text beside heads" if prepared.uses_heads else "text",
         ),
     )
     try:
@@ -80,25 +83,47 @@ def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:
         )
 
 
-def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) -> DraftModel | None:
-    """Load the draft model, if there is one, with a context beside the backend's.
+def open_draft(
+    settings: Settings, prepared: Prepared, backend: LlamaBackend
+) -> DraftModel | Heads | None:
+    """Load what guesses tokens, if there is something, with a context beside the backend's.
 
-    It goes to the devices that the model's layers go to, as a whole. Raises what `open_backend`
-    raises.
+    A draft model goes to the devices that the model's layers go to, as a whole; heads are where
+    their layers are. Raises what `open_backend` raises.
     """
-    if prepared.draft is None:
+    if prepared.uses_heads:
+        draft = Heads(backend)
+        if not backend.takes_back:
+            log.get("load").warning(
+                "heads that guess tokens are loaded and inactive: this build of llama.cpp cannot "
+                "take a wrong guess back in such a model"
+            )
+    elif prepared.draft is not None:
+        draft = _open_model(prepared.draft, settings, prepared, backend)
+    else:
         return None
+    try:
+        draft.warm_up()
+    except BaseException:
+        draft.close()
+        raise
+    return draft
+
+
+def _open_model(
+    config: ModelConfig, settings: Settings, prepared: Prepared, backend: LlamaBackend
+) -> DraftModel:
     devices, plan = prepared.devices, prepared.plan
     offloads = bool(devices.chosen) and plan.gpu_layers > 0
-    draft = DraftModel(
-        Path(prepared.draft.path),
+    return DraftModel(
+        Path(config.path),
         LoadOptions(
             n_gpu_layers=-1 if offloads else 0,
             devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),
-            files=prepared.draft.files,
+            files=config.files,
         ),
         ContextOptions(
             num_cells=plan.num_cells,
@@ -113,12 +138,6 @@ def open_draft(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         ),
         beside=backend.context,
     )
-    try:
-        draft.warm_up()
-    except BaseException:
-        draft.close()
-        raise
-    return draft
 
 
 def slots_for(plan: MemoryPlan) -> int:
@@ -135,7 +154,9 @@ def slots_for(plan: MemoryPlan) -> int:
     return whole if slots > 1 and steps // whole == steps // slots else slots
 
 
-def gpu_bytes(devices: Devices, backend: LlamaBackend, draft: DraftModel | None = None) -> int:
+def gpu_bytes(
+    devices: Devices, backend: LlamaBackend, draft: DraftModel | Heads | None = None
+) -> int:
     """Bytes of GPU memory that loading took, measured; 0 where the CPU's memory holds the model.
 
     devices: with what was free on them before the load

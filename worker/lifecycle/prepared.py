@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker import machine
+from worker import log, machine
 from worker.errors import ModelLoadError, UsageError
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
@@ -18,19 +18,27 @@ from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.model.drafts import load_draft_config
+from worker.model.heads import check_heads, why_no_heads
 from worker.settings import Settings
 
 
 class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
-    draft   the model that guesses tokens, or None
+    guesses who guesses tokens: none, ngram, model, mtp or both
+    draft   the model that does, or None
     """
 
     config: ModelConfig
     devices: Devices
     plan: MemoryPlan
+    guesses: str = "none"
     draft: ModelConfig | None = None
+
+    @property
+    def uses_heads(self) -> bool:
+        """Whether heads in the model's own file guess."""
+        return self.guesses in ("mtp", "both") and self.draft is None
 
 
 def prepare(path: Path, settings: Settings) -> Prepared:
@@ -41,8 +49,9 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     devices = find_devices(settings)
     config = load_config(path)
     draft = load_draft(config, settings)
+    settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
-    return Prepared(config, devices, plan, draft)
+    return Prepared(config, devices, plan, settings.guesses, draft)
 
 
 def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
@@ -53,6 +62,25 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     if settings.draft_model is None:
         return None
     return load_draft_config(Path(settings.draft_model), config)
+
+
+def with_heads(config: ModelConfig, settings: Settings) -> Settings:
+    """The settings, without heads that guess tokens where this build cannot use them.
+
+    Raises UsageError where heads were asked for and the file has none.
+    """
+    if not settings.uses_heads:
+        if settings.guesses == "none" and why_no_heads(config) is None:
+            log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
+        return settings
+    from worker.llama.draft import nextn
+
+    check_heads(config)
+    why = nextn.why_missing()
+    if why is None:
+        return settings
+    log.get("load").warning("the file's heads that guess tokens are not used", reason=why)
+    return msgspec.structs.replace(settings, draft="ngram" if settings.draft == "both" else "none")
 
 
 def find_devices(settings: Settings) -> Devices:
@@ -89,6 +117,7 @@ def load_weights(
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),
             files=prepared.config.files,
+            heads=prepared.uses_heads,
         ),
         on_progress,
     )

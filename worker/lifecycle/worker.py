@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.prepared import Prepared
     from worker.llama.backend import LlamaBackend
+    from worker.llama.draft.companion import Companion
+    from worker.llama.draft.heads import Heads
     from worker.llama.draft.model import DraftModel
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
@@ -127,23 +129,26 @@ class Worker:
             self.fail(error)
 
     def _start(
-        self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | None,
+        self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | Heads | None,
         store: Store | None, vram_bytes: int,
     ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
         from worker.lifecycle.loaded import Loaded
+        from worker.llama.draft.heads import Heads
         from worker.llama.process.pipe import write
 
+        heads = draft if isinstance(draft, Heads) else None
         engine = Engine(
             backend,
             time.monotonic,
             store=store,
             max_running=prepared.plan.num_slots,
             max_stall=self.settings.max_stall_ms / 1e3,
-            drafting=self.settings.guesses in ("ngram", "both"),
-            draft_model=draft,
+            drafting=prepared.guesses in ("ngram", "both"),
+            draft_model=draft if heads is None else None,
+            heads=heads,
         )
         thread = EngineThread(engine, self.settings.queue_size, self.fail, write)
         self._loaded = Loaded(
@@ -152,6 +157,7 @@ class Worker:
             plan=prepared.plan,
             devices=prepared.devices,
             backend=backend,
+            guesses=prepared.guesses,
             draft=draft,
             engine=thread,
             store=store,
@@ -165,7 +171,7 @@ class Worker:
         parts = {name: round(value, 3) for name, value in self.parts.items()}
         log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
 
-    def _load(self) -> tuple[Prepared, LlamaBackend, DraftModel | None, Store | None, int]:
+    def _load(self) -> tuple[Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, int]:
         """Everything that blocks; runs in a thread of its own."""
         try:
             with self.timed("imports"):
@@ -285,7 +291,7 @@ class Worker:
         self.lifecycle.move(State.STOPPED)
 
 
-def _close(backend: LlamaBackend, draft: DraftModel | None) -> None:
-    backend.close()
-    if draft is not None:
+def _close(backend: LlamaBackend, draft: Companion | None) -> None:
+    if draft is not None:  # heads are a part of the model
         draft.close()
+    backend.close()

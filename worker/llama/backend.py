@@ -72,6 +72,7 @@ class LlamaBackend:
             self.num_slots = self.context.num_slots
             self.stream_cells = self.context.stream_cells
             self.cuts_tails = not self.weights.is_recurrent
+            self.takes_back = self.context.takes_back
             self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch

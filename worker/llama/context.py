@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -13,17 +13,21 @@ from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library
+from worker.llama.batch import wire
+from worker.llama.draft import nextn
 from worker.llama.library import native
 from worker.llama.logits import LogitRows
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 from worker.memory.buffers import CHUNK_OUTPUTS
+from worker.memory.draft import HEAD_LENGTH
 from worker.memory.plan import CELL_STEP, whole_cells
 
 _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items()}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
+_TYPE_OF_CONTEXT = {"text": 0, "text beside heads": 0, "heads": native.LLAMA_CONTEXT_TYPE_MTP}
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
@@ -34,6 +38,8 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_slots     sequences at once, 1 to 256
     unified       start with the pool, also where each slot could have cells of its own
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
+    purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
+                  gives the hidden states which they read, and forgets wrong guesses
     """
 
     num_cells: int
@@ -47,6 +53,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
+    purpose: Literal["text", "heads", "text beside heads"] = "text"
 
 
 class Context:
@@ -61,7 +68,9 @@ class Context:
                   because there is one slot, or too few cells. A recurrent model has no cells, and
                   its slots do not limit each other: there it is `num_cells`.
     has_cells     whether the model is none of those
+    takes_back    rows at the end of what was computed last that can be dropped
     unified       the layout now
+    options       what it was made with
     """
 
     def __init__(
@@ -81,7 +90,7 @@ class Context:
         """
         self.handle: Any = None
         self._memory: Any = None
-        self._weights, self._options = weights, options
+        self._weights, self.options = weights, options
         self.has_cells = not native.llama_model_is_recurrent(weights.handle)
         self.num_cells = whole_cells(options.num_cells)
         self.num_slots = min(options.num_slots, MAX_SLOTS)
@@ -95,7 +104,9 @@ class Context:
         capacity = native.llama_n_batch(self.handle)
         self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
         self.batch = Batch(capacity)
-        self._batch = _wire(self.batch)
+        self._batch = wire(self.batch)
+        saved = native.llama_n_rs_seq(self.handle)
+        self.takes_back = saved if weights.is_recurrent else capacity
 
     @property
     def num_streams(self) -> int:
@@ -125,7 +136,7 @@ class Context:
             raise BatchError(f"The layout of the cells could not be changed: {error}") from error
 
     def _create(self) -> None:
-        options, weights = self._options, self._weights
+        options, weights = self.options, self._weights
         params = self._params()
         with library.capture_log() as lines:
             handle = native.llama_init_from_model(weights.handle, params)  # pyright: ignore
@@ -144,12 +155,14 @@ class Context:
         try:
             check_cells(weights.residency, self.residency)
             self._memory = native.llama_get_memory(handle)
+            if options.purpose != "text":
+                nextn.give_hidden(handle, outputs_only=options.purpose == "heads")
         except BaseException:
             self.close()
             raise
 
     def _params(self) -> Any:
-        options, window = self._options, self._weights.sliding_window
+        options, window = self.options, self._weights.sliding_window
         params = native.llama_context_default_params()
         is_pool = self.unified or not self.has_cells
         params.kv_unified = is_pool
@@ -166,6 +179,9 @@ class Context:
         params.n_outputs_max = min(options.num_slots + options.chunk_outputs, params.n_batch)
         params.n_threads, params.n_threads_batch = self.threads, self.threads_batch
         params.flash_attn_type = _FLASH[options.flash_attn]
+        params.ctx_type = _TYPE_OF_CONTEXT[options.purpose]
+        if options.purpose == "text beside heads" and self._weights.is_recurrent and not window:
+            params.n_rs_seq = HEAD_LENGTH
         params.type_k = _TYPES[options.cache_type_k]
         params.type_v = _TYPES[options.cache_type_v]
         params.swa_full = True  # a cut-down window could not be rewound or shared
@@ -173,6 +189,12 @@ class Context:
         if self._observer is not None:
             params.cb_eval = self._observer
         return params
+
+    def feed(self, width: int) -> np.ndarray:
+        """Give each row a vector beside its token: float32 [capacity, width], of the next batch."""
+        fed = np.zeros((self.batch.capacity, width), np.float32)
+        self._batch = wire(self.batch, fed)
+        return fed
 
     def set_threads(self, one: int, many: int) -> None:
         """Compute single rows with `one` thread(s), batches of more rows with `many`."""
@@ -188,7 +210,7 @@ class Context:
         """Compute one token in an empty slot; the batch that is being filled stays as it is."""
         batch = Batch(1)
         batch.add_one(0, 0, slot)
-        wired = _wire(batch)
+        wired = wire(batch)
         wired.n_tokens = 1
         self._decode(wired)
 
@@ -274,25 +296,3 @@ class Context:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _wire(batch: Batch) -> native.llama_batch:
-    """A native batch whose pointers lead into the numpy arrays of `batch`."""
-    count = batch.capacity
-    # Each row belongs to one sequence, so pointer i leads to element i of `slots`.
-    step = batch.slots.itemsize
-    base = batch.slots.ctypes.data
-    pointers = np.arange(base, base + count * step, step, dtype=np.uintp)
-    ones = np.ones(count, np.int32)
-    int32, int8 = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int8)
-    wired = native.llama_batch(
-        0,
-        batch.tokens.ctypes.data_as(int32),
-        None,
-        batch.positions.ctypes.data_as(int32),
-        ones.ctypes.data_as(int32),
-        pointers.ctypes.data_as(ctypes.POINTER(int32)),
-        batch.outputs.ctypes.data_as(int8),
-    )
-    wired.kept = (pointers, ones)  # pyright: ignore[reportAttributeAccessIssue]
-    return wired

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.model import DraftModel
+from worker.llama.draft.companion import Companion
 from worker.memory.offload import Part, Placement
 
 
-def allocated(backend: LlamaBackend, draft: DraftModel | None = None) -> tuple[Placement, ...]:
-    """Bytes of weights, cells and compute buffers on each device; all of a draft model's in one.
+def allocated(backend: LlamaBackend, draft: Companion | None = None) -> tuple[Placement, ...]:
+    """Bytes of weights, cells and compute buffers on each device; in one, those of what guesses.
 
     States of recurrent layers count as cells. The bytes are rounded to 10 KiB, as llama.cpp prints
     them.
@@ -20,10 +20,7 @@ def allocated(backend: LlamaBackend, draft: DraftModel | None = None) -> tuple[P
         "compute": backend.context.residency.compute_buffers,
     }
     if draft is not None:
-        cells = draft.context.residency
-        parts["draft"] = (
-            *draft.weights.residency.buffers, *cells.kv_buffers, *cells.compute_buffers
-        )  # fmt: skip
+        parts["draft"] = draft.buffers
     sums: dict[tuple[str, Part], int] = {}
     for part, buffers in parts.items():
         for buffer, nbytes in buffers:

@@ -32,6 +32,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     n_gpu_layers  layers to offload, the last ones first; below 0: all; None: all, given a GPU
     files         the model's files as they were checked (`ModelConfig.files`), so that no others
                   are loaded; empty: whatever is there now
+    heads         also layers that guess tokens, which follow the model's own
     """
 
     n_gpu_layers: int | None = None
@@ -41,6 +42,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     main_gpu: int = 0
     mmap: bool = False
     vocab_only: bool = False
+    heads: bool = False
     files: tuple[ModelFile, ...] = ()
 
 
@@ -164,6 +166,7 @@ def _params(
     params.main_gpu = options.main_gpu
     params.load_mode = 1 if options.mmap else 0
     params.vocab_only = options.vocab_only
+    params.load_mtp = options.heads
     kept: list[object] = []
     if options.devices:
         handles = library.device_handles()

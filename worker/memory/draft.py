@@ -1,6 +1,8 @@
-"""What a model takes that guesses tokens for another: it has weights and cells of its own."""
+"""What it takes to guess tokens: a model has weights and cells of its own, heads have cells."""
 
 from __future__ import annotations
+
+import msgspec
 
 from worker.memory.buffers import (
     compute_bytes,
@@ -26,4 +28,45 @@ def draft_bytes(draft: ModelConfig, settings: Settings, num_cells: int) -> int:
         + compute_bytes(step_bytes(draft, settings, num_cells))
         + 4 * draft.vocab_size * settings.slots
         + draft.vocab_size * _TOKEN_BYTES
+    )
+
+
+# Tokens that heads guess at once, at most. Their next batch has a row for each that was right, and
+# one more; and a model with recurrent states keeps that many states of the rows before the last.
+HEAD_LENGTH = 3
+HEAD_OUTPUTS = HEAD_LENGTH + 1
+
+
+def heads_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+    """Bytes of the cells, compute buffer and logits of heads that guess the model's own tokens.
+
+    The model's hidden states, 4 bytes an element, wait in host memory until the heads are asked:
+    one for each cell, and those of a batch as llama.cpp gives them, and as the heads read them.
+    Their weights count as the model's.
+    """
+    heads = _as_model(config)
+    step = step_bytes(heads, settings, num_cells)
+    states = num_cells + 2 * max(settings.batch_size, settings.slots)
+    return (
+        num_cells * kv_bytes_per_token(heads, settings)
+        + compute_bytes(step)
+        + 4 * config.vocab_size * settings.slots * HEAD_OUTPUTS
+        + 4 * config.embedding * states
+    )
+
+
+def _as_model(config: ModelConfig) -> ModelConfig:
+    """The heads as if they were all layers of a model: each has attention."""
+    count = config.nextn_layers
+    return msgspec.structs.replace(
+        config,
+        architecture="llama",
+        layers=count,
+        heads=(config.max_heads,) * count,
+        kv_heads=(config.max_kv_heads,) * count,
+        nextn_layers=0,
+        recurrent=None,
+        sliding_window=0,
+        sliding_pattern=(),
+        shared_kv_layers=0,
     )

@@ -22,7 +22,7 @@ from worker.memory.buffers import (
     step_bytes,
     weights_bytes,
 )
-from worker.memory.draft import draft_bytes
+from worker.memory.draft import HEAD_LENGTH, draft_bytes, heads_bytes
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.config import ModelConfig
@@ -60,7 +60,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes        logits that wait to be sampled
     copy_bytes          buffers through which states leave the KV cache and come back
     process_bytes       interpreter, libraries, vocabulary
-    draft_bytes         all that a model takes that guesses tokens
+    draft_bytes         all that a model takes that guesses tokens; or cells, compute and waiting
+                        states of heads that do, whose weights are among the model's
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
     max_slots           the most sequences that fit with this context; 0: none fit
@@ -206,7 +207,7 @@ def _sum(
     parts: dict[Part, int] = {
         "weights": weights_bytes(config),
         "kv": num_cells * per_token,
-        "recurrent": slots * state_bytes(config),
+        "recurrent": slots * (1 + settings.uses_heads * HEAD_LENGTH) * state_bytes(config),
         "compute": compute_bytes(step),
         "output": output_bytes(config, settings, num_cells),
         "copies": copy_bytes(config, settings, num_cells),
@@ -214,6 +215,8 @@ def _sum(
     }
     if draft is not None:
         parts["draft"] = draft_bytes(draft, settings, num_cells)
+    elif settings.uses_heads:
+        parts["draft"] = heads_bytes(config, settings, num_cells)
     devices = place(config, settings, memory.devices, parts, step, gpu_layers)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
     needs, rooms = _needs(devices, memory), _rooms(memory)

@@ -46,7 +46,7 @@ from worker.bench.sections import (
     TokenCost,
 )
 from worker.bench.sizes import EFFORTS, SEED
-from worker.errors import WorkerError
+from worker.errors import ModelLoadError, WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle import parent
 from worker.lifecycle.loading import load_backend, open_draft
@@ -161,14 +161,14 @@ def _drafts(job: StageJob, report: OnShare) -> Drafts:
     prepared = prepare(path, settings)
     with load_backend(path, settings, prepared) as backend:
         draft = open_draft(settings, prepared, backend)
-        assert draft is not None
+        if draft is None:
+            raise ModelLoadError("This build of llama.cpp cannot use the heads in the file.")
         with draft:
             text = (Path(job.plan.corpus.path) if job.plan.corpus else GENERAL_TEXT).read_text()
             counts = sorted({1, settings.slots})
             tick = _ticking(report, len(counts))
             speeds = measure_drafts(backend, draft, text[:_GLANCE], job.sizes, counts, tick)
-    assert settings.draft_model is not None
-    return Drafts(model=Path(settings.draft_model).name, speeds=speeds)
+    return Drafts(model=Path(settings.draft_model or job.path).name, speeds=speeds)
 
 
 def _quality(job: StageJob, report: OnShare) -> Quality:
@@ -209,7 +209,7 @@ def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBack
 
 
 def _undrafted(settings: Settings) -> Settings:
-    """Without a draft model: what that gains is a stage of its own."""
+    """Without a draft model or heads: what they gain is a stage of its own."""
     return msgspec.structs.replace(settings, draft=None, draft_model=None)
 
 

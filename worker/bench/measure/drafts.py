@@ -1,4 +1,4 @@
-"""What a draft model gains: the same text continued by the engine, with it and without, in turn."""
+"""What a draft model or heads gain: the same text continued with them and without, in turn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from worker.bench.figures import figure
 from worker.bench.sections import DraftSpeed
 from worker.bench.sizes import Sizes
-from worker.engine.drafts.drafter import DraftBackend
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
+from worker.llama.draft.heads import Heads
+from worker.llama.draft.model import DraftModel
 
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 # Continuations are longer than in the tests of speed: guesses are tried before they pay.
@@ -20,13 +21,15 @@ _LONGER = 4
 
 
 def measure_drafts(
-    backend: LlamaBackend, draft: DraftBackend, text: str, sizes: Sizes, counts: Sequence[int],
-    tick: Callable[[], None],
+    backend: LlamaBackend, draft: DraftModel | Heads, text: str, sizes: Sizes,
+    counts: Sequence[int], tick: Callable[[], None],
 ) -> tuple[DraftSpeed, ...]:  # fmt: skip
     """For each of `counts` streams. The prompts are parts of `text`, each used once by both."""
     engines = {
         False: Engine(backend, time.perf_counter),
-        True: Engine(backend, time.perf_counter, draft_model=draft),
+        True: Engine(backend, time.perf_counter, heads=draft)
+        if isinstance(draft, Heads)
+        else Engine(backend, time.perf_counter, draft_model=draft),
     }
     tokens = backend.vocab.tokenize(text, add_special=False, parse_special=False)
     room = backend.max_length // max(counts) - _LONGER * sizes.decode - 8

@@ -134,6 +134,7 @@ def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     """The stages that a level with a file goes through; `SERVE_AGAIN` follows for all levels."""
     is_reference = level is plan.levels[0]
     depth = [DEPTH] if is_reference else []
-    drafts = [DRAFTS] if plan.settings.draft_model is not None else []
+    guesses = plan.settings.draft_model is not None or plan.settings.uses_heads
+    drafts = [DRAFTS] if guesses else []
     quality = [QUALITY, NOISE_FLOOR] if is_reference else [QUALITY]
     return [LOAD, SPEED, *depth, SERVE, *drafts, *(quality if plan.corpus else [])]

@@ -1,4 +1,4 @@
-"""Which guesses a step verifies: from the sequence's own text, from a draft model, or none."""
+"""Which guesses a step verifies: from the sequence's own text, from a model or heads, or none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 
 from worker.engine.cost import StepCost
 from worker.engine.drafts.draft import WORTH, Draft, HitRates, best_rows, expected
-from worker.engine.drafts.drafter import Drafter
+from worker.engine.drafts.rounds import Rounds
 from worker.engine.drafts.trial import Trial
 from worker.engine.sequence import Sequence
 
@@ -30,7 +30,7 @@ class Guesser:
     What does not pay is switched off, and tried again now and then.
     """
 
-    def __init__(self, cost: StepCost, *, looks_up: bool, drafter: Drafter | None) -> None:
+    def __init__(self, cost: StepCost, *, looks_up: bool, drafter: Rounds | None) -> None:
         self._cost = cost
         self._looks_up = looks_up
         self._drafter = drafter
@@ -95,7 +95,7 @@ class Guesser:
         drafter, alone = self._drafter, self._cost.decode(streams)
         if drafter is None or drafter.is_broken or not alone:
             return False
-        asked = [s for s, draft, _ in drafted if drafter.has_room(s, _LENGTHS[-1])
+        asked = [s for s, draft, _ in drafted if drafter.can_guess(s, drafter.longest)
                  if not draft.tokens or draft.rates["text"] < draft.rates["model"]]  # fmt: skip
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
@@ -118,7 +118,7 @@ class Guesser:
         return True
 
     def _best_length(
-        self, drafter: Drafter, asked: Ordered[Sequence], streams: int, max_rows: int
+        self, drafter: Rounds, asked: Ordered[Sequence], streams: int, max_rows: int
     ) -> int:
         """Tokens to guess for each, at the cost of guessing and of verifying; 0: none."""
         alone = self._cost.decode(streams)
@@ -126,7 +126,7 @@ class Guesser:
         rates = [s.draft.rates["model"] for s in asked if s.draft is not None]
         for length in _LENGTHS:
             rows = streams + len(asked) * length
-            if rows > max_rows:
+            if rows > max_rows or length > drafter.longest:
                 break
             tokens = streams + sum(expected(rate, length) for rate in rates)
             seconds = self._cost.decode(rows) + drafter.seconds(len(asked), length)
@@ -136,7 +136,7 @@ class Guesser:
         saved = (alone / streams - 1 / fastest) * sum(_left(s) for s in asked)
         return best if best and _reading(drafter, asked) < saved else 0
 
-    def _floor(self, drafter: Drafter, asked: int, streams: int, length: int) -> float:
+    def _floor(self, drafter: Rounds, asked: int, streams: int, length: int) -> float:
         """A guess that is less likely than this costs more than it saves."""
         alone, added = self._cost.decode(streams), asked * length
         row = max(0.0, self._cost.decode(streams + added) - alone) / added
@@ -157,7 +157,7 @@ def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list
     return rows
 
 
-def _reading(drafter: Drafter, asked: Ordered[Sequence]) -> float:
+def _reading(drafter: Rounds, asked: Ordered[Sequence]) -> float:
     """Seconds to read what the draft model does not know yet of these."""
     return (drafter.read_row or 0.0) * sum(drafter.num_missing(s) - 1 for s in asked)
 

@@ -24,7 +24,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     model_ref     what the manager calls the model; null: it did not say
     memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
     slots         sequences that run at once
-    draft         who guesses tokens: none, ngram, model or both
+    draft         who guesses tokens: none, ngram, model, mtp or both
     draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
@@ -88,7 +88,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         memory_bytes=loaded.memory_bytes,
         vram_bytes=loaded.vram_bytes,
         memory_architecture=loaded.memory_architecture,
-        draft=worker.settings.guesses,
+        draft=loaded.guesses,
         draft_model=worker.draft_id,
         max_tokens_out=worker.settings.max_tokens_out,
         inference_timeout_seconds=worker.settings.inference_timeout,

@@ -93,7 +93,7 @@ def _slot(
     slot = SlotInfo(
         id=index,
         n_ctx=loaded.backend.max_length,
-        speculative=worker.settings.guesses != "none",
+        speculative=worker.loaded.guesses != "none",
         is_processing=sequence is not None,
     )
     if sequence is not None:

@@ -1,0 +1,120 @@
+"""Heads without a model: a hidden state stands for the tokens that it was computed from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.support.fakes import FakeBackend, next_token
+from worker.engine.backend import Batch, BatchError, OutOfCells
+
+Tokens = tuple[int, ...]
+
+
+class FakeHeads:
+    """Plays the heads of `model`; refuses states of other tokens, and cells with a gap.
+
+    Hidden state n > 0 is that of the n-th list of tokens that was ever computed, 0 is unknown.
+
+    right       whether the next token is guessed, or another one
+    num_blind   rows that were read without a state, behind the first position
+    failures    for each coming decode, what it raises instead of computing (None: nothing)
+    per_row     seconds that a row adds to a batch's 0.05 seconds
+    """
+
+    def __init__(self, model: FakeBackend, *, num_cells: int = 0, right: bool = True) -> None:
+        self.model = model
+        self.right = right
+        self.num_cells = num_cells or 2 * model.num_cells
+        self.num_slots = model.num_slots
+        self.max_length = model.max_length
+        self.max_outputs = 4 * model.num_slots
+        self.max_waiting = model.num_cells
+        self.vocab_size = model.vocab_size
+        self.batch = Batch(max(model.batch.capacity, self.max_outputs))
+        self.fed = np.zeros((self.batch.capacity, 1), np.float32)
+        # slot -> position -> the tokens up to there, or None where they are not known
+        self.cells: dict[int, dict[int, Tokens | None]] = {s: {} for s in range(self.num_slots)}
+        self.failures: list[type[Exception] | None] = []
+        self.num_blind = 0
+        self.rows_computed = 0
+        self.per_row = 0.001
+        self.now = 0.0
+        self._lists: list[Tokens] = [()]
+        self._numbers: dict[Tokens, int] = {}
+        self._rows: list[Tokens | None] = []
+
+    def decode(self) -> None:
+        """Compute the batch, or raise the next planned failure."""
+        batch, size = self.batch, self.batch.size
+        outputs = int(batch.outputs[:size].sum())
+        assert outputs in (0, size)
+        assert 0 < size <= batch.capacity
+        assert outputs <= self.max_outputs
+        planned = self.failures.pop(0) if self.failures else None
+        if planned is BatchError:
+            raise BatchError("planned")
+        if planned is OutOfCells or sum(map(len, self.cells.values())) + size > self.num_cells:
+            raise OutOfCells
+        self._rows = [self._compute(row) for row in range(size)]
+        self.rows_computed += size
+        self.now += 0.05 + self.per_row * size
+
+    def _compute(self, row: int) -> Tokens | None:
+        batch = self.batch
+        position, token = int(batch.positions[row]), int(batch.tokens[row])
+        cells = self.cells[int(batch.slots[row])]
+        assert not cells or max(cells) + 1 == position, "a gap, or a cell twice"
+        number = int(self.fed[row, 0])
+        before = self._lists[number] if number or not position else None
+        if before is None:
+            self.num_blind += 1
+        else:
+            assert len(before) == position, "a state of another position"
+            assert cells.get(position - 1) in (None, before), "a state of other tokens"
+        found = cells[position] = None if before is None else (*before, token)
+        return found
+
+    def logits(self, row: int) -> np.ndarray:
+        """One-hot of the next token, or of another one."""
+        tokens = self._rows[row]
+        logits = np.zeros(self.vocab_size, np.float32)
+        found = next_token(list(tokens), self.vocab_size, self.model.memory) if tokens else 1
+        logits[found if self.right else (found + 1) % self.vocab_size] = 5
+        return logits
+
+    def hidden(self, row: int) -> np.ndarray:
+        """The state that stands for the row's tokens."""
+        return np.array([self._number(self._rows[row])], np.float32)
+
+    def model_hidden(self, rows: int) -> np.ndarray:
+        """What the model computed last."""
+        batch = self.model.batch
+        states = np.zeros((rows, 1), np.float32)
+        for row in range(rows):
+            tokens = self.model.tokens(int(batch.slots[row]))
+            states[row] = self._number(tuple(tokens[: int(batch.positions[row]) + 1]))
+        return states
+
+    def _number(self, tokens: Tokens | None) -> int:
+        if tokens is None:
+            return 0
+        if tokens not in self._numbers:
+            self._lists.append(tokens)
+            self._numbers[tokens] = len(self._lists) - 1
+        return self._numbers[tokens]
+
+    def drop(self, slot: int, start: int = 0) -> bool:
+        """Forget positions from `start` on."""
+        self.cells[slot] = {p: tokens for p, tokens in self.cells[slot].items() if p < start}
+        return True
+
+    def holds(self, slot: int, begin: int, stop: int) -> bool:
+        """Whether the positions from `begin` on are there."""
+        return all(position in self.cells[slot] for position in range(begin, stop))
+
+    def share(self, source: int, target: int, stop: int) -> bool:
+        """Give the empty slot the cells before `stop`."""
+        assert not self.cells[target]
+        given = self.cells[source].items()
+        self.cells[target] = {p: tokens for p, tokens in given if p < stop}
+        return True
