@@ -220,8 +220,8 @@ class Engine:
         logprob = None
         if request.logprobs is not None:
             logprob = token_logprob(backend.logits(row), token, request.logprobs)
-        piece = None if token in backend.end_tokens else backend.pieces[token]
-        text, reason = sequence.append(token, piece)
+        shown = backend.pieces[token] or request.spelled.get(token, b"")
+        text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
         delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from worker.engine.sampling import SamplingParams, check_sampling
@@ -23,6 +25,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt_param     the client's field that the prompt was made from, to name in errors
     checkpoints      lengths of the prompt after which another prompt may go on differently: there
                      the state of a model is kept that cannot be cut later
+    spelled          control tokens that are shown, each as these bytes; others stay hidden
     """
 
     id: str
@@ -34,6 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
     checkpoints: tuple[int, ...] = ()
+    spelled: Mapping[int, bytes] = {}
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:

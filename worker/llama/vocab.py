@@ -128,6 +128,16 @@ class Vocab:
         """Token id -> bytes, control tokens spelt out; made at the first use."""
         return [piece or self.name(token).encode() for token, piece in enumerate(self.pieces)]
 
+    @cached_property
+    def controls(self) -> dict[str, int]:
+        """Control tokens that do not end a generation, spelled out -> token id."""
+        hidden = (token for token, piece in enumerate(self.pieces) if not piece)
+        return {
+            self.name(token): token
+            for token in hidden
+            if token not in self.end_tokens and self.is_control(token)
+        }
+
     def name(self, token: int) -> str:
         """A token as a person would write it, control tokens included."""
         return self._piece(token, special=True).decode("utf-8", "backslashreplace")

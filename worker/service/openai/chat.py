@@ -5,79 +5,79 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
-from worker.chat.template import ChatTemplate
+from worker.chat.events import ChatEvent, Content, Thought
+from worker.chat.format import ChatFormat
 from worker.engine.output import TokenLogprob
-from worker.engine.request import MAX_LOGPROBS
 from worker.engine.sequence import Delta
-from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.body import read_json
-from worker.service.checkpoints import checkpoints_of
 from worker.service.errors import json_response
-from worker.service.generation import Generation, Running, run
+from worker.service.generation import Running, run
 from worker.service.openai.chat_schemas import (
     ChatChoice,
     ChatCompletion,
     ChatLogprobs,
     ChatRequest,
-    Message,
+    Spoken,
     TemplateReply,
     TokenScore,
     TopToken,
 )
-from worker.service.openai.conversation import PARAM, limit_of, prompt_of, text_of
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
-from worker.service.openai.limits import stops_of
 from worker.service.openai.logprobs import token_text
-from worker.service.sampling import sampling_of
+from worker.service.openai.talk import talk_of
+from worker.service.talk.asked import Asked, ask
+from worker.service.talk.said import Said
 
 ROLE = "assistant"
 
 
-class Turn(Answer[ChatChoice]):
+class ChatAnswer(Answer[ChatChoice]):
     """The assistant's turn in one conversation; its role comes with its first token."""
 
-    def __init__(self, index: int, pieces: list[bytes], *, scores: bool) -> None:
+    def __init__(self, index: int, said: Said, pieces: list[bytes], *, scores: bool) -> None:
         """index: in the events of a stream; scores: whether logprobs are told."""
         self._index = index
+        self._said = said
         self._pieces = pieces
         self._wants_scores = scores
-        self._texts: list[str] = []
+        self._role: str | None = ROLE
         self._scores: list[TokenScore] = []
-        self._finish_reason: str | None = None
 
     def take(self, delta: Delta) -> list[ChatChoice]:
-        """One event for each token."""
+        """One event for each token at least."""
         if not tells(delta):
             return []
-        role = None if self._texts else ROLE
-        self._texts.append(delta.text)
-        self._finish_reason = delta.finish_reason
+        events: list[ChatEvent] = self._said.take(delta) or [Content("")]
         scores: list[TokenScore] = []
         if self._wants_scores and delta.logprob is not None:
             scores.append(self._score(delta.logprob))
             self._scores += scores
-        return [
-            ChatChoice(
-                index=self._index,
-                delta=Message(role, delta.text),
-                logprobs=ChatLogprobs(scores) if self._wants_scores else None,
-                finish_reason=delta.finish_reason,
+        choices: list[ChatChoice] = []
+        for event in events:
+            choices.append(
+                ChatChoice(
+                    index=self._index,
+                    delta=_told(event, self._role),
+                    logprobs=ChatLogprobs(scores) if self._wants_scores else None,
+                )
             )
-        ]
+            self._role, scores = None, []
+        choices[-1].finish_reason = self._said.finish_reason
+        return choices
 
     def whole(self, index: int) -> ChatChoice:
         """The message."""
+        said = self._said
         return ChatChoice(
             index=index,
-            message=Message(ROLE, "".join(self._texts)),
+            message=Spoken(ROLE, said.content, said.thought or None),
             logprobs=ChatLogprobs(self._scores) if self._wants_scores else None,
-            finish_reason=self._finish_reason,
+            finish_reason=said.finish_reason,
         )
 
     def _score(self, score: TokenLogprob) -> TokenScore:
@@ -89,14 +89,28 @@ class Turn(Answer[ChatChoice]):
         return token_text(piece), list(piece)
 
 
+def _told(event: ChatEvent, role: str | None) -> Spoken:
+    match event:
+        case Content(text):
+            return Spoken(role, text)
+        case Thought(text):
+            return Spoken(role, None, text)
+        case _:
+            return Spoken(role)
+
+
 class ChatExchange(OpenAIExchange[ChatChoice]):
     """Answers to one conversation."""
 
-    def __init__(self, running: Running, body: ChatRequest, loaded: Loaded) -> None:
+    def __init__(self, running: Running, asked: Asked, body: ChatRequest, loaded: Loaded) -> None:
         pieces, scores = loaded.backend.pieces, bool(body.logprobs)
+        answers = [
+            ChatAnswer(index, Said(asked.reader()), pieces, scores=scores)
+            for index in range(len(running.ids))
+        ]
         super().__init__(
             running,
-            [Turn(index, pieces, scores=scores) for index in range(len(running.ids))],
+            answers,
             loaded,
             prefix="chatcmpl-",
             streaming=bool(body.stream),
@@ -112,44 +126,25 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
 
 
-def generation_of(body: ChatRequest, template: ChatTemplate, loaded: Loaded) -> Generation:
-    """What the body asks for. Raises RequestError that names the field; blocks."""
-    if body.top_logprobs is not None and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
-    if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
-        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
-    n = 1 if body.n is None else body.n
-    max_tokens = limit_of(body)
-    conversation, prompt, truncated = prompt_of(body, template, loaded)
-    checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
-    return Generation(
-        prompts=(msgspec.structs.replace(prompt, checkpoints=checkpoints),),
-        prompt_param=PARAM,
-        sampling=sampling_of(body, loaded),
-        max_tokens=max_tokens,
-        stop=stops_of(body.stop),
-        n=n,
-        best_of=n,
-        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        truncated=truncated,
-    )
+def _asked(body: ChatRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
+    return ask(talk_of(body, loaded), chat, loaded)
 
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
-async def chat(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, template: ChatTemplate
+async def chat_completions(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
     body = await read_json(request, ChatRequest)
-    generation = await asyncio.to_thread(generation_of, body, template, loaded)
-    return ChatExchange(run(generation, loaded), body, loaded)
+    asked = await asyncio.to_thread(_asked, body, chat, loaded)
+    return ChatExchange(run(asked.generation, loaded), asked, body, loaded)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
 async def apply_template(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, template: ChatTemplate
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
 ) -> Response[bytes]:
     """What the model would read."""
     body = await read_json(request, ChatRequest)
-    text = await asyncio.to_thread(text_of, body, template, loaded)
-    return json_response(TemplateReply(text))
+    asked = await asyncio.to_thread(_asked, body, chat, loaded)
+    return json_response(TemplateReply(asked.prompt))

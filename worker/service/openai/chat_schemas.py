@@ -9,7 +9,7 @@ import msgspec
 from worker.service.openai.exchange import StreamOptions
 from worker.service.openai.usage import LlamaTimings, Usage
 from worker.service.sampling import SamplingFields
-from worker.service.truncation import Truncated
+from worker.service.talk.truncation import Truncated
 
 
 class ContentPart(msgspec.Struct):
@@ -19,15 +19,45 @@ class ContentPart(msgspec.Struct):
     text: str | None = None
 
 
-class ChatMessage(msgspec.Struct, omit_defaults=True):
-    """One turn of the conversation."""
+class CalledFunction(msgspec.Struct):
+    """What was called; `arguments` is JSON text, and clients of other servers send the object."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class PastCall(msgspec.Struct):
+    """A tool call in the history."""
+
+    function: CalledFunction
+    id: str | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """One message of the conversation; `reasoning` is the other name of `reasoning_content`."""
 
     role: str
     content: str | list[ContentPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    reasoning: str | None = None
+    tool_calls: list[PastCall] | None = None
     tool_call_id: str | None = None
+
+
+class DeclaredFunction(msgspec.Struct):
+    """A function that the model may call; `parameters` is a JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class DeclaredTool(msgspec.Struct):
+    """A tool; only functions are known."""
+
+    type: str = "function"
+    function: DeclaredFunction | None = None
 
 
 class ChatRequest(SamplingFields, kw_only=True):
@@ -38,7 +68,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     """
 
     messages: list[ChatMessage] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[DeclaredTool] | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
@@ -81,19 +111,20 @@ class ChatLogprobs(msgspec.Struct):
     content: list[TokenScore]
 
 
-class Message(msgspec.Struct, omit_defaults=True):
+class Spoken(msgspec.Struct, omit_defaults=True):
     """An answer, or what one event adds to it; the role is told once."""
 
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
     """One answer: `message` whole, or `delta` in an event."""
 
     index: int
-    message: Message | msgspec.UnsetType = msgspec.UNSET
-    delta: Message | msgspec.UnsetType = msgspec.UNSET
+    message: Spoken | msgspec.UnsetType = msgspec.UNSET
+    delta: Spoken | msgspec.UnsetType = msgspec.UNSET
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
 

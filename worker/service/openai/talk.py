@@ -1,0 +1,88 @@
+"""A chat client's body to a Talk: fields checked, messages in their neutral form."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.chat.message import Call, Message, Tool
+from worker.engine.request import MAX_LOGPROBS
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, DeclaredTool, PastCall
+from worker.service.openai.limits import stops_of, tokens_of, truncates
+from worker.service.sampling import sampling_of
+from worker.service.talk.talk import Talk
+
+PARAM = "messages"
+
+
+def talk_of(body: ChatRequest, loaded: Loaded) -> Talk:
+    """Raises RequestError that names the field; blocks: a grammar is checked."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+    if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
+        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
+    if body.chat_template is not None:
+        raise RequestError(
+            "A chat template in a request is not accepted; the model file's own is used.",
+            param="chat_template",
+        )
+    return Talk(
+        messages=tuple(_message(m, place) for place, m in enumerate(body.messages or ())),
+        param=PARAM,
+        tools=tuple(_tool(tool, place) for place, tool in enumerate(body.tools or ())),
+        variables=body.chat_template_kwargs or {},
+        opens=body.add_generation_prompt is not False,
+        continues=bool(body.continue_final_message),
+        truncates=truncates(body.truncation),
+        sampling=sampling_of(body, loaded),
+        max_tokens=tokens_of(
+            max_completion_tokens=body.max_completion_tokens,
+            max_tokens=body.max_tokens,
+            least=1,
+            default=None,
+        ),
+        stop=stops_of(body.stop),
+        n=1 if body.n is None else body.n,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    )
+
+
+def _message(message: ChatMessage, place: int) -> Message:
+    """Texts in parts become one, a line each."""
+    content = message.content
+    if isinstance(content, list):
+        if other := next((part.type for part in content if part.type != "text"), None):
+            raise RequestError(
+                f"messages[{place}].content has a part of type {other}; only text can be read.",
+                param=PARAM,
+            )
+        content = "\n".join(part.text or "" for part in content)
+    if content is None and not message.tool_calls:
+        raise RequestError(f"messages[{place}].content is missing.", param=PARAM)
+    return Message(
+        role=message.role,
+        content=content,
+        thought=message.reasoning_content or message.reasoning,
+        calls=tuple(_call(call) for call in message.tool_calls or ()),
+        call_id=message.tool_call_id,
+        name=message.name,
+    )
+
+
+def _call(call: PastCall) -> Call:
+    arguments = call.function.arguments
+    if not isinstance(arguments, str):
+        arguments = msgspec.json.encode(arguments or {}).decode()
+    return Call(call.id or "", call.function.name, arguments)
+
+
+def _tool(tool: DeclaredTool, place: int) -> Tool:
+    function = tool.function
+    if tool.type != "function" or function is None:
+        raise RequestError(f"tools[{place}] is not a function.", param="tools")
+    return Tool(
+        name=function.name,
+        description=function.description,
+        parameters=function.parameters or {},
+    )
