@@ -75,8 +75,7 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Queue a checked request. Raises RequestError when its sampler cannot be made."""
-        if request.id in self._sequences:
-            raise AssertionError(f"request id {request.id} is in use")
+        assert request.id not in self._sequences, f"request id {request.id} is in use"
         sequence = Sequence(request, self.backend.max_length, self._clock())
         sequence.sampler = self.backend.make_sampler(request)
         self._sequences[request.id] = sequence
@@ -172,6 +171,8 @@ class Engine:
                 deltas += self._verify(sequence, sequence.draft, first, count, now)
             else:
                 self.scheduler.computed(sequence, count)
+                if sequence.request.tells_progress and not sequence.num_sampled:
+                    deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)
                 if sequence.num_missing == 0:
@@ -267,10 +268,10 @@ class Engine:
         self.backend.free_sampler(sequence.sampler)
 
     def _does_not_fit(self) -> DecodeError:
-        known = self.scheduler.running[-1].num_known
+        running, num_cells = self.scheduler.running, self.backend.num_cells
         return DecodeError(
-            f"The sequence does not fit the KV cache ({len(self.scheduler.running)} running, "
-            f"{known} tokens, {self.backend.num_cells} cells)."
+            f"The sequence does not fit the KV cache ({len(running)} running, "
+            f"{running[-1].num_known} tokens, {num_cells} cells)."
         )
 
     def _is_stuck(self) -> DecodeError:
@@ -281,14 +282,14 @@ class Engine:
 
     def _take_snapshot(self) -> EngineSnapshot:
         scheduler, cells = self.scheduler, self.scheduler.cells
-        running = [
+        running = tuple(
             SequenceProgress(s.num_prompt, s.num_computed, s.num_known, s.limit)
             for s in scheduler.running
-        ]
+        )
         return EngineSnapshot(
             self.max_running,
             len(scheduler.waiting),
-            tuple(running),
+            running,
             cells.num_free,
             cells.num_cached,
             cells.num_live,

@@ -23,6 +23,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
     prompt_logprobs  the same for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
+    tells_progress   whether each step that reads the prompt says how far it is
     checkpoints      lengths of the prompt after which another prompt may go on differently: there
                      the state of a model is kept that cannot be cut later
     spelled          control tokens that are shown, each as these bytes; others stay hidden
@@ -36,6 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
+    tells_progress: bool = False
     checkpoints: tuple[int, ...] = ()
     spelled: Mapping[int, bytes] = {}
 

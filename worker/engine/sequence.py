@@ -23,12 +23,23 @@ class Timings(msgspec.Struct, frozen=True):
     finished: float
 
 
+class PromptRead(msgspec.Struct, frozen=True):
+    """How far a prompt is read: tokens in all, found in the cache, computed by now with these;
+    seconds since its admission."""
+
+    total: int
+    cached: int
+    computed: int
+    seconds: float
+
+
 class Delta(msgspec.Struct, frozen=True):
     """What one step added to one sequence. The last one has a `finish_reason` or an `error`.
 
     text            what became certain; may be empty
     token           the sampled id; None in a delta that only ends the sequence
     logprob         of the sampled token, where asked for
+    progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
     """
 
@@ -39,6 +50,7 @@ class Delta(msgspec.Struct, frozen=True):
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: str | None = None
     error: WorkerError | None = None
+    progress: PromptRead | None = None
     cached_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -160,6 +172,14 @@ class Sequence:
             return text, None
         rest, stopped = self._flush()
         return text + rest, "stop" if stopped else "length"
+
+    def progress(self, now: float) -> Delta:
+        """How far its prompt is read."""
+        computed = min(self.num_computed, self.num_prompt)
+        seconds = now - self.admitted_at
+        return Delta(
+            self.id, progress=PromptRead(self.num_prompt, self.cached_tokens, computed, seconds)
+        )
 
     def timings(self, now: float) -> Timings:
         """When what happened, of a sequence that ends now."""

@@ -31,6 +31,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     stop           an answer ends before the first of these; empty texts are skipped
     logprobs       likeliest alternatives to report for each token; None: no logprobs
     scores_prompt  logprobs are wanted for the prompt's tokens too
+    tells_progress each step that reads a prompt says how far it is
     spelled        control tokens that are shown, each as these bytes
     truncated      what was left out of the prompt; None: nothing
     """
@@ -44,6 +45,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     best_of: int = 1
     logprobs: int | None = None
     scores_prompt: bool = False
+    tells_progress: bool = False
     spelled: Mapping[int, bytes] = {}
     truncated: Truncated | None = None
 
@@ -96,6 +98,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
                 logprobs=0 if self.logprobs is None and chosen else self.logprobs,
                 prompt_logprobs=self.logprobs if self.scores_prompt else None,
                 prompt_param=self.prompt_param,
+                tells_progress=self.tells_progress,
                 checkpoints=prompt.checkpoints,
                 spelled=self.spelled,
             )

@@ -41,6 +41,9 @@ class Thinker(Answer[ChatChoice]):
             ChatChoice(index=0, delta=Spoken(content=content), finish_reason="stop"),
         ]
 
+    def silent(self) -> ChatChoice:
+        return ChatChoice(index=0, delta=Spoken())
+
     def whole(self, index: int) -> ChatChoice:
         return ChatChoice(index=index, message=Spoken("assistant", "|".join(self.told)))
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from worker.service.openai.exchange import StreamOptions
-from worker.service.openai.usage import LlamaTimings, Usage
+from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
 from worker.service.talk.truncation import Truncated
 
@@ -83,6 +83,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     top_logprobs: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = None
 
 
 class TemplateReply(msgspec.Struct):
@@ -140,4 +141,5 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     choices: list[ChatChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET

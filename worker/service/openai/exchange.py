@@ -16,7 +16,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.service import sse
 from worker.service.exchange import Exchange
 from worker.service.generation import Running
-from worker.service.openai.usage import timings_of, usage_of
+from worker.service.openai.usage import progress_of, timings_of, usage_of
 from worker.service.tally import Tally
 
 ChoiceT = TypeVar("ChoiceT", bound=msgspec.Struct)
@@ -35,6 +35,10 @@ class Answer(ABC, Generic[ChoiceT]):
     @abstractmethod
     def take(self, delta: Delta) -> Sequence[ChoiceT]:
         """What the delta makes visible: no event, one or several."""
+
+    @abstractmethod
+    def silent(self) -> ChoiceT:
+        """A choice of an event that adds nothing."""
 
     @abstractmethod
     def whole(self, index: int) -> ChoiceT:
@@ -97,7 +101,12 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._tally.add(delta)
-                choices = self._answers[delta.id].take(delta)
+                answer = self._answers[delta.id]
+                if delta.progress is not None:
+                    progress = progress_of(delta.progress)
+                    yield sse.frame(self.event([answer.silent()], prompt_progress=progress))
+                    continue
+                choices = answer.take(delta)
                 for place, choice in enumerate(choices, start=1):
                     more: dict[str, Any] = {"usage": blank}
                     if self._usage_always:

@@ -44,6 +44,7 @@ def talk_of(body: ChatRequest, loaded: Loaded) -> Talk:
         ),
         stop=stops_of(body.stop),
         n=1 if body.n is None else body.n,
+        tells_progress=bool(body.stream and body.return_progress),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
     )
 

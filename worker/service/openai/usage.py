@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.engine.sequence import PromptRead
 from worker.service.tally import Tally
 
 
@@ -39,6 +40,28 @@ class LlamaTimings(msgspec.Struct):
     predicted_per_second: float
     draft_n: int
     draft_n_accepted: int
+
+
+class PromptProgress(msgspec.Struct):
+    """How far a prompt is read, under llama-server's names.
+
+    total      its tokens
+    cache      those that the cache gave
+    processed  those that are computed by now, the cache's among them
+    time_ms    since its admission
+    """
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
+def progress_of(progress: PromptRead) -> PromptProgress:
+    """llama-server's figures."""
+    return PromptProgress(
+        progress.total, progress.cached, progress.computed, round(progress.seconds * 1e3)
+    )
 
 
 def usage_of(tally: Tally) -> Usage:

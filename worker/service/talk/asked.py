@@ -75,6 +75,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         n=talk.n,
         best_of=talk.n,
         logprobs=talk.logprobs,
+        tells_progress=talk.tells_progress,
         spelled={token: text.encode() for text, token in chat.controls.items()},
         truncated=truncated,
     )

@@ -45,3 +45,4 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     n: int = 1
     logprobs: int | None = None
+    tells_progress: bool = False
