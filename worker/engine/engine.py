@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
@@ -241,17 +239,9 @@ class Engine:
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
-        """End the sequence; its last delta, with what there is to tell about all of it."""
+        """End the sequence; its last delta."""
         self._forget(sequence, reason)
-        draft = sequence.draft
-        return msgspec.structs.replace(
-            delta,
-            finish_reason=reason,
-            cached_tokens=sequence.cached_tokens,
-            drafted_tokens=draft.num_drafted if draft else 0,
-            accepted_tokens=draft.num_accepted if draft else 0,
-            timings=sequence.timings(now),
-        )
+        return sequence.ended(delta, reason, now)
 
     def _fail(self, sequence: Sequence | None, error: WorkerError) -> list[Delta]:
         """End the sequence, if there is one, with an error."""

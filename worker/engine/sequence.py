@@ -41,6 +41,7 @@ class Delta(msgspec.Struct, frozen=True):
     logprob         of the sampled token, where asked for
     progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
+    stopped_by      the stop text before which the sequence ended; None: it ended otherwise
     """
 
     id: str
@@ -49,6 +50,7 @@ class Delta(msgspec.Struct, frozen=True):
     logprob: TokenLogprob | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: str | None = None
+    stopped_by: str | None = None
     error: WorkerError | None = None
     progress: PromptRead | None = None
     cached_tokens: int = 0
@@ -181,9 +183,18 @@ class Sequence:
             self.id, progress=PromptRead(self.num_prompt, self.cached_tokens, computed, seconds)
         )
 
-    def timings(self, now: float) -> Timings:
-        """When what happened, of a sequence that ends now."""
-        return Timings(self.submitted_at, self.admitted_at, self.first_token_at, now)
+    def ended(self, delta: Delta, reason: str, now: float) -> Delta:
+        """The last delta, with what there is to tell about all of a sequence that ends now."""
+        draft = self.draft
+        return msgspec.structs.replace(
+            delta,
+            finish_reason=reason,
+            stopped_by=self._stops.found,
+            cached_tokens=self.cached_tokens,
+            drafted_tokens=draft.num_drafted if draft else 0,
+            accepted_tokens=draft.num_accepted if draft else 0,
+            timings=Timings(self.submitted_at, self.admitted_at, self.first_token_at, now),
+        )
 
     def _flush(self) -> tuple[str, bool]:
         """(text still held back, whether a stop string ended it); the last call."""
