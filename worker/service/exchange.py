@@ -30,6 +30,7 @@ class Exchange(ABC):
     engine owns the slot: leaving early is one synchronous, idempotent `Stream.close()`.
     """
 
+    content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
     pulse: ClassVar[bytes] = sse.COMMENT  # what a stream says each second while it has no event
 
@@ -52,9 +53,14 @@ class Exchange(ABC):
         """(status, body, headers) of an error before the first event."""
         return reply_of(error)
 
+    def shaped(self, _status: int, reply: ErrorReply) -> msgspec.Struct:
+        """An error's body in the shape that the API has for it."""
+        return reply
+
     def failure(self, error: Exception) -> bytes:
         """The event that tells of an error after the first event."""
-        return sse.frame(self.error_reply(error)[1])
+        status, reply, _ = self.error_reply(error)
+        return sse.frame(self.shaped(status, reply))
 
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
@@ -102,13 +108,14 @@ class Exchange(ABC):
             if self._has_started:
                 await self._send_event(send, self.failure(error) + self.closing, more=False)
             else:
-                await self._send_json(send, status, msgspec.json.encode(reply), headers)
+                body = msgspec.json.encode(self.shaped(status, reply))
+                await self._send_json(send, status, body, headers)
 
     async def _send_event(self, send: Any, event: bytes, *, more: bool = True) -> None:
         # The status waits for the first event or pulse: errors before that keep theirs.
         if not self._has_started:
             self._has_started = True
-            await send(_START_SSE)
+            await send(_start_of(self.content_type))
         await self._send_part(send, event, more=more)
 
     async def _send_part(self, send: Any, body: bytes, *, more: bool = True) -> None:
@@ -130,15 +137,17 @@ class Exchange(ABC):
         await self._send_part(send, body, more=False)
 
 
-_START_SSE = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [
-        (b"content-type", sse.CONTENT_TYPE),
-        (b"cache-control", b"no-cache"),
-        (b"x-accel-buffering", b"no"),
-    ],
-}
+def _start_of(content_type: bytes) -> dict[str, Any]:
+    """What opens a stream."""
+    return {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"content-type", content_type),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ],
+    }
 
 
 async def _until_gone(receive: Any) -> None:
