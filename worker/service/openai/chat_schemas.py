@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from worker.service.openai.exchange import StreamOptions
+from worker.service.openai.logprobs import TokenScore
+from worker.service.openai.tools import ChoiceObject, DeclaredTool
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
 from worker.service.talk.truncation import Truncated
@@ -45,30 +47,23 @@ class ChatMessage(msgspec.Struct):
     tool_call_id: str | None = None
 
 
-class DeclaredFunction(msgspec.Struct):
-    """A function that the model may call; `parameters` is a JSON schema."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class DeclaredTool(msgspec.Struct):
-    """A tool; only functions are known."""
-
-    type: str = "function"
-    function: DeclaredFunction | None = None
-
-
 class ChatRequest(SamplingFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
-    chat_template_kwargs  variables for the template, such as enable_thinking
-    truncation            `auto` drops old turns where the context is too small; `disabled`
+    chat_template_kwargs    variables for the template, such as enable_thinking
+    reasoning_budget_tokens, thinking_budget_tokens  tokens of thought at most; the first counts
+    reasoning_format        `none` leaves thoughts in the content
+    truncation              `auto` drops old turns where the context is too small; `disabled`
     """
 
     messages: list[ChatMessage] | None = None
     tools: list[DeclaredTool] | None = None
+    tool_choice: str | ChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning_format: str | None = None
+    reasoning_budget_tokens: int | None = None
+    thinking_budget_tokens: int | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
@@ -92,32 +87,39 @@ class TemplateReply(msgspec.Struct):
     prompt: str
 
 
-class TopToken(msgspec.Struct):
-    """One of the likeliest tokens; its bytes are exact where its text is a part of a character."""
-
-    token: str
-    bytes: list[int]
-    logprob: float
-
-
-class TokenScore(TopToken):
-    """A sampled token."""
-
-    top_logprobs: list[TopToken]
-
-
 class ChatLogprobs(msgspec.Struct):
     """One entry a token."""
 
     content: list[TokenScore]
 
 
-class Spoken(msgspec.Struct, omit_defaults=True):
+class ToldFunction(msgspec.Struct):
+    """What is called; its name is told once."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    arguments: str = ""
+
+
+class ToldCall(msgspec.Struct):
+    """A tool call, or what one event adds to it.
+
+    index  of the call in the answer; in events only
+    """
+
+    function: ToldFunction
+    index: int | msgspec.UnsetType = msgspec.UNSET
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    type: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Spoken(msgspec.Struct):
     """An answer, or what one event adds to it; the role is told once."""
 
-    role: str | None = None
-    content: str | None = None
-    reasoning_content: str | None = None
+    role: str | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType | None = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToldCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):

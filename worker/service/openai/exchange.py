@@ -16,7 +16,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.service import sse
 from worker.service.exchange import Exchange
 from worker.service.generation import Running
-from worker.service.openai.usage import progress_of, timings_of, usage_of
+from worker.service.openai.usage import Usage, progress_of, timings_of, usage_of
 from worker.service.tally import Tally
 
 ChoiceT = TypeVar("ChoiceT", bound=msgspec.Struct)
@@ -48,6 +48,11 @@ class Answer(ABC, Generic[ChoiceT]):
     def score(self) -> float:
         """What `best_of` ranks by; the higher the better."""
         return 0.0
+
+    @property
+    def num_thought_tokens(self) -> int:
+        """Tokens that were sampled inside thoughts."""
+        return 0
 
 
 class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
@@ -110,13 +115,13 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
                 for place, choice in enumerate(choices, start=1):
                     more: dict[str, Any] = {"usage": blank}
                     if self._usage_always:
-                        more["usage"] = usage_of(self._tally)
+                        more["usage"] = self._usage()
                     if delta.finish_reason and place == len(choices):
                         more["timings"] = timings_of(self._tally)
                     yield sse.frame(self.event([choice], **more, **told))
                     told = {}
         if self._include_usage:
-            yield sse.frame(self.event([], usage=usage_of(self._tally), **self._truncated))
+            yield sse.frame(self.event([], usage=self._usage(), **self._truncated))
 
     async def body(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""
@@ -134,8 +139,12 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
                 group.sort(key=lambda answer: -answer.score)
             chosen += group[:n]
         choices = [answer.whole(index) for index, answer in enumerate(chosen)]
-        usage, timings = usage_of(self._tally), timings_of(self._tally)
+        usage, timings = self._usage(), timings_of(self._tally)
         return self.reply(choices, usage=usage, timings=timings, **self._truncated)
+
+    def _usage(self) -> Usage:
+        thought = sum(answer.num_thought_tokens for answer in self._answers.values())
+        return usage_of(self._tally, thought)
 
 
 def tells(delta: Delta) -> bool:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.chat.message import Call, Message, Tool
+from worker.chat.message import Call, Message
 from worker.engine.request import MAX_LOGPROBS
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, DeclaredTool, PastCall
+from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, PastCall
 from worker.service.openai.limits import stops_of, tokens_of, truncates
+from worker.service.openai.thinking import thinking_of
+from worker.service.openai.tools import choice_of, tools_of
 from worker.service.sampling import sampling_of
 from worker.service.talk.talk import Talk
+from worker.settings import Settings
 
 PARAM = "messages"
 
 
-def talk_of(body: ChatRequest, loaded: Loaded) -> Talk:
+def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
@@ -27,10 +30,23 @@ def talk_of(body: ChatRequest, loaded: Loaded) -> Talk:
             "A chat template in a request is not accepted; the model file's own is used.",
             param="chat_template",
         )
+    tools = tools_of(body.tools)
+    choice = choice_of(body.tool_choice, tools)
     return Talk(
         messages=tuple(_message(m, place) for place, m in enumerate(body.messages or ())),
         param=PARAM,
-        tools=tuple(_tool(tool, place) for place, tool in enumerate(body.tools or ())),
+        tools=choice.among(tools),
+        choice=choice.mode,
+        only=choice.only,
+        parallel=body.parallel_tool_calls is not False,
+        thinking=thinking_of(
+            effort=body.reasoning_effort,
+            variables=body.chat_template_kwargs,
+            asked_format=body.reasoning_format,
+            default_format=settings.reasoning_format,
+            reasoning_budget_tokens=body.reasoning_budget_tokens,
+            thinking_budget_tokens=body.thinking_budget_tokens,
+        ),
         variables=body.chat_template_kwargs or {},
         opens=body.add_generation_prompt is not False,
         continues=bool(body.continue_final_message),
@@ -76,14 +92,3 @@ def _call(call: PastCall) -> Call:
     if not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments or {}).decode()
     return Call(call.id or "", call.function.name, arguments)
-
-
-def _tool(tool: DeclaredTool, place: int) -> Tool:
-    function = tool.function
-    if tool.type != "function" or function is None:
-        raise RequestError(f"tools[{place}] is not a function.", param="tools")
-    return Tool(
-        name=function.name,
-        description=function.description,
-        parameters=function.parameters or {},
-    )

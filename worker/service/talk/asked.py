@@ -6,13 +6,13 @@ import msgspec
 
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
-from worker.chat.reader import ChatReader
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
 from worker.service.talk.checkpoints import checkpoints_of
+from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
 
@@ -49,10 +49,12 @@ class Asked(msgspec.Struct, frozen=True):
     generation: Generation
     prompt: str
 
-    def reader(self) -> ChatReader:
+    def said(self) -> Said:
         """For one of its answers."""
-        tools = () if self.talk.choice == "none" else self.talk.tools
-        return self.chat.reader(tools, prompt=self.prompt, thinking=self.talk.thinking)
+        talk = self.talk
+        tools = () if talk.choice == "none" else talk.tools
+        reader = self.chat.reader(tools, prompt=self.prompt, thinking=talk.thinking)
+        return Said(reader, parallel=talk.parallel)
 
 
 def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
