@@ -16,6 +16,7 @@ class Scripted:
     def __init__(self) -> None:
         self._mode = "content"
         self._name = ""
+        self._read_so_far = ""  # of a call
         self._count = 0
 
     def feed(self, text: str) -> list[ChatEvent]:
@@ -25,24 +26,30 @@ class Scripted:
         return events
 
     def finish(self) -> list[ChatEvent]:
-        return []
+        return [Content(self._read_so_far)] if self._read_so_far else []
 
     def _read(self, character: str) -> list[ChatEvent]:
+        if self._mode in ("name", "arguments"):
+            self._read_so_far += character
         match self._mode, character:
             case "content", "(":
                 self._mode = "thought"
             case "thought", ")":
                 self._mode = "content"
             case "content", "[":
-                self._mode, self._name = "name", ""
+                self._mode, self._name, self._read_so_far = "name", "", character
             case "name", ":":
                 self._mode = "arguments"
                 return [CallBegun(self._count, f"call-{self._count}", self._name)]
             case "name", _:
                 self._name += character
             case "arguments", "]":
-                self._mode, self._count = "content", self._count + 1
+                self._mode, self._count, self._read_so_far = "content", self._count + 1, ""
                 return [CallEnded(self._count - 1)]
+            case "arguments", "!":
+                text, self._read_so_far = self._read_so_far, ""
+                self._mode, self._count = "content", self._count + 1
+                return [Content(text)]
             case "arguments", _:
                 return [Arguments(self._count, character)]
             case "thought", _:

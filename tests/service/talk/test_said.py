@@ -10,9 +10,9 @@ from worker.chat.reader import PlainReader
 from worker.service.talk.said import Said
 
 
-def said(text: str, reason: str = "stop", *, size: int = 1, parallel: bool = True) -> Said:
+def said(text: str, reason: str = "stop", *, size: int = 1) -> Said:
     """After a text in tokens of `size` characters."""
-    found = Said(Scripted(), parallel=parallel)
+    found = Said(Scripted())
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     for delta in deltas(*pieces, reason=reason):
         found.take(delta)
@@ -44,11 +44,11 @@ def test_calls_before_one_that_never_ended() -> None:
     assert found.finish_reason == "length"
 
 
-def test_one_call_only() -> None:
-    """Without parallel calls the first one is told."""
-    found = said("[sky:{}][sea:{1}]done", parallel=False)
-    assert [call.name for call in found.calls] == ["sky"]
-    assert found.content == "done"
+def test_a_call_that_breaks() -> None:
+    """What comes after it is told as it is."""
+    found = said("[sky:{a!so(hm)[sea:{}]")
+    assert (found.content, found.thought) == ("[sky:{a!so", "hm")
+    assert found.calls == [Call("call-1", "sea", "{}")]
 
 
 def test_counts_thoughts() -> None:

@@ -54,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True):
         talk = self.talk
         tools = () if talk.choice == "none" else talk.tools
         reader = self.chat.reader(tools, prompt=self.prompt, thinking=talk.thinking)
-        return Said(reader, parallel=talk.parallel)
+        return Said(reader)
 
 
 def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:

@@ -16,15 +16,12 @@ class Said:
     num_thought_tokens tokens that were sampled inside thoughts
     """
 
-    def __init__(self, reader: ChatReader, *, parallel: bool = True) -> None:
-        """parallel: whether calls after the first one are told."""
+    def __init__(self, reader: ChatReader) -> None:
         self._reader = reader
-        self._parallel = parallel
         self._contents: list[str] = []
         self._thoughts: list[str] = []
         self._begun: CallBegun | None = None
         self._arguments: list[str] = []
-        self._untold: list[str] = []  # what was read since the last event that repeats its text
         self._thinks = False
         self.calls: list[Call] = []
         self.finish_reason: str | None = None
@@ -32,7 +29,7 @@ class Said:
 
     @property
     def content(self) -> str:
-        """The answer's text so far. A call that never ended is text, as the model wrote it."""
+        """The answer's text so far; the reader tells a call that never ended as text."""
         return "".join(self._contents)
 
     @property
@@ -42,19 +39,15 @@ class Said:
 
     def take(self, delta: Delta) -> list[ChatEvent]:
         """What the delta makes certain."""
-        self._untold.append(delta.text)
         events = self._reader.feed(delta.text)
         if delta.finish_reason is not None:
             events += self._reader.finish()
-        if not self._parallel:
-            events = [event for event in events if not getattr(event, "index", 0)]
         for event in events:
             self._note(event)
         thinks = any(isinstance(e, Thought) for e in events) if events else self._thinks
         self._thinks = isinstance(events[-1], Thought) if events else self._thinks
         self.num_thought_tokens += thinks and delta.token is not None
         if delta.finish_reason is not None:
-            self._give_up("".join(self._untold))
             called = self.calls and delta.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else delta.finish_reason
         return events
@@ -62,10 +55,8 @@ class Said:
     def _note(self, event: ChatEvent) -> None:
         match event:
             case Content(text):
-                self._tell(text)
                 self._contents.append(text)
             case Thought(text):
-                self._tell(text)
                 self._thoughts.append(text)
             case CallBegun():
                 self._begun, self._arguments = event, []
@@ -75,17 +66,3 @@ class Said:
                 assert self._begun is not None
                 arguments = "".join(self._arguments)
                 self.calls.append(Call(self._begun.id, self._begun.name, arguments))
-                self._begun = None
-                self._untold.clear()
-
-    def _tell(self, text: str) -> None:
-        """This text was read, and all that stood before it."""
-        before, _, after = "".join(self._untold).partition(text)
-        self._give_up(before)
-        self._untold = [after]
-
-    def _give_up(self, text: str) -> None:
-        """A call that did not end before this is no call."""
-        if self._begun is not None:
-            self._begun = None
-            self._contents.append(text.lstrip())
