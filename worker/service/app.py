@@ -25,11 +25,13 @@ from worker.service.jobs.routes import job_routes
 from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
+from worker.service.responses.routes import responses
 from worker.service.talk.asked import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 
 ROUTES: list[Any] = [
     *(completions, chat_completions, apply_template, models, model),
+    responses,
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
