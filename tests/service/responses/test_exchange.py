@@ -179,9 +179,8 @@ def test_a_call_that_never_ended(reason: str) -> None:
     assert "response.function_call_arguments.done" not in {event.type for event in events}
     last = events[-1]
     assert last.type == "response.incomplete"
-    assert [(item.type, item.status) for item in last.response.output][0] == (
-        "function_call", "incomplete"
-    )  # fmt: skip
+    call = last.response.output[0]
+    assert (call.type, call.status) == ("function_call", "incomplete")
     cut = "max_output_tokens" if reason == "length" else None
     assert last.response.incomplete_details.reason == cut
     complete = whole("[sky:", '{"a', reason=reason)
@@ -207,7 +206,7 @@ def test_logprobs() -> None:
 
 def test_echo() -> None:
     """The response repeats what was asked for; tools that are no functions are not among it."""
-    parameters = {"type": "object", "properties": {}}
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
     asked: dict[str, Any] = {
         "instructions": "Be kind.", "metadata": {"a": "b"}, "max_output_tokens": 9, "user": "u",
         "reasoning": {"effort": "low", "summary": None}, "text": {"verbosity": "low"},

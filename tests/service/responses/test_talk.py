@@ -47,7 +47,7 @@ def test_text() -> None:
 
 def test_items() -> None:
     """What the assistant said in several items is one message; results follow it."""
-    items = [
+    items: list[dict[str, Any]] = [
         {"role": "developer", "content": "d"},
         {"type": "message", "role": "user", "content": text("input_text", "two", "parts")},
         {"type": "reasoning", "id": "r", "summary": [], "content": text("reasoning_text", "hm")},
@@ -73,7 +73,7 @@ def test_items() -> None:
 
 def test_messages_of_the_assistant_stay_apart() -> None:
     """Two texts are two messages; a thought alone has no text."""
-    items = [
+    items: list[dict[str, Any]] = [
         {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"},
         {"type": "reasoning", "summary": [], "encrypted_content": sealed("hm")},
         {"role": "user", "content": "c"},

@@ -26,23 +26,23 @@ class ReplyEvent(ResponseEvent):
     response: ResponseReply
 
 
-class Created(ReplyEvent, tag="response.created"):
+class ResponseCreated(ReplyEvent, tag="response.created"):
     """It was accepted."""
 
 
-class InProgress(ReplyEvent, tag="response.in_progress"):
+class ResponseInProgress(ReplyEvent, tag="response.in_progress"):
     """It has begun."""
 
 
-class Completed(ReplyEvent, tag="response.completed"):
+class ResponseCompleted(ReplyEvent, tag="response.completed"):
     """All of it is there."""
 
 
-class Incomplete(ReplyEvent, tag="response.incomplete"):
+class ResponseIncomplete(ReplyEvent, tag="response.incomplete"):
     """It ended early."""
 
 
-class Failed(ReplyEvent, tag="response.failed"):
+class ResponseFailed(ReplyEvent, tag="response.failed"):
     """It ended with an error."""
 
 

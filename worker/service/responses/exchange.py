@@ -16,13 +16,13 @@ from worker.service.generation import Running
 from worker.service.openai.logprobs import token_score
 from worker.service.openai.usage import timings_of
 from worker.service.responses.events import (
-    Completed,
-    Created,
     ErrorEvent,
-    Failed,
-    Incomplete,
-    InProgress,
+    ResponseCompleted,
+    ResponseCreated,
     ResponseEvent,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
 )
 from worker.service.responses.items import (
     Breakdown,
@@ -80,7 +80,7 @@ class ResponseExchange(Exchange):
         cut = self._said.finish_reason == "length"
         told = self._frames(self._output.close("incomplete" if cut else "completed"))
         reply = self._ended(broken=True)
-        kind = Completed if reply.status == "completed" else Incomplete
+        kind = ResponseCompleted if reply.status == "completed" else ResponseIncomplete
         yield told + self._frames([kind(response=reply)])
 
     async def body(self) -> ResponseReply:
@@ -104,13 +104,15 @@ class ResponseExchange(Exchange):
             error=Breakdown("server_error", body.message),
             output=self._output.items(broken=True),
         )
-        return begun + self._frames([told, Failed(response=reply)])
+        return begun + self._frames([told, ResponseFailed(response=reply)])
 
     def _begin(self) -> bytes:
         """What opens the stream; nothing where it is open."""
         if self._num_events:
             return b""
-        return self._frames([Created(response=self._reply), InProgress(response=self._reply)])
+        return self._frames(
+            [ResponseCreated(response=self._reply), ResponseInProgress(response=self._reply)]
+        )
 
     def _take(self, delta: Delta) -> list[ResponseEvent]:
         self._tally.add(delta)
