@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pydantic
 from openai.types.responses import Response, ResponseStreamEvent
@@ -50,4 +50,4 @@ def _judged(model: Any) -> Any:
     elif isinstance(model, list):
         for value in model:  # pyright: ignore[reportUnknownVariableType]
             _judged(value)
-    return model
+    return cast("Any", model)
