@@ -63,22 +63,22 @@ class ChatAnswer(Answer[ChatChoice]):
         """One event for each token at least."""
         if not tells(delta):
             return []
-        events = [e for e in self._said.take(delta) if not isinstance(e, CallEnded)]
-        told = [self._told(event) for event in events] or [Spoken(content=self._silence)]
-        scores: list[TokenScore] = []
-        if self._wants_scores and delta.logprob is not None:
-            scores.append(token_score(delta.logprob, self._pieces))
-            self._scores += scores
+        logprobs: ChatLogprobs | None = None
+        if self._wants_scores:
+            logprobs = ChatLogprobs([])
+            if delta.logprob is not None:
+                logprobs.content.append(token_score(delta.logprob, self._pieces))
+                self._scores += logprobs.content
+        choices = [
+            ChatChoice(index=self._index, delta=self._told(event))
+            for event in self._said.take(delta)
+            if not isinstance(event, CallEnded)
+        ]
+        if not choices:
+            choices = [ChatChoice(index=self._index, delta=Spoken(content=self._silence))]
+        choices[0].logprobs = logprobs
         if not self._has_role:
-            told[0].role = ROLE
-            if told[0].content is UNSET:
-                told[0].content = None
-            self._has_role = True
-        choices: list[ChatChoice] = []
-        for spoken in told:
-            logprobs = ChatLogprobs(scores) if self._wants_scores else None
-            choices.append(ChatChoice(index=self._index, delta=spoken, logprobs=logprobs))
-            scores = []
+            self._add_role(choices[0])
         choices[-1].finish_reason = self._said.finish_reason
         return choices
 
@@ -99,6 +99,14 @@ class ChatAnswer(Answer[ChatChoice]):
             logprobs=ChatLogprobs(self._scores) if self._wants_scores else None,
             finish_reason=said.finish_reason,
         )
+
+    def _add_role(self, choice: ChatChoice) -> None:
+        self._has_role = True
+        spoken = choice.delta
+        assert not isinstance(spoken, UnsetType)
+        spoken.role = ROLE
+        if spoken.content is UNSET:
+            spoken.content = None
 
     def _told(self, event: Content | Thought | CallBegun | Arguments) -> Spoken:
         match event:

@@ -66,6 +66,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
             conversation, talk.max_tokens, loaded, talk.param
         )
     else:
+        check_characters(len(conversation.text), loaded, talk.param, plural=True)
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
     checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
     generation = Generation(
@@ -90,7 +91,10 @@ def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversatio
         raise RequestError(f"{talk.param} is missing.", param=talk.param, hint="Send one message.")
     if len(talk.messages) > MAX_MESSAGES:
         raise RequestError(f"{talk.param} must be at most {MAX_MESSAGES}.", param=talk.param)
-    size = sum(len(message.content or "") for message in talk.messages)
+    size = sum(
+        len(message.content or "") + sum(len(call.arguments) for call in message.calls)
+        for message in talk.messages
+    )
     if size > MAX_CHARS or not talk.truncates:
         check_characters(size, loaded, talk.param, plural=True)
     reserved = ("messages", "tools", "add_generation_prompt")

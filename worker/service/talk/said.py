@@ -44,9 +44,9 @@ class Said:
             events += self._reader.finish()
         for event in events:
             self._note(event)
-        thinks = any(isinstance(e, Thought) for e in events) if events else self._thinks
-        self._thinks = isinstance(events[-1], Thought) if events else self._thinks
-        self.num_thought_tokens += thinks and delta.token is not None
+        if events:
+            self._thinks = isinstance(events[-1], Thought)
+        self.num_thought_tokens += self._thinks and delta.token is not None
         if delta.finish_reason is not None:
             called = self.calls and delta.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else delta.finish_reason
