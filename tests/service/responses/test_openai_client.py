@@ -68,11 +68,9 @@ def test_stream(client: openai.OpenAI) -> None:
 
 def test_parse(client: openai.OpenAI) -> None:
     """A structured answer keeps to its schema, streamed too."""
-    found = client.responses.parse(
-        model="any", input="A pet?", text_format=Pet, max_output_tokens=60
-    )
+    found = client.responses.parse(**ASKED, text_format=Pet)
     assert isinstance(found.output_parsed, Pet)
-    with client.responses.stream(model="any", input="A pet?", text_format=Pet) as stream:
+    with client.responses.stream(**ASKED, text_format=Pet) as stream:
         assert isinstance(stream.get_final_response().output_parsed, Pet)
 
 

@@ -12,6 +12,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
 from worker.service.talk.checkpoints import checkpoints_of
+from worker.service.talk.instructions import with_one_system
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
@@ -104,7 +105,7 @@ def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversatio
         if name not in reserved and name.isidentifier()
     }
     return chat.conversation(
-        talk.messages,
+        with_one_system(talk.messages),
         talk.tools,
         thinking=talk.thinking,
         add_generation_prompt=talk.opens,
