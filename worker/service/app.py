@@ -12,6 +12,7 @@ from worker.chat.format import ChatFormat
 from worker.errors import WorkerError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
 from worker.service.info.about import info, is_sleeping, model_ready, version
@@ -32,6 +33,7 @@ from worker.service.tokens.routes import detokenize_tokens, tokenize_text, token
 ROUTES: list[Any] = [
     *(completions, chat_completions, apply_template, models, model),
     responses,
+    *(messages, count_tokens),
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
