@@ -78,35 +78,25 @@ class Blocks:
 
     def close(self) -> list[BlockEvent]:
         """The last events, once the answer has ended."""
-        found: list[BlockEvent] = []
-        if self._space and not self._parts:
-            found += self._begin("text")
-            found.append(self._more(self._space, TextDelta(self._space)))
-        return found + self._end()
+        if self._parts or not self._space:
+            return self._end()
+        text, found = self._space, self._begin("text")
+        return [*found, self._more(text, TextDelta(text)), *self._end()]
 
-    def whole(self, content: str) -> list[AnswerBlock]:
-        """All blocks, after `close`.
-
-        content: the answer's whole text. A call that did not end is text in it, and so it is here.
-        """
+    def whole(self) -> list[AnswerBlock]:
+        """All blocks, after `close`. A call that did not end is none; the text tells of it."""
         found: list[AnswerBlock] = []
-        lost = False
         for part in self._parts:
             text = "".join(part.texts)
             match part.kind:
                 case "text":
-                    before, _, content = content.partition(text)
-                    _add_text(found, before + text if lost else text)
-                    lost = False
+                    _add_text(found, text)
                 case "thinking":
                     found.append(ThinkingBlock(text if self._shows_thoughts else "", SIGNATURE))
                 case "tool_use":
-                    lost = lost or not part.is_whole
                     if part.is_whole:
                         arguments = msgspec.Raw(text.encode()) if text else _NO_INPUT
                         found.append(ToolUseBlock(part.id, part.name, arguments))
-        if lost and content.strip():
-            _add_text(found, content)
         return found
 
     def _text(self, text: str) -> list[BlockEvent]:

@@ -77,7 +77,7 @@ class MessageExchange(Exchange):
             for delta in await self.stream.take():
                 self._take(delta)
         self._blocks.close()
-        return self._reply(self._blocks.whole(self._said.content), self._ending())
+        return self._reply(self._blocks.whole(), self._ending())
 
     def error_reply(self, error: Exception) -> tuple[int, msgspec.Struct, dict[str, str]]:
         """In Anthropic's shape."""
