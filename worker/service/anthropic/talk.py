@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from worker.chat.format import Thinking
 from worker.chat.message import Message, Tool
 from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
@@ -18,10 +16,11 @@ from worker.service.anthropic.schemas import (
     OutputFormat,
     ThinkingConfig,
 )
-from worker.service.sampling import sampling_of
+from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
 from worker.service.talk.tools import ToolChoice, check_choice, check_tools
 
+FORMAT = "output_config.format"
 # Anthropic's words for what may be called -> ours; `tool` names one.
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
 # Its words for whether the model thinks -> ours.
@@ -45,7 +44,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
         thinking=_thinking(body.thinking, effort),
         continues=_continues(messages),
-        sampling=sampling_of(_structured(body), loaded),
+        sampling=sampling_in_form(body, _form(body), FORMAT, loaded),
         max_tokens=_max_tokens(body.max_tokens),
         stop=_stops(body.stop_sequences),
     )
@@ -107,20 +106,15 @@ def _continues(messages: tuple[Message, ...]) -> bool:
     return True
 
 
-def _structured(body: MessagesRequest) -> MessagesRequest:
-    """With the schema of the output where the other APIs have it."""
+def _form(body: MessagesRequest) -> dict[str, Any] | None:
     asked: OutputFormat | None = body.output_format
     if body.output_config is not None and body.output_config.format is not None:
         asked = body.output_config.format
     if asked is None:
-        return body
+        return None
     if asked.type != "json_schema" or asked.schema is None:
-        raise RequestError(
-            "output_config.format must be of type json_schema and have a schema.",
-            param="output_config",
-        )
-    wanted: dict[str, Any] = {"type": "json_schema", "json_schema": {"schema": asked.schema}}
-    return msgspec.structs.replace(body, response_format=wanted)
+        raise RequestError(f"{FORMAT} must be of type json_schema and have a schema.", param=FORMAT)
+    return json_of(asked.schema)
 
 
 def _max_tokens(given: int | None) -> int | None:
