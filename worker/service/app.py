@@ -23,6 +23,9 @@ from worker.service.info.props import props, slots
 from worker.service.info.shutdown import shutdown
 from worker.service.jobs.registry import Jobs
 from worker.service.jobs.routes import job_routes
+from worker.service.ollama.missing import delete_model, embed, store_models
+from worker.service.ollama.models import ollama_version, ps, show, tags
+from worker.service.ollama.routes import generate, ollama_chat
 from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
@@ -34,6 +37,7 @@ ROUTES: list[Any] = [
     *(completions, chat_completions, apply_template, models, model),
     responses,
     *(messages, count_tokens),
+    *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),

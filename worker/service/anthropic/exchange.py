@@ -11,7 +11,7 @@ from worker.engine.sequence import Delta
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
 from worker.service.anthropic.blocks import Blocks
-from worker.service.anthropic.errors import anthropic_reply
+from worker.service.anthropic.errors import AnthropicErrorReply, anthropic_reply
 from worker.service.anthropic.replies import (
     AnswerBlock,
     BlockEvent,
@@ -24,8 +24,8 @@ from worker.service.anthropic.replies import (
     OutputDetails,
     Ping,
 )
-from worker.service.errors import reply_of
 from worker.service.exchange import Exchange
+from worker.service.front.replies import ErrorReply
 from worker.service.generation import Running
 from worker.service.talk.asked import Asked
 from worker.service.tally import Tally
@@ -79,14 +79,14 @@ class MessageExchange(Exchange):
         self._blocks.close()
         return self._reply(self._blocks.whole(), self._ending())
 
-    def error_reply(self, error: Exception) -> tuple[int, msgspec.Struct, dict[str, str]]:
+    def shaped(self, status: int, reply: ErrorReply) -> AnthropicErrorReply:
         """In Anthropic's shape."""
-        status, reply, headers = reply_of(error)
-        return status, anthropic_reply(status, reply.error), headers
+        return anthropic_reply(status, reply.error)
 
     def failure(self, error: Exception) -> bytes:
         """The error event."""
-        return _frame(self.error_reply(error)[1])
+        status, reply, _ = self.error_reply(error)
+        return _frame(self.shaped(status, reply))
 
     def _take(self, delta: Delta) -> list[BlockEvent]:
         self._tally.add(delta)
