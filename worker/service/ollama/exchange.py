@@ -18,9 +18,9 @@ from worker.service.front.replies import ErrorReply
 from worker.service.generation import Running
 from worker.service.ollama.errors import OllamaErrorReply, ollama_reply
 from worker.service.ollama.replies import (
+    AnswerLine,
     ChatLine,
     GenerateLine,
-    Line,
     SaidCall,
     SaidFunction,
     SaidMessage,
@@ -32,7 +32,7 @@ from worker.service.talk.said import Said
 from worker.service.tally import Tally
 
 
-class Piece(msgspec.Struct):
+class LinePiece(msgspec.Struct):
     """What one line tells. calls: those that have ended, each with its number in the answer"""
 
     content: str = ""
@@ -62,8 +62,8 @@ class OllamaExchange(Exchange):
         self._tally = Tally(generation.num_prompt_tokens, running.ids)
 
     @abstractmethod
-    def line(self, piece: Piece, **fields: Any) -> Line:
-        """The piece in the client's shape; fields: of `Line`."""
+    def line(self, piece: LinePiece, **fields: Any) -> AnswerLine:
+        """The piece in the client's shape; fields: of `AnswerLine`."""
 
     async def frames(self) -> AsyncIterator[bytes]:
         """All lines. A call is told when it has ended."""
@@ -72,16 +72,16 @@ class OllamaExchange(Exchange):
                 piece = self._take(delta)
                 if piece.tells:
                     yield self._frame(piece, done=False)
-        yield self._frame(Piece(), **self._end())
+        yield self._frame(LinePiece(), **self._end())
 
-    async def body(self) -> Line:
+    async def body(self) -> AnswerLine:
         """One line with all of it."""
         scores: list[TokenScore] = []
         while self.stream.is_running:
             for delta in await self.stream.take():
                 scores += self._take(delta).scores
         said = self._said
-        piece = Piece(said.content, said.thought, list(enumerate(said.calls)), scores)
+        piece = LinePiece(said.content, said.thought, list(enumerate(said.calls)), scores)
         return self.line(piece, **self._end(), **self._head(piece))
 
     def shaped(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
@@ -93,9 +93,9 @@ class OllamaExchange(Exchange):
         status, reply, _ = self.error_reply(error)
         return msgspec.json.encode(self.shaped(status, reply)) + b"\n"
 
-    def _take(self, delta: Delta) -> Piece:
+    def _take(self, delta: Delta) -> LinePiece:
         self._tally.add(delta)
-        piece, num_calls = Piece(), len(self._said.calls)
+        piece, num_calls = LinePiece(), len(self._said.calls)
         for event in self._said.take(delta):
             match event:
                 case Content(text):
@@ -109,10 +109,10 @@ class OllamaExchange(Exchange):
             piece.scores = [token_score(delta.logprob, self._pieces)]
         return piece
 
-    def _frame(self, piece: Piece, **fields: Any) -> bytes:
+    def _frame(self, piece: LinePiece, **fields: Any) -> bytes:
         return msgspec.json.encode(self.line(piece, **fields, **self._head(piece))) + b"\n"
 
-    def _head(self, piece: Piece) -> dict[str, Any]:
+    def _head(self, piece: LinePiece) -> dict[str, Any]:
         return {"model": self._model, "created_at": now(), "logprobs": piece.scores or UNSET}
 
     def _end(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class OllamaExchange(Exchange):
 class OllamaChatExchange(OllamaExchange):
     """POST /api/chat."""
 
-    def line(self, piece: Piece, **fields: Any) -> ChatLine:
+    def line(self, piece: LinePiece, **fields: Any) -> ChatLine:
         """A message."""
         calls = [
             SaidCall(call.id, SaidFunction(n, call.name, msgspec.Raw(call.arguments.encode())))
@@ -139,6 +139,6 @@ class OllamaChatExchange(OllamaExchange):
 class GenerateExchange(OllamaExchange):
     """POST /api/generate."""
 
-    def line(self, piece: Piece, **fields: Any) -> GenerateLine:
+    def line(self, piece: LinePiece, **fields: Any) -> GenerateLine:
         """A text."""
         return GenerateLine(response=piece.content, thinking=piece.thought or UNSET, **fields)

@@ -35,7 +35,7 @@ class SaidMessage(msgspec.Struct):
     tool_calls: list[SaidCall] | UnsetType = UNSET
 
 
-class Line(msgspec.Struct, kw_only=True):
+class AnswerLine(msgspec.Struct, kw_only=True):
     """Part of an answer. The last one is `done`, with its reason and what it cost.
 
     done_reason  stop, length, or load where nothing was asked; times are nanoseconds
@@ -54,13 +54,13 @@ class Line(msgspec.Struct, kw_only=True):
     logprobs: list[TokenScore] | UnsetType = UNSET
 
 
-class ChatLine(Line, kw_only=True):
+class ChatLine(AnswerLine, kw_only=True):
     """POST /api/chat."""
 
     message: SaidMessage
 
 
-class GenerateLine(Line, kw_only=True):
+class GenerateLine(AnswerLine, kw_only=True):
     """POST /api/generate."""
 
     response: str

@@ -17,7 +17,7 @@ from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.generation import Generation, run
 from worker.service.ollama.exchange import GenerateExchange, OllamaChatExchange
-from worker.service.ollama.replies import ChatLine, GenerateLine, Line, SaidMessage, now
+from worker.service.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
 from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
 from worker.service.ollama.talk import chat_of, check_generate, question_of, text_of
 from worker.service.talk.asked import Asked, ask
@@ -77,6 +77,6 @@ async def _chat_format(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> C
         return None
 
 
-def _reply(line: Line) -> ASGIApp:
+def _reply(line: AnswerLine) -> ASGIApp:
     # Litestar takes a Response where a handler may return an application.
     return cast("ASGIApp", json_response(line))
