@@ -93,8 +93,6 @@ def _called(name: str, arguments: str) -> dict[str, Any]:
 
 
 def _declared(tool: Tool) -> dict[str, Any]:
-    described = {} if tool.description is None else {"description": tool.description}
-    return {
-        "type": "function",
-        "function": {"name": tool.name, **described, "parameters": tool.parameters},
-    }
+    """With a description in any case: some templates fail where there is none."""
+    function = {"name": tool.name, "description": tool.description or ""}
+    return {"type": "function", "function": {**function, "parameters": tool.parameters}}
