@@ -15,6 +15,7 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import DecodeError
 from worker.lifecycle.loaded import Loaded
+from worker.service import exchange as exchanges
 from worker.service.generation import Generation, Running
 from worker.service.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.service.prompts import Prompt
@@ -37,12 +38,20 @@ COST = {
 
 
 async def sent(
-    kind: type[OllamaChatExchange | GenerateExchange], told: list[Delta], *, streaming: bool
+    kind: type[OllamaChatExchange | GenerateExchange],
+    told: list[Delta],
+    *,
+    streaming: bool,
+    silent_s: float = 0,
 ) -> tuple[int, dict[bytes, bytes], str]:
     """Status, headers and body of the answer to these deltas."""
     stream = Stream(["x-0"], lambda _: None)
-    for delta in told:
-        stream.put(delta)
+
+    def say() -> None:
+        for delta in told:
+            stream.put(delta)
+
+    asyncio.get_running_loop().call_later(silent_s, say)
     generation = Generation(prompts=(Prompt([5, 6, 7], [5, 6, 7], "abc"),))
     running = Running(generation, ("x-0",), stream)
     messages: list[dict[str, Any]] = []
@@ -87,6 +96,17 @@ def test_lines() -> None:
     }  # fmt: skip
     for part in (*parts, {**last, "created_at": "x"}):
         ollama.ChatResponse.model_validate(part, strict=True)
+
+
+def test_a_silent_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing is told there is nothing between the lines: clients read each as JSON."""
+    monkeypatch.setattr(exchanges, "PULSE_S", 0.001)
+
+    async def answer() -> tuple[int, dict[bytes, bytes], str]:
+        return await sent(OllamaChatExchange, deltas("a", "b"), streaming=True, silent_s=0.02)
+
+    _, _, text = asyncio.run(answer())
+    assert [json.loads(line)["message"]["content"] for line in text.splitlines()] == ["a", "b", ""]
 
 
 def test_whole() -> None:

@@ -51,6 +51,7 @@ class OllamaExchange(Exchange):
 
     content_type: ClassVar[bytes] = b"application/x-ndjson"
     closing: ClassVar[bytes] = b""
+    pulse: ClassVar[bytes] = b""  # there are no comments between lines of JSON
 
     def __init__(self, running: Running, said: Said, loaded: Loaded, *, streaming: bool) -> None:
         super().__init__(running.stream, streaming=streaming)
