@@ -82,6 +82,10 @@ class ChatAnswer(Answer[ChatChoice]):
         choices[-1].finish_reason = self._said.finish_reason
         return choices
 
+    def silent(self) -> ChatChoice:
+        """No message."""
+        return ChatChoice(index=self._index, delta=Spoken())
+
     def whole(self, index: int) -> ChatChoice:
         """The message."""
         said = self._said
