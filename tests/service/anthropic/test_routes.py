@@ -122,6 +122,25 @@ def test_read_only(client: anthropic.Anthropic) -> None:
     assert again.usage.input_tokens == 1
 
 
+def test_changing_header(client: anthropic.Anthropic) -> None:
+    """What Claude Code writes anew into each system text does not spoil the cache."""
+    usages = [
+        client.beta.messages.create(
+            model="any",
+            max_tokens=1,
+            messages=HELLO,
+            system=[
+                {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={n};"},
+                {"type": "text", "text": "Answer as a sailor of the last century would."},
+            ],
+        ).usage
+        for n in range(2)
+    ]
+    first, second = ((usage.input_tokens, usage.cache_read_input_tokens or 0) for usage in usages)
+    assert sum(first) == sum(second)
+    assert second[0] == 1
+
+
 def test_structured(client: anthropic.Anthropic) -> None:
     """The text is what the schema wants."""
     schema = {"enum": ["red", "green"]}
