@@ -122,6 +122,18 @@ def test_read_only(client: anthropic.Anthropic) -> None:
     assert again.usage.input_tokens == 1
 
 
+def test_threads(client: anthropic.Anthropic) -> None:
+    """The official package's tool runner asks for a thread, is refused, and goes on without."""
+    runner = client.beta.messages.tool_runner(model="any", max_tokens=4, tools=[], messages=HELLO)
+    assert runner.until_done().stop_reason == "max_tokens"
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        client.beta.messages.create(
+            model="any", max_tokens=4, messages=HELLO, thread={"type": "create"}
+        )
+    details = caught.value.response.json()["error"]["details"]
+    assert details == {"error_code": "thread_unsupported_request"}
+
+
 def test_changing_header(client: anthropic.Anthropic) -> None:
     """What Claude Code writes anew into each system text does not spoil the cache."""
     usages = [

@@ -205,6 +205,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format", "json_schema"),
     ({"output_format": {"type": "json_schema", "schema": {"$ref": "#/no"}}},
      "output_config.format", "no"),
+    ({"thread": {"type": "create"}}, "thread", "stores nothing"),
     ({"max_tokens": -1}, "max_tokens", "negative"),
     ({"stop_sequences": ["a"] * 17}, "stop_sequences", "at most 16"),
     ({"stop_sequences": ["a" * 2000]}, "stop_sequences", "at most 1024"),

@@ -21,11 +21,22 @@ _TYPES = {
 }
 
 
+# Official packages look for this code, and then send the whole conversation.
+UNTHREADED = "thread_unsupported_request"
+
+
+class AnthropicDetails(msgspec.Struct, frozen=True):
+    """What programs look at."""
+
+    error_code: str
+
+
 class AnthropicError(msgspec.Struct, frozen=True):
     """What went wrong; the message names the field."""
 
     type: str
     message: str
+    details: AnthropicDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
@@ -38,4 +49,5 @@ class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="er
 def anthropic_reply(status: int, body: ErrorBody) -> AnthropicErrorReply:
     """The same error in Anthropic's shape, with the id of the request at hand."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return AnthropicErrorReply(AnthropicError(kind, body.message), log.request_id())
+    details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
+    return AnthropicErrorReply(AnthropicError(kind, body.message, details), log.request_id())

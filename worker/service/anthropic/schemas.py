@@ -80,6 +80,7 @@ class MessagesRequest(SamplingFields, kw_only=True):
     """POST /v1/messages; what makes the prompt is also the body of /v1/messages/count_tokens.
 
     output_format  the older place of output_config.format
+    thread         a conversation that the server is to hold; it is refused
     """
 
     messages: list[MessageParam] | None = None
@@ -91,4 +92,5 @@ class MessagesRequest(SamplingFields, kw_only=True):
     stop_sequences: list[str] | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
+    thread: dict[str, Any] | None = None
     stream: bool | None = None

@@ -9,6 +9,7 @@ from worker.chat.message import Message, Tool
 from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.service.anthropic.errors import UNTHREADED
 from worker.service.anthropic.history import PARAM, messages_of
 from worker.service.anthropic.schemas import (
     AnthropicChoice,
@@ -31,6 +32,13 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
     if not body.messages:
         raise RequestError("messages is missing.", param=PARAM, hint="Send one message.")
+    if body.thread is not None:
+        raise RequestError(
+            "thread cannot be: this worker stores nothing between requests.",
+            param="thread",
+            hint="Send the whole conversation.",
+            code=UNTHREADED,
+        )
     messages = messages_of(body)
     tools = _tools(body)
     choice = _choice(body.tool_choice, tools)
