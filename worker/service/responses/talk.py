@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from worker.chat.message import Tool
 from worker.engine.request import MAX_LOGPROBS
 from worker.engine.sampling import SamplingParams
@@ -17,6 +15,7 @@ from worker.service.openai.tools import choice_of
 from worker.service.responses.history import PARAM, messages_of
 from worker.service.responses.schemas import ResponseRequest, ResponseTool
 from worker.service.sampling import sampling_of
+from worker.service.talk.form import sampling_in_form
 from worker.service.talk.talk import Talk
 from worker.service.talk.tools import check_tools
 from worker.settings import Settings
@@ -88,10 +87,4 @@ def _sampling(body: ResponseRequest, loaded: Loaded) -> SamplingParams:
     if form is None or form.type == "text":
         return sampling_of(body, loaded)
     asked: dict[str, Any] = {"type": form.type, "json_schema": {"schema": form.schema}}
-    try:
-        return sampling_of(msgspec.structs.replace(body, response_format=asked), loaded)
-    except RequestError as error:
-        if error.param != "response_format":
-            raise
-        message = error.message.replace(error.param, FORMAT)
-        raise RequestError(message, param=FORMAT, hint=error.hint, code=error.code) from None
+    return sampling_in_form(body, asked, FORMAT, loaded)
