@@ -21,6 +21,7 @@
         ├── TooLargeError                    http 413
         ├── QueueFullError                   http 429  come back later
         ├── CancelledError                   http 499  a cancelled job; its stream says so
+        ├── NotSupportedError                http 501  a part of an API that is not here
         ├── UnavailableError                 http 503  loading, draining or failed
         └── InferenceTimeoutError            http 504  a job that took too long
 
@@ -220,6 +221,13 @@ class CancelledError(RequestError):
 
     http_status = 499
     default_code = "CANCELLED"
+
+
+class NotSupportedError(RequestError):
+    """A part of an API that this worker does not have."""
+
+    http_status = 501
+    default_code = "not_supported"
 
 
 class UnavailableError(RequestError):

@@ -96,6 +96,11 @@ def bind_request(**ids: str) -> None:
     variables.bind_contextvars(**ids)
 
 
+def request_id() -> str | None:
+    """The id of the request at hand; None outside of one."""
+    return _structlog().contextvars.get_contextvars().get("x_request_id")
+
+
 @functools.cache
 def _structlog() -> Any:
     """structlog, imported at the first line: a command that logs nothing does not wait for it.

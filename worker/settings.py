@@ -27,6 +27,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_host      host in the address that a manager gets; None: `host`
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
+    reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
+                     none: in the content
+    reasoning_field  name of that field in chats
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: none, ngram, model, mtp or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
@@ -58,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     inference_timeout: float = 300.0
     max_tokens_out: int = 2048
     max_stall_ms: int = 400
+    reasoning_format: str = "auto"
+    reasoning_field: str = "reasoning_content"
     draft_model: str | None = None
     draft: str | None = None
     threads: int | None = None

@@ -29,6 +29,7 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
         ("{% if add_generation_prompt %}go{% endif %}", "go"),
         ("{{ messages[0] | tojson }}", '{"role": "user", "content": " Héllo "}'),
         ("{{ {'a': [1, 2]} | tojson(indent=1) }}", '{\n "a": [\n  1,\n  2\n ]\n}'),
+        ("{{ messages | map(attribute='role') | tojson }}", '["user", "assistant"]'),
         ("{{ messages | map(attribute='role') | join(', ') }}", "user, assistant"),
         ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
         ("{{ ', '.join(['a', 'b']) + 'x y'.split()[1].replace('y', 'yy') }}", "a, byy"),

@@ -59,7 +59,9 @@ def accepted(*words: str) -> list[str]:
         ("--draft ngram", {"draft_model": None, "guesses": "ngram", "uses_heads": False}),
         ("--draft mtp", {"guesses": "mtp", "uses_heads": True}),
         ("--draft both", {"guesses": "both", "uses_heads": True}),
-        ("-np 2", {"guesses": "none"}),
+        ("-np 2", {"guesses": "none", "reasoning_format": "auto"}),
+        ("--reasoning-format deepseek", {"reasoning_format": "deepseek"}),
+        ("--reasoning-field reasoning", {"reasoning_field": "reasoning"}),
         ("--cuda-device 1", {"device": ("cuda:1",)}),
         ("--gpu-device 0", {"device": ("gpu:0",)}),
         ("--metal-device 0", {"device": ("metal:0",)}),
@@ -99,7 +101,8 @@ VALUES = {
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
-    "cache_ram": "100", "cache_dir": ".", "cache_disk": "5",
+    "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
+    "reasoning_field": "reasoning",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
@@ -152,7 +155,7 @@ SEVERAL = ("--local-mode", "--cache-ram", "--draft")
         "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
         "--cache-ram -2", "--cache-ram 0 --cache-dir .", "--cache-ram 1G", "--cache-dir ",
-        "--cache-disk 0", "--cache-disk 100", f"--cache-dir {__file__}",
+        "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100", f"--cache-dir {__file__}",
         f"--cache-dir {__file__}/below",
     ],
 )  # fmt: skip

@@ -76,6 +76,7 @@ def test_end_token_ends_with_stop() -> None:
     assert tokens_of(deltas)[-1] == END
     assert END not in tokens_of(deltas)[:-1]
     assert deltas[-1].finish_reason == "stop"
+    assert deltas[-1].stopped_by is None
     assert deltas[-1].text == ""
 
 
@@ -160,15 +161,16 @@ def test_abort_frees_everything(after: int) -> None:
 
 
 def test_stop_string_cuts_the_text() -> None:
-    """The text ends before a stop string, even one that spans tokens, and generation ends."""
+    """The text ends before a stop string, even one that spans tokens, and the end tells which."""
     backend = FakeBackend(vocab_size=10_000)
     tokens = continuation([9], 12, backend.vocab_size)
     text = b"".join(backend.pieces[token] for token in tokens).decode()
     engine = engine_over(backend)
-    engine.add(request("a", [9], max_tokens=12, stop=(text[4:7],)))
+    engine.add(request("a", [9], max_tokens=12, stop=("nowhere", text[4:7])))
     deltas = run(engine)["a"]
     assert "".join(delta.text for delta in deltas) == text[: text.index(text[4:7])]
     assert deltas[-1].finish_reason == "stop"
+    assert deltas[-1].stopped_by == text[4:7]
     assert len(tokens_of(deltas)) == text.index(text[4:7]) + 3
 
 

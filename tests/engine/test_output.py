@@ -50,6 +50,9 @@ def test_stop_strings_at_any_border(text: str, stops: list[str], data: st.DataOb
     seen = text[: len(text) - len(rest)]
     found = [at for stop in stops if (at := seen.find(stop)) >= 0]
     assert stopped == bool(found)
+    assert matcher.found == (
+        min((seen.find(s), s) for s in stops if s in seen)[1] if found else None
+    )
     assert shown == (seen[: min(found)] if found else text)
 
 

@@ -62,9 +62,8 @@ _PLAIN_HTTP = "This worker speaks plain HTTP at the root; put a proxy in front o
 
 # Refused: the next step -> the flags.
 REFUSED: dict[str, str] = {
-    _TEMPLATE: """--chat-template --chat-template-file --chat-template-kwargs --reasoning-format
-        --reasoning-budget --reasoning-budget-message --reasoning --reasoning-effort -rea
-        --no-prefill-assistant --skip-chat-parsing""",
+    _TEMPLATE: """--chat-template --chat-template-file --chat-template-kwargs
+        --reasoning-budget-message --no-prefill-assistant --skip-chat-parsing""",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
     _AS_IN_FILE: """--lora --lora-scaled --lora-init-without-apply --control-vector
         --control-vector-scaled --control-vector-layer-range --override-kv --rope-scaling
@@ -81,7 +80,8 @@ REFUSED: dict[str, str] = {
         --dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr
         --mirostat-ent --logit-bias -l --grammar --grammar-file --json-schema -j
         --json-schema-file -jf --ignore-eos --predict --n-predict -n --reverse-prompt -r
-        --special -sp --adaptive-target --adaptive-decay""",
+        --special -sp --adaptive-target --adaptive-decay --reasoning -rea --reasoning-effort
+        --reasoning-budget""",
     _ONE_MODEL: """--hf-repo -hf -hfr --hf-file -hff --model-url -mu --docker-repo -dr --models-dir
         --models-preset --models-max""",
     _PLACEMENT: """--override-tensor -ot --cpu-moe -cmoe --n-cpu-moe -ncmoe --n-cpu-ffn -ncffn

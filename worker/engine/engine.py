@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
@@ -88,8 +86,7 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Queue a checked request. Raises RequestError when its sampler cannot be made."""
-        if request.id in self._sequences:
-            raise AssertionError(f"request id {request.id} is in use")
+        assert request.id not in self._sequences, f"request id {request.id} is in use"
         sequence = Sequence(request, self.backend.max_length, self._clock())
         sequence.sampler = self.backend.make_sampler(request)
         self._sequences[request.id] = sequence
@@ -170,6 +167,8 @@ class Engine:
                 deltas += self._verify(sequence, draft, first, count, now)
             else:
                 self.scheduler.computed(sequence, count)
+                if sequence.request.tells_progress and not sequence.num_sampled:
+                    deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)
                 if sequence.num_missing == 0:
@@ -218,8 +217,8 @@ class Engine:
         logprob = None
         if request.logprobs is not None:
             logprob = token_logprob(backend.logits(row), token, request.logprobs)
-        piece = None if token in backend.end_tokens else backend.pieces[token]
-        text, reason = sequence.append(token, piece)
+        shown = backend.pieces[token] or request.spelled.get(token, b"")
+        text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
         delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 
@@ -238,17 +237,9 @@ class Engine:
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
-        """End the sequence; its last delta, with what there is to tell about all of it."""
+        """End the sequence; its last delta."""
         self._forget(sequence, reason)
-        draft = sequence.draft
-        return msgspec.structs.replace(
-            delta,
-            finish_reason=reason,
-            cached_tokens=sequence.cached_tokens,
-            drafted_tokens=draft.num_drafted if draft else 0,
-            accepted_tokens=draft.num_accepted if draft else 0,
-            timings=sequence.timings(now),
-        )
+        return sequence.ended(delta, reason, now)
 
     def _fail(self, sequence: Sequence | None, error: WorkerError) -> list[Delta]:
         """End the sequence, if there is one, with an error."""
@@ -265,10 +256,10 @@ class Engine:
         self.backend.free_sampler(sequence.sampler)
 
     def _does_not_fit(self) -> DecodeError:
-        known = self.scheduler.running[-1].num_known
+        running, num_cells = self.scheduler.running, self.backend.num_cells
         return DecodeError(
-            f"The sequence does not fit the KV cache ({len(self.scheduler.running)} running, "
-            f"{known} tokens, {self.backend.num_cells} cells)."
+            f"The sequence does not fit the KV cache ({len(running)} running, "
+            f"{running[-1].num_known} tokens, {num_cells} cells)."
         )
 
     def _is_stuck(self) -> DecodeError:
@@ -279,14 +270,14 @@ class Engine:
 
     def _take_snapshot(self) -> EngineSnapshot:
         scheduler, cells = self.scheduler, self.scheduler.cells
-        running = [
+        running = tuple(
             SequenceProgress(s.num_prompt, s.num_computed, s.num_known, s.limit)
             for s in scheduler.running
-        ]
+        )
         return EngineSnapshot(
             self.max_running,
             len(scheduler.waiting),
-            tuple(running),
+            running,
             cells.num_free,
             cells.num_cached,
             cells.num_live,

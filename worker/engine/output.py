@@ -39,23 +39,27 @@ class StopMatcher:
     Text that may be the beginning of a stop string is held back until it is decided:
 
         stops ("END",)   feed("abc E") -> "abc ", feed("N") -> "", feed("X") -> "ENX"
+
+    found  the stop string that ended the text; None: none did
     """
 
-    __slots__ = ("_held", "_stops")
+    __slots__ = ("_held", "_stops", "found")
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
         self._held: str = ""
+        self.found: str | None = None
 
     def feed(self, text: str) -> tuple[str, bool]:
         """(text that is safe to show, whether a stop string was found)."""
         if not self._stops:
             return text, False
         text = self._held + text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self._held = ""
-            return text[: min(found)], True
+            at, self.found = min(found)
+            return text[:at], True
         safe = min(self._start_of_prefix(text, stop) for stop in self._stops)
         self._held = text[safe:]
         return text[:safe], False

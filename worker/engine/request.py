@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from worker.engine.sampling import SamplingParams, check_sampling
@@ -21,8 +23,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
     prompt_logprobs  the same for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
+    tells_progress   whether each step that reads the prompt says how far it is
     checkpoints      lengths of the prompt after which another prompt may go on differently: there
                      the state of a model is kept that cannot be cut later
+    spelled          control tokens that are shown, each as these bytes; others stay hidden
     """
 
     id: str
@@ -33,7 +37,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
+    tells_progress: bool = False
     checkpoints: tuple[int, ...] = ()
+    spelled: Mapping[int, bytes] = {}
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:

@@ -23,13 +23,25 @@ class Timings(msgspec.Struct, frozen=True):
     finished: float
 
 
+class PromptRead(msgspec.Struct, frozen=True):
+    """How far a prompt is read: tokens in all, found in the cache, computed by now with these;
+    seconds since its admission."""
+
+    total: int
+    cached: int
+    computed: int
+    seconds: float
+
+
 class Delta(msgspec.Struct, frozen=True):
     """What one step added to one sequence. The last one has a `finish_reason` or an `error`.
 
     text            what became certain; may be empty
     token           the sampled id; None in a delta that only ends the sequence
     logprob         of the sampled token, where asked for
+    progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
+    stopped_by      the stop text before which the sequence ended; None: it ended otherwise
     """
 
     id: str
@@ -38,7 +50,9 @@ class Delta(msgspec.Struct, frozen=True):
     logprob: TokenLogprob | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: str | None = None
+    stopped_by: str | None = None
     error: WorkerError | None = None
+    progress: PromptRead | None = None
     cached_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -161,9 +175,26 @@ class Sequence:
         rest, stopped = self._flush()
         return text + rest, "stop" if stopped else "length"
 
-    def timings(self, now: float) -> Timings:
-        """When what happened, of a sequence that ends now."""
-        return Timings(self.submitted_at, self.admitted_at, self.first_token_at, now)
+    def progress(self, now: float) -> Delta:
+        """How far its prompt is read."""
+        computed = min(self.num_computed, self.num_prompt)
+        seconds = now - self.admitted_at
+        return Delta(
+            self.id, progress=PromptRead(self.num_prompt, self.cached_tokens, computed, seconds)
+        )
+
+    def ended(self, delta: Delta, reason: str, now: float) -> Delta:
+        """The last delta, with what there is to tell about all of a sequence that ends now."""
+        draft = self.draft
+        return msgspec.structs.replace(
+            delta,
+            finish_reason=reason,
+            stopped_by=self._stops.found,
+            cached_tokens=self.cached_tokens,
+            drafted_tokens=draft.num_drafted if draft else 0,
+            accepted_tokens=draft.num_accepted if draft else 0,
+            timings=Timings(self.submitted_at, self.admitted_at, self.first_token_at, now),
+        )
 
     def _flush(self) -> tuple[str, bool]:
         """(text still held back, whether a stop string ended it); the last call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import compress, repeat
 from typing import Any, overload
 
@@ -14,6 +15,7 @@ from worker.llama.library import native
 
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
 _UNKNOWN = 1 << 0  # LLAMA_TOKEN_ATTR_UNKNOWN
+_HIDDEN = _CONTROL | _UNKNOWN
 _NULL_TOKEN = -1
 _TOO_MANY = -(2**31)  # INT32_MIN: the number of tokens is no int32
 # Bytes of a token's text that are asked for at first; few tokens are longer.
@@ -142,13 +144,21 @@ class Vocab:
             capacity = -count
         raise BackendError("The tokenizer gave no stable answer.")
 
+    @cached_property
+    def controls(self) -> dict[str, int]:
+        """Control tokens that do not end a generation, spelled out -> token id."""
+        attribute = library.quick(native.llama_vocab_get_attr)
+        attributes = map(attribute, repeat(self.handle), range(self.size))
+        hidden = (token for token, found in enumerate(attributes) if found & _HIDDEN)
+        return {self.name(token): token for token in hidden if token not in self.end_tokens}
+
     def name(self, token: int) -> str:
         """A token as a person would write it, control tokens included."""
         return self._piece(token, special=True).decode("utf-8", "backslashreplace")
 
     def is_control(self, token: int) -> bool:
         """Whether the token is never shown as text."""
-        return bool(native.llama_vocab_get_attr(self.handle, token) & (_CONTROL | _UNKNOWN))
+        return bool(native.llama_vocab_get_attr(self.handle, token) & _HIDDEN)
 
     def _piece(self, token: int, *, special: bool) -> bytes:
         # One for each call: native calls release the GIL, so another thread could write into it.

@@ -14,10 +14,11 @@ with bare_package("yaml"):
     from litestar import Litestar
     from litestar.di import Provide
 
-from worker.chat.template import ChatTemplate
+from worker.chat.format import ChatFormat
 from worker.errors import WorkerError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
 from worker.service.info.about import info, is_sleeping, model_ready, version
@@ -28,14 +29,21 @@ from worker.service.info.props import props, slots
 from worker.service.info.shutdown import shutdown
 from worker.service.jobs.registry import Jobs
 from worker.service.jobs.routes import job_routes
-from worker.service.openai.chat import apply_template, chat
+from worker.service.ollama.missing import delete_model, embed, store_models
+from worker.service.ollama.models import ollama_version, ps, show, tags
+from worker.service.ollama.routes import generate, ollama_chat
+from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
-from worker.service.openai.conversation import template_of
 from worker.service.openai.models import model, models
+from worker.service.responses.routes import responses
+from worker.service.talk.asked import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 
 ROUTES: list[Any] = [
-    *(completions, chat, apply_template, models, model),
+    *(completions, chat_completions, apply_template, models, model),
+    responses,
+    *(messages, count_tokens),
+    *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
@@ -50,7 +58,7 @@ def create_app(worker: Worker) -> Any:
 
         worker    the process's one worker, in whatever state
         loaded    what the worker has loaded; 503 while that is not there
-        template  the model file's chat template, compiled once; 400 where it has none
+        chat      the model file's chat format, made once; 400 where it has none
         jobs      the jobs that were accepted and are not forgotten
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
@@ -61,8 +69,8 @@ def create_app(worker: Worker) -> Any:
     async def loaded() -> Loaded:
         return worker.loaded
 
-    def template(loaded: Loaded) -> ChatTemplate:
-        return template_of(loaded)
+    def chat_format(loaded: Loaded) -> ChatFormat:
+        return format_of(loaded)
 
     async def jobs() -> Jobs:
         return accepted
@@ -74,7 +82,7 @@ def create_app(worker: Worker) -> Any:
             dependencies={
                 "worker": Provide(the_worker),
                 "loaded": Provide(loaded),
-                "template": Provide(template, use_cache=True, sync_to_thread=True),
+                "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
                 "jobs": Provide(jobs),
             },
             exception_handlers={Exception: on_error},
@@ -87,5 +95,5 @@ def create_app(worker: Worker) -> Any:
 async def warm_up(app: Any, worker: Worker) -> None:
     """Compile the chat template and import what /metrics needs, so that nobody waits for them."""
     with contextlib.suppress(WorkerError):  # a file without one; who asks for a chat is told
-        await app.dependencies["template"](loaded=worker.loaded)
+        await app.dependencies["chat"](loaded=worker.loaded)
     await asyncio.to_thread(importlib.import_module, "worker.service.info.collector")

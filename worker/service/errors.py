@@ -11,6 +11,7 @@ from litestar.exceptions import HTTPException
 from worker import log
 from worker.errors import WorkerError
 from worker.service.front.replies import ErrorReply, reply, reply_of_ours
+from worker.service.front.shapes import shaped
 
 # HTTP status -> our words for what Litestar says
 _MESSAGES = {
@@ -33,7 +34,7 @@ def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[byte
     """Litestar's handler for everything that is raised in or around a route."""
     status, body, headers = reply_of(error)
     log_failure(request, status, error)
-    return json_response(body, status, headers)
+    return json_response(shaped(request.url.path, status, body), status, headers)
 
 
 def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:

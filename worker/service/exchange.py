@@ -16,9 +16,10 @@ from worker.service import sse
 from worker.service.errors import reply_of
 from worker.service.front.replies import ErrorReply
 
-# A reader that takes nothing for this long, or up to twice as long, is gone; its connection is not
-# held for ever.
+# A reader that takes nothing for this long is gone; its connection is not held for ever.
 WRITE_TIMEOUT_S = 60.0
+# Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.
+PULSE_S = 1.0
 
 
 class Exchange(ABC):
@@ -29,13 +30,16 @@ class Exchange(ABC):
     engine owns the slot: leaving early is one synchronous, idempotent `Stream.close()`.
     """
 
+    content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
     closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
+    pulse: ClassVar[bytes] = sse.COMMENT  # what a stream says each second while it has no event
 
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
         self.streaming = streaming
+        self._has_started = False  # the status was sent
         self._num_parts = 0  # begun to write
-        self._is_writing = False
+        self._num_writing = 0
 
     @abstractmethod
     def frames(self) -> AsyncIterator[bytes]:
@@ -49,66 +53,77 @@ class Exchange(ABC):
         """(status, body, headers) of an error before the first event."""
         return reply_of(error)
 
+    def shaped(self, _status: int, reply: ErrorReply) -> msgspec.Struct:
+        """An error's body in the shape that the API has for it."""
+        return reply
+
     def failure(self, error: Exception) -> bytes:
         """The event that tells of an error after the first event."""
-        return sse.frame(self.error_reply(error)[1])
+        status, reply, _ = self.error_reply(error)
+        return sse.frame(self.shaped(status, reply))
 
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
         """Answer, or stop as soon as the client has left."""
         answer = asyncio.ensure_future(self._answer(send))
         gone = asyncio.ensure_future(_until_gone(receive))
+        pulse = asyncio.ensure_future(self._keep_alive(send))
         try:
-            seen = -1
-            while not (answer.done() or gone.done()):
-                if self._is_stuck_since(seen):
-                    log.get("service").info("a reader stopped reading; its stream was closed")
-                    break
-                seen = self._num_parts
-                await asyncio.wait(
-                    {answer, gone}, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-                )
+            await asyncio.wait({answer, gone, pulse}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.stream.close()
-            for task in (answer, gone):
+            for task in (answer, gone, pulse):
                 if not task.done():
                     task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await answer
 
-    def _is_stuck_since(self, num_parts: int) -> bool:
-        """Whether the part that was being written when there were so many still is."""
-        return self._is_writing and self._num_parts == num_parts
+    async def _keep_alive(self, send: Any) -> None:
+        """Say so each second while there is no event; ends when the reader stopped reading."""
+        seen, stuck_s, pulse = 0, 0.0, None
+        try:
+            while stuck_s < WRITE_TIMEOUT_S:
+                await asyncio.sleep(PULSE_S)
+                is_silent, seen = seen == self._num_parts, self._num_parts
+                stuck_s = stuck_s + PULSE_S if is_silent and self._num_writing else 0.0
+                if is_silent and not self._num_writing and self.streaming and self.pulse:
+                    # A task: to wait here for a reader that stopped would be to wait for ever.
+                    pulse = asyncio.ensure_future(self._send_event(send, self.pulse))
+        finally:
+            if pulse is not None:
+                pulse.cancel()
+        log.get("service").info("a reader stopped reading; its stream was closed")
 
     async def _answer(self, send: Any) -> None:
-        started = False
         try:
             if not self.streaming:
                 await self._send_json(send, 200, msgspec.json.encode(await self.body()), {})
                 return
             async for frame in self.frames():
-                if not started:  # the status waits for the first token: errors keep theirs
-                    started = True
-                    await send(_START_SSE)
-                await self._send_part(send, frame)
-            if not started:  # an answer without any text
-                started = True
-                await send(_START_SSE)
-            await self._send_part(send, self.closing, more=False)
+                await self._send_event(send, frame)
+            await self._send_event(send, self.closing, more=False)
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
             status, reply, headers = self.error_reply(error)
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
-            if started:
-                await self._send_part(send, self.failure(error) + self.closing, more=False)
+            if self._has_started:
+                await self._send_event(send, self.failure(error) + self.closing, more=False)
             else:
-                await self._send_json(send, status, msgspec.json.encode(reply), headers)
+                body = msgspec.json.encode(self.shaped(status, reply))
+                await self._send_json(send, status, body, headers)
+
+    async def _send_event(self, send: Any, event: bytes, *, more: bool = True) -> None:
+        # The status waits for the first event or pulse: errors before that keep theirs.
+        if not self._has_started:
+            self._has_started = True
+            await send(_start_of(self.content_type))
+        await self._send_part(send, event, more=more)
 
     async def _send_part(self, send: Any, body: bytes, *, more: bool = True) -> None:
         # A timer for each part would cost as much as the part.
         self._num_parts += 1
-        self._is_writing = True
+        self._num_writing += 1
         await send({"type": "http.response.body", "body": body, "more_body": more})
-        self._is_writing = False
+        self._num_writing -= 1
 
     async def _send_json(
         self, send: Any, status: int, body: bytes, headers: dict[str, str]
@@ -122,15 +137,17 @@ class Exchange(ABC):
         await self._send_part(send, body, more=False)
 
 
-_START_SSE = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [
-        (b"content-type", sse.CONTENT_TYPE),
-        (b"cache-control", b"no-cache"),
-        (b"x-accel-buffering", b"no"),
-    ],
-}
+def _start_of(content_type: bytes) -> dict[str, Any]:
+    """What opens a stream."""
+    return {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"content-type", content_type),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ],
+    }
 
 
 async def _until_gone(receive: Any) -> None:

@@ -6,6 +6,7 @@ an API's own struct -> Generation -> engine Requests -> Stream -> the API's own 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,7 +16,7 @@ from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.prompts import Prompt
-from worker.service.truncation import Truncated
+from worker.service.talk.truncation import Truncated
 
 MAX_SEQUENCES = 128  # of one generation
 
@@ -30,6 +31,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     stop           an answer ends before the first of these; empty texts are skipped
     logprobs       likeliest alternatives to report for each token; None: no logprobs
     scores_prompt  logprobs are wanted for the prompt's tokens too
+    tells_progress each step that reads a prompt says how far it is
+    spelled        control tokens that are shown, each as these bytes
     truncated      what was left out of the prompt; None: nothing
     """
 
@@ -42,6 +45,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     best_of: int = 1
     logprobs: int | None = None
     scores_prompt: bool = False
+    tells_progress: bool = False
+    spelled: Mapping[int, bytes] = {}
     truncated: Truncated | None = None
 
     @property
@@ -93,7 +98,9 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
                 logprobs=0 if self.logprobs is None and chosen else self.logprobs,
                 prompt_logprobs=self.logprobs if self.scores_prompt else None,
                 prompt_param=self.prompt_param,
+                tells_progress=self.tells_progress,
                 checkpoints=prompt.checkpoints,
+                spelled=self.spelled,
             )
             for place, prompt in enumerate(self.prompts)
             for copy in range(self.best_of)

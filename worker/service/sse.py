@@ -7,6 +7,7 @@ import msgspec
 # Several benchmark clients split on "\n\n" alone, so no CRLF, no `event:` and no `id:` lines.
 CONTENT_TYPE = b"text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
+COMMENT = b":\n\n"  # readers skip it
 
 _encoder = msgspec.json.Encoder()
 

@@ -148,7 +148,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": [{"role": "user", "content": "x" * 10**7}]}, "messages", "context holds"),
     ({"messages": [{"role": "user", "content": "é" * 3000}]}, "messages", "context"),
     ({"messages": [{"role": "user", "content": "\ud800"}]}, None, ""),
-    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages", "fails on these"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages", "field `function`"),
     ({"chat_template": "{{ 1 }}"}, "chat_template", "not accepted"),
     ({"continue_final_message": True, "messages": [{"role": "user", "content": " "}]},
      "continue_final_message", "last message"),

@@ -11,7 +11,7 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation, Running
-from worker.service.openai.chat_schemas import ChatChoice, ChatCompletion, Message
+from worker.service.openai.chat_schemas import ChatChoice, ChatCompletion, Spoken
 from worker.service.openai.exchange import Answer, OpenAIExchange
 from worker.service.prompts import Prompt
 
@@ -37,12 +37,15 @@ class Thinker(Answer[ChatChoice]):
         thought, _, content = self._held.removeprefix("<think>").partition("</think>")
         self.told = [thought, content]
         return [
-            ChatChoice(index=0, delta=Message(content=thought)),
-            ChatChoice(index=0, delta=Message(content=content), finish_reason="stop"),
+            ChatChoice(index=0, delta=Spoken(content=thought)),
+            ChatChoice(index=0, delta=Spoken(content=content), finish_reason="stop"),
         ]
 
+    def silent(self) -> ChatChoice:
+        return ChatChoice(index=0, delta=Spoken())
+
     def whole(self, index: int) -> ChatChoice:
-        return ChatChoice(index=index, message=Message("assistant", "|".join(self.told)))
+        return ChatChoice(index=index, message=Spoken("assistant", "|".join(self.told)))
 
 
 class Exchange(OpenAIExchange[ChatChoice]):

@@ -16,6 +16,7 @@ from worker.lifecycle.worker import Worker
 from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.replies import reply_of_ours
+from worker.service.front.shapes import shaped
 
 _MAX_ID = 256
 _JOB_STREAM = "/stream"
@@ -47,6 +48,8 @@ class Gate:
         ids = _ids(scope["headers"])
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
+        if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
+            fields.append((b"request-id", dict(fields)[b"x-request-id"]))
         # A job can be read once: asking for its headers must not be that.
         head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)
         if head:
@@ -70,7 +73,7 @@ class Gate:
             except asyncio.CancelledError:  # the process ends before this answer is there
                 refusal = UnavailableError("The worker stopped.", code="draining")
         if refusal is not None and not started:
-            await _send_error(refusal, send_with_ids)
+            await _send_error(scope["path"], refusal, send_with_ids)
 
     def _refusal(self, scope: Any) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
@@ -90,9 +93,9 @@ class Gate:
         return UnavailableError("The worker is shutting down.", code="draining")
 
 
-async def _send_error(error: WorkerError, send: Any) -> None:
+async def _send_error(path: str, error: WorkerError, send: Any) -> None:
     status, reply, headers = reply_of_ours(error)
-    body = msgspec.json.encode(reply)
+    body = msgspec.json.encode(shaped(path, status, reply))
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     fields += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": fields})

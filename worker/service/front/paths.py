@@ -7,4 +7,7 @@ HEALTH = [
     "/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
 ]  # fmt: skip
 PROGRESS = "/v1/loading/progress"
+# Where other APIs than OpenAI's begin.
+MESSAGES = "/v1/messages"
+OLLAMA = "/api/"
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 
 from worker.service.openai.exchange import StreamOptions
-from worker.service.openai.usage import LlamaTimings, Usage
+from worker.service.openai.logprobs import TokenScore
+from worker.service.openai.tools import ChoiceObject, DeclaredTool
+from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
-from worker.service.truncation import Truncated
+from worker.service.talk.truncation import Truncated
 
 
 class ContentPart(msgspec.Struct):
@@ -19,26 +21,49 @@ class ContentPart(msgspec.Struct):
     text: str | None = None
 
 
-class ChatMessage(msgspec.Struct, omit_defaults=True):
-    """One turn of the conversation."""
+class CalledFunction(msgspec.Struct):
+    """What was called; `arguments` is JSON text, and clients of other servers send the object."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class PastCall(msgspec.Struct):
+    """A tool call in the history."""
+
+    function: CalledFunction
+    id: str | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """One message of the conversation; `reasoning` is the other name of `reasoning_content`."""
 
     role: str
     content: str | list[ContentPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    reasoning: str | None = None
+    tool_calls: list[PastCall] | None = None
     tool_call_id: str | None = None
 
 
 class ChatRequest(SamplingFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
-    chat_template_kwargs  variables for the template, such as enable_thinking
-    truncation            `auto` drops old turns where the context is too small; `disabled`
+    chat_template_kwargs    variables for the template, such as enable_thinking
+    reasoning_budget_tokens, thinking_budget_tokens  tokens of thought at most; the first counts
+    reasoning_format        `none` leaves thoughts in the content
+    truncation              `auto` drops old turns where the context is too small; `disabled`
     """
 
     messages: list[ChatMessage] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[DeclaredTool] | None = None
+    tool_choice: str | ChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning_format: str | None = None
+    reasoning_budget_tokens: int | None = None
+    thinking_budget_tokens: int | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
@@ -53,6 +78,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     top_logprobs: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = None
 
 
 class TemplateReply(msgspec.Struct):
@@ -61,39 +87,47 @@ class TemplateReply(msgspec.Struct):
     prompt: str
 
 
-class TopToken(msgspec.Struct):
-    """One of the likeliest tokens; its bytes are exact where its text is a part of a character."""
-
-    token: str
-    bytes: list[int]
-    logprob: float
-
-
-class TokenScore(TopToken):
-    """A sampled token."""
-
-    top_logprobs: list[TopToken]
-
-
 class ChatLogprobs(msgspec.Struct):
     """One entry a token."""
 
     content: list[TokenScore]
 
 
-class Message(msgspec.Struct, omit_defaults=True):
+class ToldFunction(msgspec.Struct):
+    """What is called; its name is told once."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    arguments: str = ""
+
+
+class ToldCall(msgspec.Struct):
+    """A tool call, or what one event adds to it.
+
+    index  of the call in the answer; in events only
+    """
+
+    function: ToldFunction
+    index: int | msgspec.UnsetType = msgspec.UNSET
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    type: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Spoken(msgspec.Struct):
     """An answer, or what one event adds to it; the role is told once."""
 
-    role: str | None = None
-    content: str | None = None
+    role: str | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType | None = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToldCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
     """One answer: `message` whole, or `delta` in an event."""
 
     index: int
-    message: Message | msgspec.UnsetType = msgspec.UNSET
-    delta: Message | msgspec.UnsetType = msgspec.UNSET
+    message: Spoken | msgspec.UnsetType = msgspec.UNSET
+    delta: Spoken | msgspec.UnsetType = msgspec.UNSET
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
 
@@ -109,4 +143,5 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     choices: list[ChatChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET

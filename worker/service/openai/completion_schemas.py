@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.service.openai.exchange import StreamOptions
-from worker.service.openai.usage import LlamaTimings, Usage
+from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
 
 
@@ -24,6 +24,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     logprobs: int | bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = None
     add_special_tokens: bool | None = None
     truncation: str | None = None
 
@@ -57,3 +58,4 @@ class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):
     system_fingerprint: str
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET

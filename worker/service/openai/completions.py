@@ -56,6 +56,10 @@ class Continuation(Answer[Choice]):
             return []
         return [Choice(text, self._index, arrays, delta.finish_reason)]
 
+    def silent(self) -> Choice:
+        """No text."""
+        return Choice("", self._index)
+
     def whole(self, index: int) -> Choice:
         """The text with all that was told of it."""
         return Choice("".join(self._texts), index, joined(self._logprobs), self._finish_reason)
@@ -134,6 +138,7 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
         best_of=best_of,
         logprobs=_logprobs(body.logprobs),
         scores_prompt=bool(body.echo),
+        tells_progress=bool(body.stream and body.return_progress),
     )
 
 

@@ -16,7 +16,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.service import sse
 from worker.service.exchange import Exchange
 from worker.service.generation import Running
-from worker.service.openai.usage import timings_of, usage_of
+from worker.service.openai.usage import Usage, progress_of, timings_of, usage_of
 from worker.service.tally import Tally
 
 ChoiceT = TypeVar("ChoiceT", bound=msgspec.Struct)
@@ -37,6 +37,10 @@ class Answer(ABC, Generic[ChoiceT]):
         """What the delta makes visible: no event, one or several."""
 
     @abstractmethod
+    def silent(self) -> ChoiceT:
+        """A choice of an event that adds nothing."""
+
+    @abstractmethod
     def whole(self, index: int) -> ChoiceT:
         """All of it, once its last delta was taken, as choice number `index`."""
 
@@ -44,6 +48,11 @@ class Answer(ABC, Generic[ChoiceT]):
     def score(self) -> float:
         """What `best_of` ranks by; the higher the better."""
         return 0.0
+
+    @property
+    def num_thought_tokens(self) -> int:
+        """Tokens that were sampled inside thoughts."""
+        return 0
 
 
 class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
@@ -97,17 +106,22 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._tally.add(delta)
-                choices = self._answers[delta.id].take(delta)
+                answer = self._answers[delta.id]
+                if delta.progress is not None:
+                    progress = progress_of(delta.progress)
+                    yield sse.frame(self.event([answer.silent()], prompt_progress=progress))
+                    continue
+                choices = answer.take(delta)
                 for place, choice in enumerate(choices, start=1):
                     more: dict[str, Any] = {"usage": blank}
                     if self._usage_always:
-                        more["usage"] = usage_of(self._tally)
+                        more["usage"] = self._usage()
                     if delta.finish_reason and place == len(choices):
                         more["timings"] = timings_of(self._tally)
                     yield sse.frame(self.event([choice], **more, **told))
                     told = {}
         if self._include_usage:
-            yield sse.frame(self.event([], usage=usage_of(self._tally), **self._truncated))
+            yield sse.frame(self.event([], usage=self._usage(), **self._truncated))
 
     async def body(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""
@@ -125,8 +139,12 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
                 group.sort(key=lambda answer: -answer.score)
             chosen += group[:n]
         choices = [answer.whole(index) for index, answer in enumerate(chosen)]
-        usage, timings = usage_of(self._tally), timings_of(self._tally)
+        usage, timings = self._usage(), timings_of(self._tally)
         return self.reply(choices, usage=usage, timings=timings, **self._truncated)
+
+    def _usage(self) -> Usage:
+        thought = sum(answer.num_thought_tokens for answer in self._answers.values())
+        return usage_of(self._tally, thought)
 
 
 def tells(delta: Delta) -> bool:

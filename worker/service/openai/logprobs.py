@@ -1,9 +1,11 @@
-"""OpenAI's logprob arrays from the engine's."""
+"""The engine's logprobs in OpenAI's forms: arrays for completions, an entry a token for chats."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from worker.engine.output import TokenLogprob
 from worker.service.openai.completion_schemas import Logprobs
@@ -56,6 +58,30 @@ def joined(parts: Sequence[Logprobs]) -> Logprobs | None:
         whole.top_logprobs += part.top_logprobs
         whole.text_offset += part.text_offset
     return whole
+
+
+class TopToken(msgspec.Struct):
+    """One of the likeliest tokens; its bytes are exact where its text is a part of a character."""
+
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TokenScore(TopToken):
+    """A sampled token."""
+
+    top_logprobs: list[TopToken]
+
+
+def token_score(score: TokenLogprob, pieces: Sequence[bytes]) -> TokenScore:
+    """pieces: token id -> bytes"""
+
+    def told(token: int) -> tuple[str, list[int]]:
+        return token_text(pieces[token]), list(pieces[token])
+
+    top = [TopToken(*told(token), logprob) for token, logprob in score.top]
+    return TokenScore(*told(score.token), score.logprob, top)
 
 
 def token_text(piece: bytes) -> str:

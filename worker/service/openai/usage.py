@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.engine.sequence import PromptRead
 from worker.service.tally import Tally
 
 
@@ -13,16 +14,24 @@ class PromptDetails(msgspec.Struct):
     cached_tokens: int = 0
 
 
+class CompletionDetails(msgspec.Struct):
+    """How much of the answer was thought."""
+
+    reasoning_tokens: int = 0
+
+
 class Usage(msgspec.Struct):
     """Tokens; a sampled end-of-generation token counts.
 
-    prompt_tokens_details  not there before the first sequence has ended
+    prompt_tokens_details      not there before the first sequence has ended
+    completion_tokens_details  there where something was thought
     """
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails | msgspec.UnsetType = msgspec.UNSET
+    completion_tokens_details: CompletionDetails | msgspec.UnsetType = msgspec.UNSET
 
 
 class LlamaTimings(msgspec.Struct):
@@ -41,13 +50,36 @@ class LlamaTimings(msgspec.Struct):
     draft_n_accepted: int
 
 
-def usage_of(tally: Tally) -> Usage:
-    """OpenAI's counts."""
+class PromptProgress(msgspec.Struct):
+    """How far a prompt is read, under llama-server's names.
+
+    total      its tokens
+    cache      those that the cache gave
+    processed  those that are computed by now, the cache's among them
+    time_ms    since its admission
+    """
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
+def progress_of(progress: PromptRead) -> PromptProgress:
+    """llama-server's figures."""
+    return PromptProgress(
+        progress.total, progress.cached, progress.computed, round(progress.seconds * 1e3)
+    )
+
+
+def usage_of(tally: Tally, num_thought: int = 0) -> Usage:
+    """OpenAI's counts. num_thought: sampled tokens that were thoughts"""
     return Usage(
         tally.num_prompt,
         tally.num_sampled,
         tally.num_prompt + tally.num_sampled,
         msgspec.UNSET if tally.num_cached is None else PromptDetails(tally.num_cached),
+        CompletionDetails(num_thought) if num_thought else msgspec.UNSET,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import http
 from tests.support.programs.processes import Server
-from worker.service.truncation import num_dropped
+from worker.service.talk.truncation import num_dropped
 
 CHAT = "/v1/chat/completions"
 CONTEXT = 2048  # of the server; a character is about a token of its model

@@ -12,15 +12,17 @@ import pytest
 from tests.support.models import architectures, ggufs
 from tests.support.sessions import load
 from worker.chat.conversation import Conversation
+from worker.chat.format import ChatFormat
+from worker.chat.message import Message
 from worker.chat.template import ChatTemplate
 from worker.lifecycle.loaded import Loaded
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config
-from worker.service.checkpoints import checkpoints_of, token_places
-from worker.service.openai.chat import generation_of
-from worker.service.openai.chat_schemas import ChatMessage, ChatRequest
 from worker.service.prompts import rendered_prompt
+from worker.service.talk.asked import ask
+from worker.service.talk.checkpoints import checkpoints_of, token_places
+from worker.service.talk.talk import Talk
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content | trim +"
@@ -34,7 +36,7 @@ HISTORY = [
 ]
 QUESTION = {"role": "user", "content": "The other one then"}
 ANSWER = {"role": "assistant", "content": "yes, it is"}
-VOCABS = Path(__file__).parents[2] / "../shared/vocabs"
+VOCABS = Path(__file__).parents[3] / "../shared/vocabs"
 
 
 @pytest.fixture(params=["spm", "bpe", "qwen2", "llama-bpe", "phi-3", "gemma-4"])
@@ -116,9 +118,11 @@ def test_requests_carry_them(write: Callable[[Path], Path], count: int, tmp_path
     path = write(tmp_path / "model.gguf")
     with load(path) as backend:
         loaded = cast(Loaded, SimpleNamespace(backend=backend, config=load_config(path)))
-        messages = [ChatMessage(m["role"], m["content"]) for m in (*HISTORY, QUESTION)]
-        body = ChatRequest(messages=messages, n=2)
-        generation = generation_of(body, ChatTemplate(TEMPLATE, bos="<s>", eos=""), loaded)
+        messages = tuple(
+            Message(role=m["role"], content=m["content"]) for m in (*HISTORY, QUESTION)
+        )
+        chat = ChatFormat(ChatTemplate(TEMPLATE, bos="<s>", eos=""), {})
+        generation = ask(Talk(messages=messages, n=2), chat, loaded).generation
         requests = generation.requests(backend.max_length)
     (kept,) = {request.checkpoints for request in requests}
     assert len(kept) == count

@@ -9,8 +9,8 @@ import msgspec
 
 from worker.chat.conversation import Conversation
 from worker.lifecycle.loaded import Loaded
-from worker.service.checkpoints import token_places
 from worker.service.prompts import Prompt, rendered_prompt
+from worker.service.talk.checkpoints import token_places
 
 # Of a conversation that may be shortened; a longer one is not worth tokenising.
 MAX_CHARS = 2**21

@@ -1,0 +1,53 @@
+"""Errors in Anthropic's shape. It imports no routes, so the gate can answer with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker import log
+from worker.service.front.replies import ErrorBody
+
+# HTTP status -> Anthropic's error type
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+# Official packages look for this code, and then send the whole conversation.
+UNTHREADED = "thread_unsupported_request"
+
+
+class AnthropicDetails(msgspec.Struct, frozen=True):
+    """What programs look at."""
+
+    error_code: str
+
+
+class AnthropicError(msgspec.Struct, frozen=True):
+    """What went wrong; the message names the field."""
+
+    type: str
+    message: str
+    details: AnthropicDetails | msgspec.UnsetType = msgspec.UNSET
+
+
+class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
+    """{"type": "error", "error": {...}}, as a reply and as an event of a stream."""
+
+    error: AnthropicError
+    request_id: str | None
+
+
+def anthropic_reply(status: int, body: ErrorBody) -> AnthropicErrorReply:
+    """The same error in Anthropic's shape, with the id of the request at hand."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
+    return AnthropicErrorReply(AnthropicError(kind, body.message, details), log.request_id())

@@ -1,0 +1,54 @@
+"""POST /v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from litestar import Request as HttpRequest
+from litestar import Response, post
+from litestar.types import ASGIApp
+
+from worker.chat.format import ChatFormat
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.anthropic.exchange import MessageExchange
+from worker.service.anthropic.replies import TokenCount
+from worker.service.anthropic.schemas import MessagesRequest
+from worker.service.anthropic.talk import talk_of
+from worker.service.body import read_json
+from worker.service.errors import json_response
+from worker.service.generation import run
+from worker.service.talk.asked import Asked, ask
+
+
+def _asked(body: MessagesRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
+    return ask(talk_of(body, loaded), chat, loaded)
+
+
+@post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
+async def messages(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
+) -> ASGIApp:
+    """The whole message at once, or its events."""
+    body = await read_json(request, MessagesRequest)
+    if body.max_tokens is None:
+        raise RequestError("max_tokens is missing.", param="max_tokens")
+    asked = await asyncio.to_thread(_asked, body, chat, loaded)
+    return MessageExchange(
+        run(asked.generation, loaded),
+        asked,
+        loaded,
+        streaming=bool(body.stream),
+        shows_thoughts=body.thinking is None or body.thinking.display != "omitted",
+    )
+
+
+@post("/v1/messages/count_tokens", status_code=200, summary="Tokens of a prompt (Anthropic)")
+async def count_tokens(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
+) -> Response[bytes]:
+    """As the same body has them as a prompt."""
+    body = await read_json(request, MessagesRequest)
+    asked = await asyncio.to_thread(_asked, body, chat, loaded)
+    return json_response(TokenCount(asked.generation.num_prompt_tokens))

@@ -1,0 +1,143 @@
+"""An Anthropic client's body to a Talk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.chat.format import Thinking
+from worker.chat.message import Message, Tool
+from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.anthropic.errors import UNTHREADED
+from worker.service.anthropic.history import PARAM, messages_of
+from worker.service.anthropic.schemas import (
+    AnthropicChoice,
+    MessagesRequest,
+    OutputFormat,
+    ThinkingConfig,
+)
+from worker.service.talk.form import json_of, sampling_in_form
+from worker.service.talk.talk import Talk
+from worker.service.talk.tools import ToolChoice, check_choice, check_tools
+
+FORMAT = "output_config.format"
+# Anthropic's words for what may be called -> ours; `tool` names one.
+_CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
+# Its words for whether the model thinks -> ours.
+_THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
+
+
+def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
+    """Raises RequestError that names the field; blocks: a grammar is checked."""
+    if not body.messages:
+        raise RequestError("messages is missing.", param=PARAM, hint="Send one message.")
+    if body.thread is not None:
+        raise RequestError(
+            "thread cannot be: this worker stores nothing between requests.",
+            param="thread",
+            hint="Send the whole conversation.",
+            code=UNTHREADED,
+        )
+    messages = messages_of(body)
+    tools = _tools(body)
+    choice = _choice(body.tool_choice, tools)
+    effort = None if body.output_config is None else body.output_config.effort
+    return Talk(
+        messages=messages,
+        param=PARAM,
+        tools=choice.among(tools),
+        choice=choice.mode,
+        only=choice.only,
+        parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
+        thinking=_thinking(body.thinking, effort),
+        continues=_continues(messages),
+        sampling=sampling_in_form(body, _form(body), FORMAT, loaded),
+        max_tokens=_max_tokens(body.max_tokens),
+        stop=_stops(body.stop_sequences),
+    )
+
+
+def _tools(body: MessagesRequest) -> tuple[Tool, ...]:
+    """Those that the client runs by a schema of its own; Anthropic's are skipped."""
+    found: list[tuple[int, Tool]] = []
+    for place, tool in enumerate(body.tools or ()):
+        if tool.type not in (None, "custom"):
+            continue
+        if tool.name is None or tool.input_schema is None:
+            field = "name" if tool.name is None else "input_schema"
+            raise RequestError(f"tools[{place}].{field} is missing.", param="tools")
+        made = Tool(name=tool.name, description=tool.description, parameters=tool.input_schema)
+        found.append((place, made))
+    check_tools(found)
+    return tuple(tool for _, tool in found)
+
+
+def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    if asked is None:
+        return ToolChoice()
+    mode = _CHOICES.get(asked.type)
+    if mode is None:
+        raise RequestError("tool_choice.type must be auto, any, tool or none.", param="tool_choice")
+    choice = ToolChoice(mode)
+    if asked.type == "tool":
+        if asked.name is None:
+            raise RequestError("tool_choice.name is missing.", param="tool_choice")
+        choice = ToolChoice(mode, asked.name)
+    check_choice(choice, {tool.name for tool in tools})
+    return choice
+
+
+def _thinking(asked: ThinkingConfig | None, effort: str | None) -> Thinking:
+    if asked is None:
+        return Thinking(effort=effort)
+    if asked.type not in _THINKING:
+        raise RequestError(
+            f"thinking.type must be one of {', '.join(_THINKING)}.", param="thinking"
+        )
+    if asked.budget_tokens is not None and asked.budget_tokens < 1:
+        raise RequestError("thinking.budget_tokens must be at least 1.", param="thinking")
+    return Thinking(is_on=_THINKING[asked.type], effort=effort, budget=asked.budget_tokens)
+
+
+def _continues(messages: tuple[Message, ...]) -> bool:
+    """Whether the answer goes on with what the last message puts into the model's mouth."""
+    last = messages[-1]
+    if last.role != "assistant":
+        return False
+    if last.calls or not (last.content or "").strip():
+        raise RequestError(
+            "The last message is the assistant's and has no text to go on with, or a call.",
+            param=PARAM,
+            hint="End with a message of the user's.",
+        )
+    return True
+
+
+def _form(body: MessagesRequest) -> dict[str, Any] | None:
+    asked: OutputFormat | None = body.output_format
+    if body.output_config is not None and body.output_config.format is not None:
+        asked = body.output_config.format
+    if asked is None:
+        return None
+    if asked.type != "json_schema" or asked.schema is None:
+        raise RequestError(f"{FORMAT} must be of type json_schema and have a schema.", param=FORMAT)
+    return json_of(asked.schema)
+
+
+def _max_tokens(given: int | None) -> int | None:
+    """0 reads the prompt only, which fills the cache."""
+    if given is not None and given < 0:
+        raise RequestError("max_tokens must not be negative.", param="max_tokens")
+    return given
+
+
+def _stops(given: list[str] | None) -> tuple[str, ...]:
+    stops = tuple(given or ())
+    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_CHARS for text in stops):
+        raise RequestError(
+            f"stop_sequences must be at most {MAX_STOPS} texts of at most {MAX_STOP_CHARS} "
+            "characters.",
+            param="stop_sequences",
+        )
+    return stops

@@ -1,0 +1,69 @@
+"""Ollama's messages in their neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from worker.chat.message import Call, Message
+from worker.errors import RequestError
+from worker.service.ollama.schemas import OllamaMessage
+
+PARAM = "messages"
+_ROLES = ("system", "user", "assistant", "tool")
+
+
+def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
+    """Raises RequestError that names the place.
+
+    Calls without an id get one, and results are given to the calls before them: by id, by the
+    tool's name, or in their order.
+    """
+    found: list[Message] = []
+    open_calls: list[Call] = []
+    count = 0
+    for place, message in enumerate(given):
+        where = f"{PARAM}[{place}]"
+        if message.role not in _ROLES:
+            raise RequestError(f"{where}.role must be one of {', '.join(_ROLES)}.", param=PARAM)
+        if message.images:
+            raise RequestError(f"{where} has images; only text can be read.", param=PARAM)
+        if message.role == "tool":
+            found.append(_result(message, open_calls))
+            continue
+        calls: list[Call] = []
+        for call in message.tool_calls or ():
+            arguments = msgspec.json.encode(call.function.arguments or {}).decode()
+            # Nine letters and digits: some templates take no other id.
+            calls.append(Call(call.id or f"call{count:05}", call.function.name, arguments))
+            count += 1
+        open_calls = list(calls)
+        found.append(
+            Message(
+                role=message.role,
+                content=message.content or (None if calls else ""),
+                thought=message.thinking or None,
+                calls=tuple(calls),
+            )
+        )
+    return tuple(found)
+
+
+def _result(message: OllamaMessage, open_calls: list[Call]) -> Message:
+    """Takes the call that it answers out of the open ones."""
+
+    def is_meant(call: Call) -> bool:
+        if message.tool_call_id:
+            return call.id == message.tool_call_id
+        return not message.tool_name or call.name == message.tool_name
+
+    call = next(filter(is_meant, open_calls), None)
+    if call is not None:
+        open_calls.remove(call)
+    return Message(
+        role="tool",
+        content=message.content or "",
+        call_id=message.tool_call_id or (call.id if call else None),
+        name=message.tool_name or (call.name if call else None),
+    )

@@ -1,0 +1,82 @@
+"""POST /api/chat and /api/generate."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.chat.format import ChatFormat
+from worker.chat.reader import PlainReader
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.body import read_json
+from worker.service.errors import json_response
+from worker.service.generation import Generation, run
+from worker.service.ollama.exchange import GenerateExchange, OllamaChatExchange
+from worker.service.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
+from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.service.ollama.talk import chat_of, check_generate, question_of, text_of
+from worker.service.talk.asked import Asked, ask
+from worker.service.talk.said import Said
+
+# Who asks nothing wants the model to be loaded, and here it is.
+_LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
+
+
+@post("/api/chat", status_code=200, summary="Answer in a conversation (Ollama)")
+async def ollama_chat(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
+) -> ASGIApp:
+    """Its lines, or one with all of it."""
+    body = await read_json(request, OllamaChatRequest)
+    if not body.messages:
+        message = SaidMessage(content="")
+        return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
+    asked = await asyncio.to_thread(_conversation, body, chat, loaded)
+    running = run(asked.generation, loaded)
+    return OllamaChatExchange(running, asked.said(), loaded, streaming=body.stream is not False)
+
+
+@post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
+async def generate(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> ASGIApp:
+    """Its lines, or one with all of it."""
+    body = await read_json(request, GenerateRequest)
+    check_generate(body)
+    if not body.prompt and not body.suffix:
+        return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
+    chat = None if body.raw or body.suffix else await _chat_format(request, loaded)
+    generation, said = await asyncio.to_thread(_prompted, body, chat, loaded)
+    running = run(generation, loaded)
+    return GenerateExchange(running, said, loaded, streaming=body.stream is not False)
+
+
+def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
+    return ask(chat_of(body, loaded), chat, loaded)
+
+
+def _prompted(
+    body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded
+) -> tuple[Generation, Said]:
+    """By the model's template, or the text alone where there is none or it is not wanted."""
+    if chat is None:
+        return text_of(body, loaded), Said(PlainReader())
+    asked = ask(question_of(body, loaded), chat, loaded)
+    return asked.generation, asked.said()
+
+
+async def _chat_format(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> ChatFormat | None:
+    """The one that the application keeps; None where the model's file has no template."""
+    provide: Any = request.app.dependencies
+    try:
+        return await provide["chat"](loaded=loaded)
+    except RequestError:
+        return None
+
+
+def _reply(line: AnswerLine) -> ASGIApp:
+    # Litestar takes a Response where a handler may return an application.
+    return cast("ASGIApp", json_response(line))

@@ -1,0 +1,120 @@
+"""An Ollama client's body to a Talk, or to the Generation of a plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.chat.format import Thinking
+from worker.chat.message import Message
+from worker.engine.request import MAX_LOGPROBS
+from worker.engine.sampling import SamplingParams
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.generation import Generation
+from worker.service.ollama.history import messages_of
+from worker.service.ollama.schemas import (
+    GenerateRequest,
+    OllamaChatRequest,
+    OllamaOptions,
+    OllamaRequest,
+)
+from worker.service.openai.limits import stops_of
+from worker.service.openai.tools import DeclaredTool, tools_of
+from worker.service.prompts import infill_prompt, text_prompt
+from worker.service.talk.form import json_of, sampling_in_form
+from worker.service.talk.talk import Talk
+
+PARAM = "prompt"
+
+
+def chat_of(body: OllamaChatRequest, loaded: Loaded) -> Talk:
+    """Raises RequestError that names the field; blocks: a schema is compiled."""
+    return _talk(body, messages_of(body.messages or []), "messages", loaded, body.tools)
+
+
+def question_of(body: GenerateRequest, loaded: Loaded) -> Talk:
+    """A prompt as a conversation of one question. Raises and blocks as above."""
+    messages = [Message(role="user", content=body.prompt or "")]
+    if body.system:
+        messages.insert(0, Message(role="system", content=body.system))
+    return _talk(body, tuple(messages), PARAM, loaded)
+
+
+def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
+    """A prompt to continue as it is. Raises and blocks as above."""
+    text = body.prompt or ""
+    if body.suffix:
+        prompt = infill_prompt(text, body.suffix, loaded, PARAM)
+    else:
+        prompt = text_prompt(text, loaded, PARAM)
+    options = body.options or OllamaOptions()
+    return Generation(
+        prompts=(prompt,),
+        prompt_param=PARAM,
+        sampling=_sampling(body, loaded),
+        max_tokens=_max_tokens(options),
+        stop=stops_of(options.stop),
+        logprobs=_logprobs(body),
+    )
+
+
+def check_generate(body: GenerateRequest) -> None:
+    """Raise RequestError for what no prompt can have here."""
+    if body.images:
+        raise RequestError("images cannot be read; only text can.", param="images")
+    if body.context:
+        raise RequestError(
+            "context is of another server: this worker stores nothing between requests.",
+            param="context",
+            hint="Send the whole conversation to /api/chat.",
+        )
+
+
+def _talk(
+    body: OllamaRequest,
+    messages: tuple[Message, ...],
+    param: str,
+    loaded: Loaded,
+    tools: list[DeclaredTool] | None = None,
+) -> Talk:
+    options = body.options or OllamaOptions()
+    return Talk(
+        messages=messages,
+        param=param,
+        tools=tools_of(tools),
+        thinking=_thinking(body.think),
+        sampling=_sampling(body, loaded),
+        max_tokens=_max_tokens(options),
+        stop=stops_of(options.stop),
+        logprobs=_logprobs(body),
+    )
+
+
+def _sampling(body: OllamaRequest, loaded: Loaded) -> SamplingParams:
+    form: dict[str, Any] | None = None
+    if isinstance(body.format, dict):
+        form = json_of(body.format)
+    elif body.format == "json":
+        form = json_of(None)
+    elif body.format:
+        raise RequestError("format must be json or a JSON schema.", param="format")
+    return sampling_in_form(body.options or OllamaOptions(), form, "format", loaded)
+
+
+def _thinking(think: bool | str | None) -> Thinking:
+    """A word is how much."""
+    if not isinstance(think, str):
+        return Thinking(is_on=think)
+    return Thinking(is_on=think != "none", effort=think or None)
+
+
+def _max_tokens(options: OllamaOptions) -> int | None:
+    given = options.num_predict
+    return None if given is None or given <= 0 else given
+
+
+def _logprobs(body: OllamaRequest) -> int | None:
+    top = body.top_logprobs or 0
+    if not 0 <= top <= MAX_LOGPROBS:
+        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
+    return top if body.logprobs else None

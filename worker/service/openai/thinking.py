@@ -1,0 +1,44 @@
+"""How a client wants the model to think, under the names of OpenAI's and llama-server's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from worker.chat.format import Thinking
+from worker.errors import RequestError
+from worker.service.openai.limits import tokens_of
+
+# llama-server's words. `deepseek` tells thoughts apart, as `auto` does.
+FORMATS = ("auto", "deepseek", "none")
+
+
+def thinking_of(
+    *,
+    effort: str | None,
+    variables: Mapping[str, Any] | None = None,
+    asked_format: str | None = None,
+    default_format: str = "auto",
+    **budgets: int | None,
+) -> Thinking:
+    """Raises RequestError that names the field.
+
+    effort          `none` is no thinking; other words are the template's to know
+    variables       the template's; `enable_thinking` counts where the effort does not say it
+    asked_format    one of FORMATS; `none` leaves thoughts in the content
+    default_format  the server's
+    budgets         the client's name of the field -> tokens of thought at most; the first counts
+    """
+    if asked_format not in (None, *FORMATS):
+        raise RequestError(
+            f"reasoning_format must be one of {', '.join(FORMATS)}.", param="reasoning_format"
+        )
+    is_on = (variables or {}).get("enable_thinking")
+    if effort == "none":
+        is_on = False
+    return Thinking(
+        is_on=is_on if isinstance(is_on, bool) else None,
+        effort=effort or None,
+        budget=tokens_of(default=None, least=0, **budgets),
+        inline=(asked_format or default_format) == "none",
+    )

@@ -1,0 +1,1 @@
+"""The OpenAI Responses API, stateless: nothing is stored between requests."""

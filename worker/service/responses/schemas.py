@@ -1,0 +1,98 @@
+"""What clients of the Responses API send. Unknown fields are ignored, null means not given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from worker.service.openai.tools import ChoiceObject
+from worker.service.sampling import SamplingFields
+
+
+class InputPart(msgspec.Struct):
+    """A part of an item's content: text under several names of `type`, or what cannot be read."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class InputItem(msgspec.Struct):
+    """A message (which need not say its type), a call, its output, a thought, or another item."""
+
+    type: str | None = None
+    role: str | None = None
+    content: str | list[InputPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    output: str | list[InputPart] | dict[str, Any] | None = None
+    summary: list[InputPart] | None = None
+    encrypted_content: str | None = None
+
+
+class ResponseTool(msgspec.Struct):
+    """A tool; those that are no functions are skipped."""
+
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class AskedReasoning(msgspec.Struct, omit_defaults=True):
+    """How the model is to think. summary: auto, concise or detailed; null: no summary"""
+
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class TextFormat(msgspec.Struct, omit_defaults=True):
+    """text, json_object, or json_schema with its schema."""
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class AskedText(msgspec.Struct, omit_defaults=True):
+    """The form of the answer."""
+
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class ResponseRequest(SamplingFields, kw_only=True):
+    """POST /v1/responses.
+
+    include     `message.output_text.logprobs`, `reasoning.encrypted_content`; others say nothing
+    store       accepted; nothing is stored
+    truncation  `auto` drops old turns where the context is too small; `disabled`
+    """
+
+    input: str | list[InputItem] | None = None
+    instructions: str | None = None
+    tools: list[ResponseTool] | None = None
+    tool_choice: str | ChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: AskedReasoning | None = None
+    text: AskedText | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    max_output_tokens: int | None = None
+    top_logprobs: int | None = None
+    truncation: str | None = None
+    include: list[str] | None = None
+    metadata: dict[str, str] | None = None
+    user: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    model: str | None = None
+    background: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None

@@ -1,0 +1,90 @@
+"""A client's body of the Responses API to a Talk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.chat.message import Tool
+from worker.engine.request import MAX_LOGPROBS
+from worker.engine.sampling import SamplingParams
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.openai.limits import tokens_of, truncates
+from worker.service.openai.thinking import thinking_of
+from worker.service.openai.tools import choice_of
+from worker.service.responses.history import PARAM, messages_of
+from worker.service.responses.schemas import ResponseRequest, ResponseTool
+from worker.service.sampling import sampling_of
+from worker.service.talk.form import sampling_in_form
+from worker.service.talk.talk import Talk
+from worker.service.talk.tools import check_tools
+from worker.settings import Settings
+
+# Of `include`.
+LOGPROBS = "message.output_text.logprobs"
+SEALED = "reasoning.encrypted_content"
+FORMAT = "text.format"
+# Fields that need something stored, or work that goes on unread -> what to do instead.
+_STATEFUL = {
+    "previous_response_id": "Send the whole conversation as input.",
+    "conversation": "Send the whole conversation as input.",
+    "prompt": "Send its text as instructions.",
+    "background": "Stream the response, or wait for it.",
+}
+
+
+def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
+    """Raises RequestError that names the field; blocks: a schema is compiled."""
+    for field, hint in _STATEFUL.items():
+        if getattr(body, field):
+            raise RequestError(
+                f"{field} cannot be: this worker stores nothing between requests.",
+                param=field,
+                hint=hint,
+            )
+    if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
+        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
+    tools = tuple(_tool(tool) for tool in functions_of(body))
+    choice = choice_of(body.tool_choice, tools)
+    effort = None if body.reasoning is None else body.reasoning.effort
+    logprobs = body.top_logprobs or (0 if LOGPROBS in (body.include or ()) else None)
+    return Talk(
+        messages=messages_of(body),
+        param=PARAM,
+        tools=choice.among(tools),
+        choice=choice.mode,
+        only=choice.only,
+        parallel=body.parallel_tool_calls is not False,
+        thinking=thinking_of(
+            effort=effort,
+            variables=body.chat_template_kwargs,
+            default_format=settings.reasoning_format,
+        ),
+        variables=body.chat_template_kwargs or {},
+        truncates=truncates(body.truncation),
+        sampling=_sampling(body, loaded),
+        max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, least=1, default=None),
+        logprobs=logprobs,
+    )
+
+
+def functions_of(body: ResponseRequest) -> list[ResponseTool]:
+    """The tools that are known here. Raises RequestError."""
+    places = [(n, t) for n, t in enumerate(body.tools or ()) if t.type in ("function", None)]
+    check_tools((place, _tool(tool)) for place, tool in places)
+    return [tool for _, tool in places]
+
+
+def _tool(tool: ResponseTool) -> Tool:
+    return Tool(
+        name=tool.name or "", description=tool.description, parameters=tool.parameters or {}
+    )
+
+
+def _sampling(body: ResponseRequest, loaded: Loaded) -> SamplingParams:
+    """With the answer's form, which chats have in another field."""
+    form = None if body.text is None else body.text.format
+    if form is None or form.type == "text":
+        return sampling_of(body, loaded)
+    asked: dict[str, Any] = {"type": form.type, "json_schema": {"schema": form.schema}}
+    return sampling_in_form(body, asked, FORMAT, loaded)

@@ -1,0 +1,114 @@
+"""A Talk made ready for the engine: rendered, tokenised, checked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.chat.conversation import Conversation
+from worker.chat.format import ChatFormat
+from worker.chat.template import ChatTemplate
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.service.generation import Generation
+from worker.service.prompts import check_characters, rendered_prompt
+from worker.service.talk.checkpoints import checkpoints_of
+from worker.service.talk.instructions import with_one_system
+from worker.service.talk.said import Said
+from worker.service.talk.talk import Talk
+from worker.service.talk.truncation import MAX_CHARS, shortened
+
+MAX_MESSAGES = 4096
+
+
+def format_of(loaded: Loaded) -> ChatFormat:
+    """The model file's chat format. Raises RequestError where it has no template."""
+    tokenizer = loaded.config.tokenizer
+    if tokenizer is None or not tokenizer.chat_template:
+        raise RequestError(
+            "This model's file has no chat template: it continues text.",
+            param="messages",
+            hint="Use /v1/completions.",
+            code="no_chat_template",
+        )
+    vocab = loaded.backend.vocab
+
+    def text(token: int | None) -> str:
+        return "" if token is None else vocab.name(token)
+
+    template = ChatTemplate(tokenizer.chat_template, bos=text(vocab.bos), eos=text(vocab.eos))
+    return ChatFormat(template, vocab.controls)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A generation, and how its answers are read.
+
+    prompt  the text that was tokenised
+    """
+
+    talk: Talk
+    chat: ChatFormat
+    generation: Generation
+    prompt: str
+
+    def said(self) -> Said:
+        """For one of its answers."""
+        talk = self.talk
+        tools = () if talk.choice == "none" else talk.tools
+        reader = self.chat.reader(tools, prompt=self.prompt, thinking=talk.thinking)
+        return Said(reader)
+
+
+def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
+    """Raises RequestError that names the client's field; blocks."""
+    conversation = conversation_of(talk, chat, loaded)
+    truncated = None
+    if talk.truncates:
+        conversation, prompt, truncated = shortened(
+            conversation, talk.max_tokens, loaded, talk.param
+        )
+    else:
+        check_characters(len(conversation.text), loaded, talk.param, plural=True)
+        prompt = rendered_prompt(conversation.text, loaded, talk.param)
+    checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
+    generation = Generation(
+        prompts=(msgspec.structs.replace(prompt, checkpoints=checkpoints),),
+        prompt_param=talk.param,
+        sampling=talk.sampling,
+        max_tokens=talk.max_tokens,
+        stop=talk.stop,
+        n=talk.n,
+        best_of=talk.n,
+        logprobs=talk.logprobs,
+        tells_progress=talk.tells_progress,
+        spelled={token: text.encode() for text, token in chat.controls.items()},
+        truncated=truncated,
+    )
+    return Asked(talk, chat, generation, conversation.text)
+
+
+def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversation:
+    """What the messages are to the template. Raises RequestError."""
+    if not talk.messages:
+        raise RequestError(f"{talk.param} is missing.", param=talk.param, hint="Send one message.")
+    if len(talk.messages) > MAX_MESSAGES:
+        raise RequestError(f"{talk.param} must be at most {MAX_MESSAGES}.", param=talk.param)
+    size = sum(
+        len(message.content or "") + sum(len(call.arguments) for call in message.calls)
+        for message in talk.messages
+    )
+    if size > MAX_CHARS or not talk.truncates:
+        check_characters(size, loaded, talk.param, plural=True)
+    reserved = ("messages", "tools", "add_generation_prompt")
+    variables = {
+        name: value
+        for name, value in talk.variables.items()
+        if name not in reserved and name.isidentifier()
+    }
+    return chat.conversation(
+        with_one_system(talk.messages),
+        talk.tools,
+        thinking=talk.thinking,
+        add_generation_prompt=talk.opens,
+        continues=talk.continues,
+        variables=variables,
+    )

@@ -1,0 +1,48 @@
+"""The neutral request of all chat APIs.
+
+an API's own struct -> Talk -> Asked -> Running -> Said's events -> the API's own events
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from worker.chat.format import Thinking
+from worker.chat.message import Message, Tool
+from worker.engine.sampling import SamplingParams
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages to answer.
+
+    param      the client's field that holds the messages, to name in errors
+    choice     auto; required: at least one call; none: no call
+    only       the one tool that may be called; None: any
+    parallel   whether an answer may hold several calls
+    opens      the prompt ends with the assistant's opening
+    continues  the prompt ends inside the last message, which is to go on
+    truncates  old turns are left out where the context is too small
+    variables  what else the template gets
+
+    The others are as in Generation.
+    """
+
+    messages: tuple[Message, ...]
+    param: str = "messages"
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
+    only: str | None = None
+    parallel: bool = True
+    thinking: Thinking = Thinking()
+    variables: dict[str, Any] = {}
+    opens: bool = True
+    continues: bool = False
+    truncates: bool = False
+    sampling: SamplingParams = SamplingParams()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    logprobs: int | None = None
+    tells_progress: bool = False
