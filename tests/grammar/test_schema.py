@@ -37,6 +37,7 @@ BAD: dict[str, Any] = {
     },
     "a number": {"const": 2**60 + 1},
     "a bound": {"maximum": 2**63},
+    "a multiple": {"multipleOf": 1234567},
     "many schemas": {"anyOf": [{}] * 20_001},
 }
 

@@ -7,7 +7,9 @@ of later drafts that it does not know, follows pointers without their escapes, a
 from __future__ import annotations
 
 import json
+import math
 import re
+from decimal import Decimal
 from typing import Any, NoReturn, cast
 from urllib.parse import unquote
 
@@ -27,9 +29,12 @@ from worker.grammar.keywords import (
 )
 
 MAX_DEPTH = 64
+# Levels with references followed; native code takes 5 kB of its stack for each.
+MAX_REFERRED = 250
 MAX_SUBSCHEMAS = 20_000
 MAX_COUNT = 100_000
 MAX_EXACT = 2**53  # numbers become float64 on their way
+MAX_MULTIPLE = 10_000  # in units of the last digit: each remainder is a state
 
 # Whitespace between two tokens of JSON: without a bound a model may write it for ever.
 OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
@@ -67,7 +72,7 @@ class SchemaReader:
         while len(definitions) < len(self._names):
             pointer, name = list(self._names.items())[len(definitions)]
             definitions[name] = self._read(self._target(pointer), 0)
-        self._check_loops(root, definitions)
+        self._check_references(root, definitions)
         self.schema: Schema = root if isinstance(root, dict) else ({} if root else {"not": {}})
         if definitions:
             self.schema["$defs"] = definitions
@@ -116,29 +121,36 @@ class SchemaReader:
                     self._refuse("refers to a place that it does not have")
         return value  # pyright: ignore[reportUnknownVariableType]
 
-    def _check_loops(self, root: Any, definitions: Schema) -> None:
-        """Refuse a schema that is nothing but itself, by references or as one part of itself."""
-        open_names: set[str] = set()
-        done: set[str] = set()
+    def _check_references(self, root: Any, definitions: Schema) -> None:
+        """Refuse a schema that is nothing but itself, or so deep that native code overflows.
 
-        def follow(schema: Any) -> None:
+        Native code reads each definition where it is first referred to, and recurses.
+        """
+        seen: set[str] = set()
+
+        def visit(schema: Any, depth: int, names: frozenset[str]) -> None:
+            if depth > MAX_REFERRED:
+                self._refuse(f"is nested deeper than {MAX_REFERRED}, with what it refers to")
             if not isinstance(schema, dict):
                 return
             own = cast("Schema", schema)
-            for key in ("allOf", "anyOf", "oneOf"):
-                for part in own.get(key, ()):
-                    follow(part)
             name = own.get("$ref", "").rpartition("/")[2]
-            if name in open_names or len(open_names) > MAX_DEPTH:
+            if name in names:
                 self._refuse("refers to itself")
-            if name and name not in done:
-                open_names.add(name)
-                follow(definitions[name])
-                open_names.discard(name)
-                done.add(name)
+            if name and name not in seen:
+                seen.add(name)
+                visit(definitions[name], depth + 1, names | {name})
+            for key, value in own.items():
+                if key in SCHEMA_MAPS:
+                    parts = list(cast("Schema", value).values())
+                elif key in SCHEMAS | SCHEMA_LISTS:
+                    parts = cast("list[Any]", value if isinstance(value, list) else [value])
+                else:
+                    continue
+                for part in parts:
+                    visit(part, depth + 1, names if key in APPLIED else frozenset())
 
-        for schema in (root, *definitions.values()):
-            follow(schema)
+        visit(root, 0, frozenset())
 
     def _read(self, schema: Any, depth: int) -> Schema | bool:
         self._count += 1
@@ -154,8 +166,8 @@ class SchemaReader:
             if key in NOT_HELD:
                 if value is not NOT_HELD[key]:
                     self._drop(key)
-            elif key in (self._without or ()):
-                self._drop(key)
+            elif key in (self._without or ()) or (key == "additionalItems" and self._combines):
+                self._drop(key)  # llguidance reads additionalItems past other parts of the schema
             elif key in HELD:
                 self._add(out, key, value, depth)
         if "type" not in out and "properties" in out and not out.keys() & APPLIED:
@@ -190,7 +202,9 @@ class SchemaReader:
                 del out[key]
                 self._drop(key)
         elif key in NUMBERS:
-            if isinstance(value, int | float) and abs(value) <= MAX_EXACT:
+            if isinstance(value, int | float) and (
+                _digits(value) <= MAX_MULTIPLE if key == "multipleOf" else abs(value) <= MAX_EXACT
+            ):
                 out[key] = value
             else:
                 self._drop(key)
@@ -224,3 +238,12 @@ class SchemaReader:
             elif isinstance(item, list):
                 stack += cast("list[Any]", item)
         return value
+
+
+def _digits(value: float) -> float:
+    """A number without its point: 1250 for 12.50."""
+    if not math.isfinite(value):
+        return math.inf
+    _, digits, exponent = Decimal(str(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    return int("".join(map(str, digits))) * 10 ** max(0, min(exponent, 20))

@@ -16,16 +16,15 @@ from worker.grammar.constraint import Constraint
 from worker.grammar.keywords import DOUBTFUL
 from worker.grammar.schema import Schema, SchemaReader
 from worker.llama.guides.gbnf import GbnfMatcher
-from worker.llama.guides.matcher import Matcher
+from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.guides.native import TokenizerInit, functions
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
 AnyMatcher = Matcher | GbnfMatcher
 MAX_KEPT = 512  # compiled constraints, of 25 kB each for ordinary schemas
-# Of the library's own limits those that would take too much: compiling for 20 ms of lexers, and
-# 20 MB of lexer states for each text.
-_MAX_LEXER_STATES = 20_000
+# Of the lexer, for each text: 0.7 kB each. A string with maxLength takes 20 for each token.
+_MAX_LEXER_STATES = 100_000
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
 
@@ -48,7 +47,10 @@ class Guides:
         self._kept: OrderedDict[tuple[str, str], AnyMatcher] = OrderedDict()
 
     def compiled(self, constraint: Constraint) -> AnyMatcher:
-        """A matcher at the beginning of a text, to be copied. Raises RequestError."""
+        """A matcher at the beginning of a text, to be copied. Raises RequestError.
+
+        What may come first is found here, so copies know it.
+        """
         key = constraint.kind, constraint.text
         with self._lock:
             if key in self._kept:
@@ -91,9 +93,15 @@ class Guides:
         made = Matcher(
             library.new_matcher(init, constraint.kind.encode(), constraint.text.encode())
         )
-        if made.error is not None:
-            why = re.sub(r"\s+", " ", made.error).strip().rstrip(".")[:200]
-            raise RequestError(f"{constraint.param} cannot be held: {why}.", param=constraint.param)
+        try:
+            if made.error is not None:
+                raise MatcherError(made.error)
+            made.fill(np.empty((self._vocab.size + 31) // 32, np.uint32))
+        except MatcherError as error:
+            why = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")[:200]
+            raise RequestError(
+                f"{constraint.param} cannot be held: {why}.", param=constraint.param
+            ) from None
         return made
 
     @property
