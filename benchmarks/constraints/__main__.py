@@ -1,10 +1,12 @@
 """How much of the unconstrained speed a constraint leaves.
 
-    python -m benchmarks.constraints MODEL... [--streams 1 8] [--tokens 64] [--rounds 7]
+    python -m benchmarks.constraints MODEL... [--streams 1 8] [--tokens 64] [--rounds 7] [--wall]
 
 Real steps of the engine, greedy and drawn, without HTTP. Each round writes the same number of
-tokens with each constraint and without one, in turns; a round's speed is compared with that of the
-unconstrained text beside it. Shown: the median of those ratios, and tokens a second.
+tokens without a constraint and with each, in turns. Shown: the median step without one, as a share
+of the median step with it, milliseconds of a step, and what the constraint adds to each token.
+Times are CPU times of the engine's thread, which decodes alone: so other processes do not count.
+`--wall` takes the clock's, with `--threads`.
 
 The weights are random, so what a model would say first is mostly refused: the worst case.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.constraints.tools import TOOLS
@@ -33,13 +36,20 @@ CONSTRAINTS: dict[str, Constraint | None] = {
     "any JSON": schema_constraint({"type": "array", "minItems": 1000}, "schema"),
     "regex [a-z ]{9999}": Constraint(kind="regex", text="[a-z ]{9999}"),
     "GBNF [a-z ]+": Constraint(kind="gbnf", text="root ::= [a-z ]+"),
+    "recursive GBNF": Constraint(kind="gbnf", text='root ::= [a-z ] root | "."'),
 }
 
 
-def speed(
-    backend: LlamaBackend, constraint: Constraint | None, streams: int, tokens: int, heat: float
-) -> float:
-    """Tokens a second of `streams` texts together, prompts not counted."""
+def steps(
+    backend: LlamaBackend,
+    constraint: Constraint | None,
+    streams: int,
+    tokens: int,
+    heat: float,
+    clock: Callable[[], float],
+) -> list[float]:
+    """Seconds of each step in which `streams` texts got a token each."""
+    backend.context.clear()
     engine = Engine(backend, time.perf_counter)
     for number in range(streams):
         sampling = SamplingParams(
@@ -47,18 +57,17 @@ def speed(
         )
         prompt = tuple(range(number + 5, number + 13))
         engine.add(Request(id=str(number), prompt=prompt, max_tokens=tokens + 1, sampling=sampling))
-    written, begun, left = 0, 0.0, streams
+    found: list[float] = []
     while not engine.is_idle:
+        begun = clock()
         deltas = engine.step()
+        seconds = clock() - begun
         for delta in deltas:
             if delta.error is not None:
                 raise delta.error
-            left -= not delta.text and delta.token is None
-        if not begun and all(p.num_known > p.num_prompt for p in engine.snapshot.running):
-            begun = time.perf_counter()
-            continue
-        written += len(deltas)
-    return written / (time.perf_counter() - begun)
+        if len(deltas) == streams and all(delta.token is not None for delta in deltas):
+            found.append(seconds)
+    return found[1:]  # the first one read prompts too
 
 
 def main() -> None:
@@ -67,11 +76,15 @@ def main() -> None:
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--wall", action="store_true")
     parser.add_argument("--only", nargs="+", default=list(CONSTRAINTS))
     args = parser.parse_args()
+    clock = time.perf_counter if args.wall else time.thread_time
     for path in args.models:
-        options = ContextOptions(num_cells=2048, num_slots=8, threads=args.threads)
+        options = ContextOptions(
+            num_cells=2048, num_slots=8, threads=args.threads, threads_batch=args.threads
+        )
         with LlamaBackend(path, LoadOptions(n_gpu_layers=0), options) as backend:
             backend.warm_up()
             for name in args.only:
@@ -80,21 +93,25 @@ def main() -> None:
                     backend.prepare(constraint)
             for streams in args.streams:
                 for heat in (0.0, 1.0):
-                    ratios: dict[str, list[float]] = {name: [] for name in args.only}
-                    speeds: dict[str, list[float]] = {name: [] for name in args.only}
+                    taken: dict[str, list[float]] = {name: [] for name in args.only}
                     for _ in range(args.rounds):
                         for name in args.only:
-                            alone = speed(backend, None, streams, args.tokens, heat)
-                            held = speed(backend, CONSTRAINTS[name], streams, args.tokens, heat)
-                            ratios[name].append(held / alone)
-                            speeds[name].append(held)
+                            taken[name] += steps(
+                                backend, CONSTRAINTS[name], streams, args.tokens, heat, clock
+                            )
                     print(
-                        f"{path.stem} {backend.vocab_size:,} tokens, {streams} streams, "
-                        f"temperature {heat:g}"
+                        f"{path.stem}: {backend.vocab_size:,} tokens, {streams} streams, "
+                        f"temperature {heat:g}, {args.threads} threads"
                     )
+                    alone = statistics.median(taken["none"])
                     for name in args.only:
-                        ratio, rate = map(statistics.median, (ratios[name], speeds[name]))
-                        print(f"  {name:20} {ratio:5.3f}  {rate:6.1f} tok/s", flush=True)
+                        seconds = statistics.median(taken[name])
+                        added = (seconds - alone) / streams
+                        print(
+                            f"  {name:20} {alone / seconds:5.3f}  {seconds * 1e3:7.2f} ms a step  "
+                            f"{added * 1e6:+7.0f} µs a token",
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ConstraintKind = Literal["json_schema", "regex", "lark", "gbnf"]
 MAX_CHOICES = 10_000
 MAX_CHARS: dict[ConstraintKind, int] = {
     "json_schema": 1 << 20,
-    "regex": 65_536,
+    "regex": 1 << 19,
     "lark": 4 << 20,
     "gbnf": 65_536,
 }

@@ -8,7 +8,6 @@ import time
 import numpy as np
 
 from worker.errors import RequestError
-from worker.grammar.check import check_gbnf
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.matcher import MatcherError
 from worker.llama.library import native
@@ -26,9 +25,8 @@ class GbnfMatcher:
     is_done = False  # llama.cpp does not say; only end tokens are allowed then
 
     def __init__(self, constraint: Constraint, vocab: Vocab, workspace: Workspace) -> None:
-        """Raises RequestError for a grammar that llama.cpp does not take or must not see."""
+        """`constraint` was checked. Raises RequestError where llama.cpp does not take it."""
         self._constraint, self._vocab, self._workspace = constraint, vocab, workspace
-        check_gbnf(constraint.text, constraint.param)
         self._chain = Chain()
         sampler = native.llama_sampler_init_grammar(vocab.handle, constraint.text.encode(), b"root")
         if not sampler:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import threading
 import weakref
 from collections import OrderedDict
 
+import msgspec
 import numpy as np
 
 from worker import log
 from worker.errors import BackendError, RequestError
+from worker.grammar.check import check_gbnf
 from worker.grammar.constraint import Constraint
+from worker.grammar.gbnf import Grammar
 from worker.grammar.keywords import DOUBTFUL
+from worker.grammar.regular import regex_of
 from worker.grammar.schema import Schema, SchemaReader
 from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.matcher import Matcher, MatcherError
@@ -56,9 +61,9 @@ class Guides:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-            tokenizer = None if constraint.kind == "gbnf" else self.tokenizer
-        if tokenizer is None:
-            made = GbnfMatcher(constraint, self._vocab, self._workspace)
+            tokenizer = self.tokenizer
+        if constraint.kind == "gbnf":
+            made = self._follow(constraint, tokenizer)
         else:
             made = self._compile(constraint, tokenizer)
         with self._lock:
@@ -66,6 +71,16 @@ class Guides:
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return made
+
+    def _follow(self, constraint: Constraint, tokenizer: int) -> AnyMatcher:
+        """GBNF: as a regular expression where it is one, else by llama.cpp."""
+        check_gbnf(constraint.text, constraint.param)
+        pattern = regex_of(Grammar(constraint.text, constraint.param))
+        if pattern is not None:
+            plain = msgspec.structs.replace(constraint, kind="regex", text=pattern)
+            with contextlib.suppress(RequestError):
+                return self._compile(plain, tokenizer)
+        return GbnfMatcher(constraint, self._vocab, self._workspace)
 
     def loosened(self, schema: Schema | bool, what: str) -> str:
         """A schema without what cannot be held, as text for `%json` in Lark; any object at worst.
