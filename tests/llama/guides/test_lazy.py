@@ -27,6 +27,17 @@ def test_it_holds_behind_the_trigger_only(writer: Writer) -> None:
     assert calls > 20
 
 
+def test_it_may_be_complete_in_the_token_of_its_trigger(writer: Writer) -> None:
+    """Then free text follows, and it may start again."""
+    constraint = Constraint(
+        kind="regex", text="e", starts_after=("o",), required=False, repeats=True
+    )
+    liked = {b"oe": 6.0, b"o": 2.0}
+    text = writer.write(constraint, most=200, liked=liked, ignore_eos=True)[0]
+    assert text.count(b"oe") > 20
+    assert all(part.startswith(b"e") for part in text.split(b"o")[1:-1])
+
+
 def test_the_end_waits_for_what_is_required(writer: Writer) -> None:
     """No end before the constraint is fulfilled, and nothing but the end behind it."""
     liked = {b"": 3.0, b"o": 3.0, b"t": 3.0}  # end tokens are liked too

@@ -124,7 +124,7 @@ class Guides:
         """The vocabulary as llguidance holds it, made at the first use; under the lock."""
         if self._tokenizer is None:
             self._tokenizer = self._make_tokenizer()
-            weakref.finalize(self, functions().free_tokenizer, self._tokenizer)
+            weakref.finalize(self, functions().free_tokenizer, self._tokenizer).atexit = False
         return self._tokenizer
 
     def _make_tokenizer(self) -> int:

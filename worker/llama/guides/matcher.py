@@ -23,6 +23,7 @@ class Matcher:
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self._free = weakref.finalize(self, functions().free_matcher, handle)
+        self._free.atexit = False  # the process ends anyway
 
     def copy(self) -> Matcher:
         """One that goes on from here by itself."""

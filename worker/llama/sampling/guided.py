@@ -46,6 +46,7 @@ class GuidedChoice:
         self._constraint = constraint
         self._guides = guides
         self._pieces, self._ends = vocab.pieces, vocab.end_tokens
+        self._end_ids = np.array(sorted(vocab.end_tokens), np.intp)
         self._workspace = workspace
         self._template = guides.compiled(constraint)
         self._watch = Watch(constraint) if constraint.is_lazy else None
@@ -105,12 +106,18 @@ class GuidedChoice:
         A token may go on behind the trigger with what the constraint forbids: then it is drawn
         again without that token, which leaves the others their distribution.
         """
+        ends = self._end_ids if self._is_owed else self._end_ids[:0]
+        kept = row[ends]
+        row[ends] = -math.inf
+        try:
+            return self._draw_free(row)
+        finally:
+            row[ends] = kept
+
+    def _draw_free(self, row: np.ndarray) -> int:
         watch = self._watch
         assert watch is not None
         allowed = row
-        if self._is_owed and self._ends:
-            allowed = self._workspace.copied(row)
-            allowed[list(self._ends)] = -math.inf
         while True:
             token = self._choice.choose(allowed)
             if not math.isfinite(allowed[token]):
@@ -129,12 +136,18 @@ class GuidedChoice:
     def _starts_with(self, rest: bytes) -> bool:
         """Start the constraint with the bytes behind its trigger; False: it forbids them."""
         matcher = self._template.copy()
-        for token in self._guides.spell(rest) if rest else ():
-            if matcher.is_done or not matcher.allows(token):
-                matcher.free()
-                return False
-            matcher.accept(token)
+        tokens = self._guides.spell(rest) if rest else []
+        stands = b"".join(self._pieces[token] for token in tokens) == rest
+        for token in tokens:
+            stands = stands and not matcher.is_done and matcher.allows(token)
+            if stands:
+                matcher.accept(token)
+        if not stands:
+            matcher.free()
+            return False
         self._matcher = matcher
+        if self._constraint.repeats and matcher.is_done:
+            self._leave()
         return True
 
     def _fail(self) -> None:
