@@ -19,6 +19,7 @@ from worker.engine.drafts.rounds import Rounds
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
+from worker.grammar.constraint import Constraint
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
@@ -31,7 +32,9 @@ PRINTED = 30_000  # llama.cpp prints MiB with two decimals
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, ignore_eos=True),
     "seeded": SamplingParams(temperature=1, top_k=40, seed=7, ignore_eos=True),
-    "grammar": SamplingParams(temperature=0.5, seed=5, grammar='root ::= ("ab" | "c")+'),
+    "regex": SamplingParams(
+        temperature=0.5, seed=5, constraint=Constraint(kind="regex", text="(ab|c)+")
+    ),
     "penalties": SamplingParams(
         temperature=0.3, repeat_penalty=1.3, presence_penalty=0.5, seed=9, ignore_eos=True
     ),

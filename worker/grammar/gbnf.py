@@ -25,7 +25,7 @@ _LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _REPEAT = re.compile(r"([*+?])|\{\s*([0-9]{1,9})\s*(?:(,)\s*([0-9]{1,9})?\s*)?\}")
 _SIMPLE = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
 _PLAIN = {"t": "\t", "r": "\r", "n": "\n"}
-_TOKENS = 0x2_0000_0000  # a reference to token n counts as the character with this code plus n
+TOKENS = 0x2_0000_0000  # a reference to token n counts as the character with this code plus n
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -131,8 +131,8 @@ class Grammar:
                 sequence.append(self._class(found))
                 end = found.end()
             elif found := _TOKEN.match(text, at):
-                low = _TOKENS + int(found[2] or 0)
-                whole = (_TOKENS, 2 * _TOKENS)
+                low = TOKENS + int(found[2] or 0)
+                whole = (TOKENS, 2 * TOKENS)
                 named = found[2] and not found[1]
                 sequence.append(self._terminal(False, (low, low) if named else whole))
                 end = found.end()

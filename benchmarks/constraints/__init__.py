@@ -1,0 +1,1 @@
+"""What constraints cost, and which schemas they hold."""

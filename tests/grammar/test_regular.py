@@ -1,0 +1,50 @@
+"""GBNF that does not recurse, as a regular expression: Python's `re` reads the same texts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from worker.grammar.gbnf import Grammar
+from worker.grammar.regular import regex_of
+
+REGULAR = {
+    'root ::= "a" [b-d]+ | "x"': (["ab", "abcd", "x"], ["a", "xa", "", "ae"]),
+    'root ::= r{2,3} "."\nr ::= [^a-z\\n] | s\ns ::= "yes"?': (
+        ["1yes.", "ABC.", "."],
+        ["a.", "\n1."],
+    ),
+    'root ::= "\\"" . "é\\u00e9\\t" "|"* [\\]\\-x]': (['"\néé\t]', '"a\xe9é\t||-'], ['"éé\t]']),
+    "root ::= [0-9]{3} # comment": (["123"], ["12", "1234"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REGULAR)
+def test_regular(text: str) -> None:
+    """Whole texts match, others do not."""
+    found = regex_of(Grammar(text, "grammar"))
+    assert found is not None
+    spelled = re.sub(r"\\x\{([0-9a-f]+)\}", lambda m: f"\\U{int(m[1], 16):08x}", found)
+    inside, outside = REGULAR[text]
+    for example in inside:
+        assert re.fullmatch(spelled, example), example
+    for example in outside:
+        assert not re.fullmatch(spelled, example), example
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'root ::= "a" root | "b"',
+        'root ::= a\na ::= "(" b ")"\nb ::= a | "x"',
+        'root ::= ("x" root)*',
+        "root ::= <[5]>",
+        "root ::= " + " ".join(["a"] * 9) + "\n"
+        + "\n".join(f"{c} ::= " + " ".join([chr(ord(c) + 1)] * 9) for c in "abcdef")
+        + '\ng ::= "x"',
+    ],
+)  # fmt: skip
+def test_not_regular(text: str) -> None:
+    """Recursion, tokens by number, and what would become too long."""
+    assert regex_of(Grammar(text, "grammar")) is None

@@ -1,0 +1,105 @@
+"""Whatever is drawn: an answer that ends matches its constraint."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from benchmarks.constraints.tools import TOOLS
+from tests.support.guided import Writer
+from tests.support.models import reference
+from tests.support.rows import fits
+from worker.errors import RequestError
+from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
+
+# So that texts end: quotes, brackets, and few digits and spaces.
+LIKED = {b'"': 5.0, b"}": 4.0, b"]": 4.0, b",": 1.0, b" ": -3.0, b"\n": -6.0}
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0},
+    {"temperature": 0.7, "top_p": 0.9},
+    {"top_k": 20},
+    {"mirostat": 2},
+]
+REGEX = "[a-e]{2,}(x|yy)?"
+
+
+def is_valid(text: bytes, schema: dict[str, Any]) -> bool:
+    """Whether a strict reader of JSON and of schemas takes it."""
+    value = json.loads(text.decode())
+    jsonschema.validate(value, schema)  # pyright: ignore[reportUnknownMemberType]
+    return True
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_schemas_of_tools(writer: Writer, name: str) -> None:
+    """Each ends, and every one that ends is valid, by another reader's judgement."""
+    constraint = schema_constraint(TOOLS[name], "field")
+    texts = [writer.write(constraint, seed=seed, liked=LIKED) for seed in range(4)]
+    assert [is_valid(text, TOOLS[name]) for text, ended in texts if ended]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_way_of_choosing(writer: Writer, way: dict[str, Any]) -> None:
+    """A regular expression holds in each of them, and so does GBNF."""
+    regular = 'root ::= l l l? l? l? ("x" | "yy")?\nl ::= [a-e]'
+    recursive = 'root ::= l l r\nr ::= l r | ("x" | "yy")?\nl ::= [a-e]'
+    for constraint in (
+        Constraint(kind="regex", text=REGEX),
+        Constraint(kind="gbnf", text=regular),
+        Constraint(kind="gbnf", text=recursive),
+    ):
+        for seed in range(10):
+            text, ended = writer.write(constraint, seed=seed, **way)
+            assert ended
+            assert re.fullmatch(REGEX, text.decode())
+
+
+def test_choices(writer: Writer) -> None:
+    """One of the texts, whatever characters they hold."""
+    choices = ["yes", "no", "a.b*c|d", '"quoted"\\', "é\n-&&~/", "[^x]{2}"]
+    for choice in choices:
+        alone = choice_constraint([choice], "field")
+        assert writer.write(alone) == (choice.encode(), True)
+    constraint = choice_constraint(choices, "field")
+    found = {writer.write(constraint, seed=seed)[0].decode() for seed in range(20)}
+    assert len(found) > 1
+    assert found <= set(choices)
+    for wrong in ([], [""], ["a", "\ud800"], ["a\0"]):
+        with pytest.raises(RequestError):
+            choice_constraint(wrong, "field")
+
+
+def test_a_draw_has_the_distribution_of_what_is_allowed(writer: Writer) -> None:
+    """Also where a token is chosen first among all, and chosen again where it is not allowed."""
+    vocab = writer.vocab
+    allowed = np.array([bool(re.fullmatch(b"[abc]+", piece)) for piece in vocab.pieces])
+    for shift in (0.0, 9.0):  # first choices mostly fail, mostly stand
+        row = np.random.default_rng(4).normal(0, 1, vocab.size).astype(np.float32)
+        row[allowed] += shift
+        right = reference.probabilities(np.where(allowed, row, -np.inf).astype(np.float32))
+        sampler = writer.sampler(Constraint(kind="regex", text="[abc]{4000}"))
+        drawn = [sampler.sample(row) for _ in range(1300)]
+        sampler.free()
+        assert fits(drawn, right)
+
+
+def test_control_tokens_are_no_text(writer: Writer) -> None:
+    """Their spelling is allowed, they are not."""
+    name = writer.vocab.name(1)
+    constraint = choice_constraint([name], "field")
+    assert writer.write(constraint, logit_bias=((1, 100.0),)) == (name.encode(), True)
+
+
+def test_bans_and_constraint_leave_nothing(writer: Writer) -> None:
+    """Then the request fails under its own field, and the next one works."""
+    constraint = Constraint(kind="regex", text="a", param="field")
+    with pytest.raises(RequestError) as caught:
+        writer.write(constraint, ignore_eos=True)
+    assert caught.value.param == "field"
+    assert writer.write(constraint) == (b"a", True)

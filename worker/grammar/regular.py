@@ -1,0 +1,78 @@
+"""GBNF without recursion is a regular expression: most of what clients send."""
+
+from __future__ import annotations
+
+from worker.grammar.gbnf import TOKENS, Grammar, Ranges
+
+MAX_CHARS = 1 << 18
+_LAST = 0x10FFFF
+
+
+def regex_of(grammar: Grammar) -> str | None:
+    """The expression, in Rust's syntax, that describes the same texts.
+
+    None where a rule contains itself, where tokens are named by their numbers, or where rules that
+    are used often make it longer than MAX_CHARS.
+    """
+    found: dict[int, str] = {}
+    for node, (negated, ranges) in grammar.chars.items():
+        if any(low >= TOKENS for low, _ in ranges):
+            return None
+        found[node] = _class(negated, ranges)
+    for node in _ordered(grammar):
+        if node in grammar.repeats:
+            inner, least, most = grammar.repeats[node]
+            count = f"{{{least},{'' if most < 0 else most}}}"
+            found[node] = f"(?:{found[inner]}){count}"
+        elif node in grammar.choices:
+            parts = ("".join(found[item] for item in seq) for seq in grammar.choices[node])
+            found[node] = f"(?:{'|'.join(parts)})"
+        if len(found.get(node, "")) > MAX_CHARS:
+            return None
+    return found.get(grammar.rules["root"])
+
+
+def _ordered(grammar: Grammar) -> list[int]:
+    """What `root` is made of, each node behind what it holds; empty where one holds itself."""
+    order: list[int] = []
+    opened: set[int] = set()
+    closed: set[int] = set()
+    stack = [grammar.rules["root"]]
+    while stack:
+        node = stack[-1]
+        if node in closed:
+            stack.pop()
+            continue
+        inner = _inside(grammar, node)
+        if node in opened:
+            stack.pop()
+            if not inner <= closed:
+                return []
+            closed.add(node)
+            order.append(node)
+        else:
+            opened.add(node)
+            if inner & opened - closed:
+                return []
+            stack += inner - closed
+    return order
+
+
+def _inside(grammar: Grammar, node: int) -> set[int]:
+    if node in grammar.repeats:
+        return {grammar.repeats[node][0]}
+    return {item for sequence in grammar.choices.get(node, ()) for item in sequence}
+
+
+def _class(negated: bool, ranges: Ranges) -> str:
+    if not ranges:
+        return "(?s:.)"
+    # Regular expressions know no halves of surrogate pairs, and neither does UTF-8.
+    spans = [
+        (low, high)
+        for first, last in ranges
+        for low, high in ((first, min(last, 0xD7FF)), (max(first, 0xE000), min(last, _LAST)))
+        if low <= high
+    ]
+    inside = "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in spans)
+    return f"[{'^' if negated else ''}{inside}]" if inside else "(?s:.)" if negated else "[a&&b]"
