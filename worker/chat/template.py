@@ -18,13 +18,17 @@ _MAX_REASON = 300
 
 
 class ChatTemplate:
-    """The Jinja template of a model file, with the functions that such templates call."""
+    """The Jinja template of a model file, with the functions that such templates call.
+
+    source  its text
+    """
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         """Compile it. `bos` and `eos` are the texts of these tokens.
 
         Raises RequestError where `source` is no template.
         """
+        self.source = source
         self._sandbox = Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Marked]
         )

@@ -51,8 +51,13 @@ class Asked(msgspec.Struct, frozen=True):
 
     def reader(self) -> ChatReader:
         """For one of its answers."""
-        tools = () if self.talk.choice == "none" else self.talk.tools
-        return self.chat.reader(tools, prompt=self.prompt, thinking=self.talk.thinking)
+        talk = self.talk
+        tools = () if talk.choice == "none" else talk.tools
+        if talk.only is not None:
+            tools = tuple(tool for tool in tools if tool.name == talk.only)
+        return self.chat.reader(
+            tools, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
+        )
 
 
 def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:

@@ -1,0 +1,40 @@
+"""Tools for models whose template knows none: described in words of ours, called in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from worker.chat.message import Call, Tool
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+EXAMPLE = f'{OPEN}{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}{CLOSE}'
+
+
+def described(tools: Sequence[Tool], example: str) -> str:
+    """What the system message says of tools; `example` is a call of NAME with KEY and VALUE."""
+    lines = [
+        msgspec.json.encode(
+            {
+                "name": tool.name,
+                "description": tool.description or "",
+                "parameters": tool.parameters,
+            }
+        ).decode()
+        for tool in tools
+    ]
+    return (
+        "You can call these tools. Each line is one tool, with the JSON schema of its arguments:\n"
+        + "\n".join(lines)
+        + "\n\nTo call a tool, write exactly this, with its name and its arguments, and then wait "
+        f"for the result:\n{example}\n\nWrite one such text for each call. Where no tool is "
+        "needed, just answer."
+    )
+
+
+def written(call: Call) -> str:
+    """A past call as the model was asked to write it."""
+    name = json.dumps(call.name, ensure_ascii=False)
+    return f'{OPEN}{{"name": {name}, "arguments": {call.arguments.strip() or "{}"}}}{CLOSE}'

@@ -1,0 +1,137 @@
+"""Calls whose arguments stand one by one between tags: Qwen3-Coder, MiniMax, DeepSeek's DSML, GLM.
+
+<tool_call><function=sky><parameter=at>Rome</parameter></function></tool_call>
+<invoke name="sky"><parameter name="at">Rome</parameter></invoke>
+<tool_call>sky<arg_key>at</arg_key><arg_value>Rome</arg_value></tool_call>
+"""
+
+from __future__ import annotations
+
+import re
+
+from worker.chat.dialects.sample import KEY, MARK, NAME, VALUE, CallSample
+from worker.chat.reading.answer import Syntax
+from worker.chat.reading.calls import Calls
+from worker.chat.reading.parameters import Parameters
+from worker.chat.reading.source import DamagedError, Steps, TextSource
+
+_TAG = r"</?[^<>\s]+>"
+_CALL = re.compile(
+    rf"(?P<section>(?:{MARK}\s*)*)(?P<begin><[^<>\s]+(?:=| name=\"))?{NAME}"
+    rf"(?P<named>\"?>|{_TAG})?\s*(?P<key>{_TAG}|<[^<>\s]+(?:=| name=\")){KEY}"
+    rf"(?P<keyed>(?:\"[^<>]*)?>|{_TAG})(?:\s*(?P<value><arg_value[^<>]*>))?(?P<pad>\n?){VALUE}\n?(?P<end>{_TAG})\s*"
+    rf"(?P<closes>(?:{_TAG}\s*)*)"
+)
+# Of the texts before a call, those that are about calls.
+_CALLS = re.compile("call|tool|invoke", re.IGNORECASE)
+_IS_TEXT = {' string="true"': True, ' string="false"': False}
+_MAX_KEY = 256
+
+
+class TaggedCalls(Syntax, frozen=True):
+    """
+    section  texts before the first call; the last of them where `begin` is empty begins a call
+    begin    text before a name, such as `<function=`; empty: the section's last text
+    named    text after a name, such as `>`; empty: the first key or the end follows
+    key      text before a key; `keyed` after it; `value` before a value, empty: nothing
+    end      text after a value
+    close    text after the last value
+    closes   texts after the last call
+    """
+
+    section: tuple[str, ...]
+    begin: str
+    named: str
+    key: str
+    keyed: str
+    value: str
+    end: str
+    close: str
+    closes: tuple[str, ...]
+    is_padded: bool
+
+    @property
+    def name(self) -> str:
+        return f"tags after {self.opens[0]}"
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (*self.section[:1], self.begin)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (*self.section, self.begin, self.named, self.key, self.keyed, self.value, self.end,
+                self.close, *self.closes)  # fmt: skip
+
+    def read(self, source: TextSource, calls: Calls) -> Steps[None]:
+        """One call after the other, and the texts that close them."""
+        for text in self.section:
+            yield from source.one_of(text)
+            yield from source.space()
+        yield from source.expect(self.begin)
+        while True:
+            yield from self._call(source, calls)
+            yield from source.space()
+            if self.begin in self.opens[:1] or (yield from source.one_of(self.begin)) is None:
+                break
+        for text in self.closes:
+            yield from source.space()
+            yield from source.one_of(text)
+
+    def _call(self, source: TextSource, calls: Calls) -> Steps[None]:
+        yield from source.space()
+        ends = (self.named,) if self.named else (self.key, self.close)
+        name, end = yield from source.until(*ends, fits=lambda text: calls.may_be(text.strip()))
+        written = Parameters(source, calls, name.strip())
+        if not self.named:
+            source.skip(-len(end))
+        while True:
+            yield from source.space()
+            if (yield from source.expect(self.key, self.close)) == self.close:
+                break
+            key, is_text = yield from self._key(source)
+            if self.value:
+                yield from source.space()
+                yield from source.expect(self.value)
+            yield from written.value(
+                key, self.end, (self.key, self.close), is_padded=self.is_padded, is_text=is_text
+            )
+        written.end()
+
+    def _key(self, source: TextSource) -> Steps[tuple[str, bool | None]]:
+        """(key, whether its tag says that the value is a string)"""
+
+        def fits(text: str) -> bool:
+            return len(text) <= _MAX_KEY
+
+        if not self.keyed.startswith('"'):
+            key, _ = yield from source.until(self.keyed, fits=fits)
+            return key.strip(), None
+        key, _ = yield from source.until('"', fits=fits)
+        more, _ = yield from source.until(">", fits=fits)
+        if more and more not in _IS_TEXT:
+            raise DamagedError
+        return key, _IS_TEXT.get(more)
+
+
+def found(sample: CallSample) -> TaggedCalls | None:
+    """By what stands around the parts of a call."""
+    match = sample.found(_CALL)
+    if match is None:
+        return None
+    section = tuple(mark for mark in re.findall(MARK, match["section"]) if _CALLS.search(mark))
+    closes = tuple(re.findall(_TAG, match["closes"]))
+    if not closes or not (section or match["begin"]):
+        return None
+    return TaggedCalls(
+        section=section if match["begin"] else section[:-1],
+        begin=match["begin"] or section[-1],
+        named=match["named"] or "",
+        key=match["key"],
+        keyed=match["keyed"],
+        value=match["value"] or "",
+        end=match["end"],
+        close=closes[0],
+        closes=closes[1:],
+        is_padded=bool(match["pad"]),
+    )
