@@ -18,6 +18,7 @@ import pytest
 from worker.engine.output import token_logprob
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
+from worker.llama.guides.guides import Guides
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 
@@ -70,7 +71,9 @@ def test_sampling(benchmark: Any, kind: str, size: int) -> None:
         sampling=SamplingParams(seed=1, **KINDS[kind]),
     )  # fmt: skip
     row, words = row_of(size), Words(size)
-    sampler = Sampler(request, words, Workspace(size))  # pyright: ignore[reportArgumentType]
+    workspace = Workspace(size)
+    guides = Guides(words, workspace)  # pyright: ignore[reportArgumentType]
+    sampler = Sampler(request, words, workspace, guides)  # pyright: ignore[reportArgumentType]
     measure(benchmark, size, kind, lambda: sampler.sample(row))
     sampler.free()
 

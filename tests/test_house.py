@@ -31,8 +31,8 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "cache": {"files", "errors", "log"},
-    "engine": {"cache", "errors", "log"},
-    "chat": {"errors"},
+    "engine": {"grammar", "cache", "errors", "log"},
+    "chat": {"grammar", "errors"},
     "grammar": {"errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine",
@@ -58,6 +58,7 @@ ALLOWED: dict[str, set[str]] = {
 RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
+    "llguidance": {"llama"},
     "huggingface_hub": {"hub"},
     "jinja2": {"chat", "bench"},
     "litestar": {"service"},

@@ -1,53 +1,107 @@
-"""Schemas are read down to what a grammar can follow."""
+"""Schemas are read into what a grammar can hold; what cannot be held is refused by its name."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from worker.errors import RequestError
-from worker.grammar.keywords import BY_TYPE, GENERAL, RELEVANT
-from worker.grammar.schema import ANY, SchemaReader
+from worker.grammar.keywords import HELD, NOT_HELD
+from worker.grammar.schema import SchemaReader
+
+BAD: dict[str, Any] = {
+    "nested": json.loads('{"items":' * 100 + "{}" + "}" * 100),
+    "nested values": {"const": json.loads("[" * 100 + "]" * 100)},
+    "no schema": {"items": 3},
+    "items": {"minItems": "2"},
+    "a negative count": {"minItems": -1},
+    "a large count": {"minItems": 10**9},
+    "properties": {"properties": []},
+    "anyOf": {"anyOf": []},
+    "enum": {"enum": []},
+    "a remote reference": {"$ref": "https://example.com/schema"},
+    "an anchor": {"$ref": "#here"},
+    "nowhere": {"$ref": "#/$defs/a"},
+    "itself": {"$ref": "#"},
+    "a part of itself": {"allOf": [{"$ref": "#"}]},
+    "a choice of itself": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    "a circle": {
+        "$ref": "#/$defs/a",
+        "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"oneOf": [{"$ref": "#/$defs/a"}]}},
+    },
+    "a chain": {
+        "$ref": "#/$defs/0",
+        "$defs": {str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(900)} | {"900": {}},
+    },
+    "a number": {"const": 2**60 + 1},
+    "a bound": {"maximum": 2**63},
+    "many schemas": {"anyOf": [{}] * 20_001},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_schema(name: str) -> None:
+    """It is refused under the client's name for it."""
+    with pytest.raises(RequestError) as caught:
+        SchemaReader(BAD[name], "field")
+    assert caught.value.param == "field"
+    assert caught.value.message.startswith("field ")
+
+
+@pytest.mark.parametrize("keyword", NOT_HELD)
+def test_keywords_that_no_grammar_holds(keyword: str) -> None:
+    """Each is refused by its name, and left out and named where that is allowed."""
+    schema: dict[str, Any] = {"type": "object", keyword: {}}
+    with pytest.raises(RequestError, match=f"^field uses {keyword.replace('$', '.')} in a way"):
+        SchemaReader(schema, "field")
+    reader = SchemaReader(schema, "field", lenient=True)
+    assert reader.schema == {"type": "object"}
+    assert reader.dropped == [keyword]
 
 
 def test_annotations_are_passed_over() -> None:
-    """What does not change what is valid is left out; what does stays."""
-    reader = SchemaReader(
-        {"title": "t", "type": "array", "items": True, "minItems": 2, "examples": [[1, 2]]}, "field"
-    )
-    assert reader.root == {"type": "array", "items": ANY, "minItems": 2}
-    assert reader.definitions == {}
+    """What says nothing about what is valid is left out; what does stays."""
+    held = {"type": "array", "items": True, "minItems": 2}
+    more: dict[str, Any] = {
+        "title": "t",
+        "examples": [1],
+        "x-y": {},
+        "uniqueItems": False,
+        "format": "int32",
+    }
+    assert SchemaReader(held | more, "field").schema == held
 
 
 def test_references_become_definitions() -> None:
-    """Each place that is referred to is read once, under a name that no property has."""
-    node: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#"}}}
-    reader = SchemaReader(node, "field")
-    (name,) = reader.definitions
-    assert reader.root["properties"] == {"next": {"$ref": f"#/$defs/{name}"}}
-    assert reader.definitions[name] == reader.root
+    """Each place that is referred to is read once; escapes in pointers are read."""
+    leaf = {"type": "integer"}
+    schema: dict[str, Any] = {
+        "type": "array",
+        "prefixItems": [{"$ref": "#/x/a~1b%20c"}, {"$ref": "#/x/a~1b%20c"}, {"$ref": "#"}],
+        "x": {"a/b c": leaf},
+    }
+    read = SchemaReader(schema, "field").schema
+    first, second, whole = (item["$ref"].rpartition("/")[2] for item in read["prefixItems"])
+    assert first == second
+    assert read["$defs"][first] == leaf
+    assert read["$defs"][whole]["prefixItems"] == read["prefixItems"]
 
 
-def test_the_type_is_told_by_its_keywords() -> None:
-    """A schema without a type has the one that its keywords are for."""
-    assert SchemaReader({"minLength": 3}, "field").root == {"type": "string", "minLength": 3}
-    assert SchemaReader({}, "field").root == ANY
+def test_objects_are_closed() -> None:
+    """An object with properties has no others, unless it says so or is a part of another."""
+    own: dict[str, Any] = {"type": "object", "properties": {"a": {}}}
+    closed = own | {"additionalProperties": False}
+    assert SchemaReader(own, "field").schema == closed
+    opened = own | {"additionalProperties": {"type": "string"}}
+    assert SchemaReader(opened, "field").schema == opened
+    combined = {"allOf": [own, {"required": ["b"]}]}
+    assert SchemaReader(combined, "field").schema == combined
+    beside = {"$ref": "#/$defs/a", "required": ["b"], "$defs": {"a": own}}
+    assert SchemaReader(beside, "field").schema["$defs"] == {"r0": own}
 
 
-@pytest.mark.parametrize("kind", BY_TYPE)
-def test_keywords_that_no_grammar_follows(kind: str) -> None:
-    """A keyword that would change what is valid is refused by its name, not passed over."""
-    _, not_followed = BY_TYPE[kind]
-    for keyword in not_followed | GENERAL:
-        with pytest.raises(RequestError) as caught:
-            SchemaReader({"type": kind, keyword: {}}, "field")
-        assert caught.value.message.startswith(f"field uses {keyword} in a way")
-        assert caught.value.param == "field"
-
-
-def test_the_table_is_whole() -> None:
-    """Whatever a type follows or refuses is relevant, but for `format`."""
-    for followed, not_followed in BY_TYPE.values():
-        assert not followed & not_followed
-        assert (followed | not_followed) - RELEVANT <= {"format"}
+def test_no_keyword_is_both_held_and_refused() -> None:
+    """The tables are apart."""
+    assert not HELD & NOT_HELD.keys()

@@ -13,6 +13,7 @@ from tests.support.sessions import load
 from worker.engine.engine import Engine
 from worker.engine.request import Request, SamplingParams
 from worker.engine.sequence import Delta
+from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.draft.model import DraftModel
@@ -23,7 +24,12 @@ SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, ignore_eos=True),
     "seeded": SamplingParams(temperature=1, top_k=40, seed=7, ignore_eos=True),
     "sharp": SamplingParams(temperature=0.2, top_p=0.9, min_p=0.01, seed=3, ignore_eos=True),
-    "grammar": SamplingParams(temperature=0.5, seed=5, grammar='root ::= ("ab" | "c")+'),
+    "grammar": SamplingParams(
+        temperature=0.5, seed=5, constraint=Constraint(kind="gbnf", text='root ::= ("ab" | "c")+')
+    ),
+    "regex": SamplingParams(
+        temperature=0.5, seed=5, constraint=Constraint(kind="regex", text="(ab|c)+")
+    ),
     "penalties": SamplingParams(
         temperature=0.3, repeat_penalty=1.3, presence_penalty=0.5, seed=9, ignore_eos=True
     ),

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta, inspect
 
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
 
 MAX_BREAKERS = 16
-MAX_GRAMMAR_CHARS = 65_536
 MAX_BIAS = 1e6
 SEED_RANGE = 2**32
 INT32_MAX = 2**31 - 1
@@ -35,8 +35,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias       (token id, added logit); -100 and less forbids a token in practice
     seed             0 to 2**32 - 1; None takes a random one
     min_tokens       no end of generation before this many tokens
-    grammar          GBNF text that the output must match
-    grammar_param    the field that the grammar was made from, to name in errors
+    constraint       what the output must match
     """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
@@ -62,8 +61,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=SEED_RANGE - 1)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
     ignore_eos: bool = False
-    grammar: str | None = None
-    grammar_param: str = "grammar"
+    constraint: Constraint | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -127,8 +125,4 @@ def check_sampling(
         raise RequestError(
             f"dry_sequence_breakers must be at most {MAX_BREAKERS} texts of 1 to 40 characters.",
             param="dry_sequence_breakers",
-        )
-    if params.grammar is not None and len(params.grammar) > MAX_GRAMMAR_CHARS:
-        raise RequestError(
-            f"grammar must be at most {MAX_GRAMMAR_CHARS} characters.", param=params.grammar_param
         )

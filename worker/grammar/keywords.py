@@ -1,49 +1,40 @@
-"""Keywords of JSON schemas: which of them a grammar can follow."""
+"""Keywords of JSON schemas: which of them a grammar can hold."""
 
 from __future__ import annotations
 
-Keywords = frozenset[str]
-
-UNION: Keywords = frozenset({"oneOf", "anyOf"})
-
-# They change what is valid, whatever the type is, and no grammar follows them.
-GENERAL: Keywords = frozenset({
-    "not", "if", "then", "else", "nullable", "$dynamicRef", "$recursiveRef", "extends", "disallow",
-    "divisibleBy",
-})  # fmt: skip
-
-_NUMBER: tuple[Keywords, Keywords] = (
-    frozenset(),
-    frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
+# Keywords whose value is a schema, a list of schemas, schemas by name, a count, a number.
+SCHEMAS = frozenset({"items", "additionalItems", "additionalProperties"})
+SCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+SCHEMA_MAPS = frozenset({"properties", "patternProperties"})
+COUNTS = frozenset(
+    {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 )
+NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 
-# type -> the keywords that a grammar follows, and those that it cannot follow
-BY_TYPE: dict[str, tuple[Keywords, Keywords]] = {
-    "object": (
-        frozenset({"properties", "required", "additionalProperties"}),
-        frozenset({
-            "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependencies",
-            "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-        }),
+HELD = (
+    SCHEMAS | SCHEMA_LISTS | SCHEMA_MAPS | COUNTS | NUMBERS
+    | {"$ref", "$schema", "const", "enum", "type", "required", "pattern", "format"}
+)  # fmt: skip
+
+# They change what is valid, and no grammar holds them; beside each the value that says nothing.
+# Any other keyword, "title" for example, is an annotation.
+NOT_HELD: dict[str, object] = {
+    "uniqueItems": False,
+    **dict.fromkeys(
+        (
+            "not", "if", "contains", "minContains", "maxContains", "propertyNames", "dependencies",
+            "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems",
+            "$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy",
+        ),
+        ...,
     ),
-    "array": (
-        frozenset({"items", "prefixItems", "minItems", "maxItems", "additionalItems"}),
-        frozenset({"uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems"}),
-    ),
-    "string": (
-        frozenset({"minLength", "maxLength", "pattern", "format"}),
-        frozenset({"contentSchema"}),
-    ),
-    "number": _NUMBER,
-    "boolean": (frozenset(), frozenset()),
-    "null": (frozenset(), frozenset()),
-    "integer": _NUMBER,
 }  # fmt: skip
 
-# All keywords that change what is valid. `format` does not: an unknown format is any text. Other
-# keywords, "title" for example, are ignored.
-RELEVANT: Keywords = frozenset(
-    {"$ref", "allOf", "const", "enum", "type"}
-    | UNION
-    | GENERAL.union(*(followed | not_followed for followed, not_followed in BY_TYPE.values()))
-) - {"format"}
+# Schemas behind these hold together with what stands beside them.
+APPLIED = frozenset({"$ref", "anyOf", "oneOf", "allOf"})
+BESIDE = frozenset({"properties", "patternProperties", "additionalProperties", "required"})
+
+# Other formats are annotations, as the draft of 2020-12 has it.
+FORMATS = frozenset({
+    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
+})  # fmt: skip

@@ -1,67 +1,100 @@
-"""JSON schemas that clients send, reduced to what a grammar can follow."""
+"""JSON schemas that clients send, rewritten with the keywords that a grammar can hold.
+
+llguidance makes the grammar. It stands behind what it takes, but it takes no schema with a keyword
+of later drafts that it does not know, follows pointers without their escapes, and recurses.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Set
 from typing import Any, NoReturn, cast
 from urllib.parse import unquote
 
 from worker.errors import RequestError
-from worker.grammar.gbnf import MAX_REPEATS
-from worker.grammar.keywords import BY_TYPE, GENERAL, RELEVANT, UNION, Keywords
+from worker.grammar.keywords import (
+    APPLIED,
+    BESIDE,
+    COUNTS,
+    FORMATS,
+    HELD,
+    NOT_HELD,
+    NUMBERS,
+    SCHEMA_LISTS,
+    SCHEMA_MAPS,
+    SCHEMAS,
+)
 
-MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 64
-MAX_PROPERTIES = 256  # the converter's work grows with their square
-MAX_SUBSCHEMAS = 5_000
+MAX_SUBSCHEMAS = 20_000
+MAX_COUNT = 100_000
+MAX_EXACT = 2**53  # numbers become float64 on their way
+
+# Whitespace between two tokens of JSON: without a bound a model may write it for ever.
+OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
 
 Schema = dict[str, Any]
 
-ANY = {"type": "value"}  # any JSON value, to the converter; {} means any object to it
-_FORMATS = re.compile(r"uuid[1-5]?|date|time|date-time")
-_COUNTS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d+)?\s*)?\}")
-_PYTHON = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
-
 
 class SchemaReader:
-    """Rewrites a schema with the keywords that the converter follows.
+    """Reads a schema of any draft into one that llguidance takes.
 
-    root         the schema
-    definitions  the schemas that `root` and they themselves refer to
+    text      the schema, with how JSON is to be written
+    dropped   with `lenient`: the keywords that were left out, each once
+
+    What it changes: references lead to `$defs`. Keywords without a meaning for what is valid, and
+    formats that llguidance does not know, are left out. An object that describes properties and
+    says nothing about others has no others, unless its schema is combined with another one.
     """
 
-    def __init__(self, schema: Schema, param: str) -> None:
+    def __init__(self, schema: Schema | bool, param: str, *, lenient: bool = False) -> None:
+        """Raises RequestError for what cannot be held; with `lenient` that is left out."""
         self.param = param
+        self.dropped: list[str] = []
+        self._lenient = lenient
         self._document = schema
         self._count = 0
         self._names: dict[str, str] = {}
-        self._check_depth()
-        text = json.dumps(schema)
-        if len(text) > MAX_SCHEMA_CHARS:
-            self._refuse(f"is longer than {MAX_SCHEMA_CHARS} characters")
-        self._prefix = "ref"  # of rule names that no property can have
-        while self._prefix in text:
-            self._prefix += "z"
-        self.root = self._read(self._follow(schema), 0)
-        self.definitions: Schema = {}
-        while len(self.definitions) < len(self._names):
-            pointer, name = list(self._names.items())[len(self.definitions)]
-            self.definitions[name] = self._read(self._target(pointer), 0)
+        self._combines = self._looks_combined()
+        root = self._read(schema, 0)
+        definitions: Schema = {}
+        while len(definitions) < len(self._names):
+            pointer, name = list(self._names.items())[len(definitions)]
+            definitions[name] = self._read(self._target(pointer), 0)
+        self._check_loops(root, definitions)
+        self.schema: Schema = root if isinstance(root, dict) else ({} if root else {"not": {}})
+        if definitions:
+            self.schema["$defs"] = definitions
+        self.text = json.dumps({"x-guidance": OPTIONS, **self.schema}, ensure_ascii=False)
 
     def _refuse(self, why: str) -> NoReturn:
         raise RequestError(f"{self.param} {why}.", param=self.param)
 
-    def _check_depth(self) -> None:
+    def _drop(self, name: str) -> None:
+        """A keyword that cannot be held: left out where that is allowed, else refused."""
+        if not self._lenient:
+            self._refuse(f"uses {name} in a way that no grammar can hold")
+        if name not in self.dropped:
+            self.dropped.append(name)
+
+    def _looks_combined(self) -> bool:
+        """Whether a schema is combined with another one anywhere. Raises where it is too deep.
+
+        Each of the two describes some of the properties, so neither may be closed.
+        """
+        found = False
         stack: list[tuple[Any, int]] = [(self._document, 0)]
         while stack:
             value, depth = stack.pop()
             if depth > MAX_DEPTH:
                 self._refuse(f"is nested deeper than {MAX_DEPTH}")
-            if isinstance(value, list | dict):
-                items = value.values() if isinstance(value, dict) else value  # pyright: ignore
-                stack += [(item, depth + 1) for item in items]  # pyright: ignore
+            if isinstance(value, dict):
+                keys = cast("Schema", value).keys()
+                found = found or "allOf" in keys or bool(keys & APPLIED and keys & BESIDE)
+                stack += [(item, depth + 1) for item in cast("Schema", value).values()]
+            elif isinstance(value, list):
+                stack += [(item, depth + 1) for item in cast("list[Any]", value)]
+        return found
 
     def _target(self, pointer: Any) -> Any:
         """The part of the document that a reference means."""
@@ -71,195 +104,115 @@ class SchemaReader:
         for part in unquote(pointer).split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
             try:
-                value = value[int(key) if isinstance(value, list) else key]
+                value = value[int(key) if isinstance(value, list) else key]  # pyright: ignore
             except (KeyError, IndexError, TypeError, ValueError):
-                self._refuse("refers to a place that it does not have")
+                if key:  # "#/" is the document
+                    self._refuse("refers to a place that it does not have")
         return value  # pyright: ignore[reportUnknownVariableType]
 
-    def _follow(self, schema: Any) -> Any:
-        """The schema itself, or the one that its chain of references ends at."""
-        steps = 0
-        while isinstance(schema, dict) and "$ref" in schema:
-            steps += 1
-            if steps > MAX_DEPTH:
+    def _check_loops(self, root: Any, definitions: Schema) -> None:
+        """Refuse a schema that is nothing but itself, by references or as one part of itself."""
+        open_names: set[str] = set()
+        done: set[str] = set()
+
+        def follow(schema: Any) -> None:
+            if not isinstance(schema, dict):
+                return
+            own = cast("Schema", schema)
+            for key in ("allOf", "anyOf", "oneOf"):
+                for part in own.get(key, ()):
+                    follow(part)
+            name = own.get("$ref", "").rpartition("/")[2]
+            if name in open_names or len(open_names) > MAX_DEPTH:
                 self._refuse("refers to itself")
-            found = cast("Schema", schema)
-            self._only(found, {"$ref"})
-            schema = self._target(found["$ref"])
-        return schema  # pyright: ignore[reportUnknownVariableType]
+            if name and name not in done:
+                open_names.add(name)
+                follow(definitions[name])
+                open_names.discard(name)
+                done.add(name)
 
-    def _only(self, schema: Schema, followed: Set[str], relevant: Keywords = RELEVANT) -> None:
-        """Refuse a schema with relevant keywords besides those that are followed."""
-        for name in sorted((schema.keys() & relevant) - followed):
-            self._refuse(f"uses {name} in a way that a grammar cannot follow")
+        for schema in (root, *definitions.values()):
+            follow(schema)
 
-    def _read(self, schema: Any, depth: int) -> Schema:
+    def _read(self, schema: Any, depth: int) -> Schema | bool:
         self._count += 1
         if depth > MAX_DEPTH or self._count > MAX_SUBSCHEMAS:
             self._refuse("has too many schemas inside each other")
-        if schema is True:
-            return ANY
+        if isinstance(schema, bool):
+            return schema
         if not isinstance(schema, dict):
             self._refuse("has something in the place of a schema that is none")
         own = cast("Schema", schema)
-        if "$ref" in own:
-            self._only(own, {"$ref"})
-            self._target(own["$ref"])
-            name = self._names.setdefault(own["$ref"], f"{self._prefix}-{len(self._names)}")
-            return {"$ref": f"#/$defs/{name}"}
-        if "allOf" in own:
-            return self._read(self._merge(own), depth + 1)
-        for union in UNION & own.keys():
-            self._only(own, {union})
-            return {"anyOf": [self._read(s, depth + 1) for s in self._list(own, union)]}
-        kinds = own.get("type")
-        if "const" in own or "enum" in own:
-            self._only(own, {"const", "enum", "type"})
-            return {"enum": self._values(own)}
-        if isinstance(kinds, list):
-            own = {key: value for key, value in own.items() if key != "type"}
-            return self._read({"anyOf": [_of(own, k) for k in self._list(schema, "type")]}, depth)
-        if kinds is None:
-            kinds = next((k for k, (a, b) in BY_TYPE.items() if own.keys() & (a | b)), None)
-            if kinds is None:
-                self._only(own, set())
-                return ANY
-        if not isinstance(kinds, str) or kinds not in BY_TYPE:
-            self._refuse("has a type that JSON does not have")
-        followed, not_followed = BY_TYPE[kinds]
-        self._only(own, followed, followed | not_followed | GENERAL)
-        if kinds == "object":
-            return self._object(own, depth)
-        if kinds == "array":
-            return self._array(own, depth)
-        return self._string(own) if kinds == "string" else {"type": kinds}
+        out: Schema = {}
+        for key, value in own.items():
+            if key in NOT_HELD:
+                if value is not NOT_HELD[key]:
+                    self._drop(key)
+            elif key in HELD:
+                self._add(out, key, value, depth)
+        if "type" not in out and "properties" in out and not out.keys() & APPLIED:
+            out["type"] = "object"  # what is described is meant
+        if "properties" in out and not self._combines:
+            out.setdefault("additionalProperties", "patternProperties" in out)
+        return out
 
-    def _list(self, schema: Any, name: str) -> list[Any]:
-        value = schema[name]
-        if not isinstance(value, list) or not value:
-            self._refuse(f"has a {name} that is not a list with something in it")
-        return cast("list[Any]", value)
-
-    def _values(self, schema: Schema) -> list[Any]:
-        values = self._list(schema, "enum") if "enum" in schema else [schema["const"]]
-        if "const" in schema:
-            values = [v for v in values if json.dumps(v) == json.dumps(schema["const"])]
-        kinds = schema.get("type")
-        if kinds is not None:
-            allowed = cast("list[Any]", kinds if isinstance(kinds, list) else [kinds])
-            values = [v for v in values if any(_is(v, kind) for kind in allowed)]
-        if not values:
-            self._refuse("allows no value at all")
-        return values
-
-    def _merge(self, schema: Schema) -> Schema:
-        """One schema for all parts of allOf; refused where they cannot simply be joined."""
-        merged = {key: value for key, value in schema.items() if key != "allOf"}
-        for part in self._list(schema, "allOf"):
-            part = self._follow(part)
-            self._count += 1
-            if not isinstance(part, dict):
-                self._refuse("has something in the place of a schema that is none")
-            for key, value in cast("Schema", part).items():
-                if key not in RELEVANT:
-                    continue
-                old = merged.get(key, value)
-                if key == "properties" and isinstance(old, dict) and isinstance(value, dict):
-                    both = cast("Schema", {**value, **old})
-                    if both != {**old, **value}:
-                        self._refuse("has an allOf whose parts describe the same property")
-                    merged[key] = both
-                elif key == "required" and isinstance(old, list) and isinstance(value, list):
-                    merged[key] = old + value
-                elif old != value:
-                    self._refuse(f"has an allOf whose parts cannot be combined ({key})")
-                else:
-                    merged[key] = value
-        if merged.get("additionalProperties", True) is not True and len(schema["allOf"]) > 1:
-            self._refuse("has an allOf with additionalProperties")  # each part means its own
-        return merged
-
-    def _object(self, schema: Schema, depth: int) -> Schema:
-        properties, required = schema.get("properties", {}), schema.get("required", [])
-        more = schema.get("additionalProperties")
-        if not isinstance(properties, dict) or not isinstance(required, list):
-            self._refuse("has properties or required of the wrong kind")
-        names = cast("Schema", properties)
-        if len(names) > MAX_PROPERTIES:
-            self._refuse(f"has an object with more than {MAX_PROPERTIES} properties")
-        if {"", "*"} & names.keys():
-            self._refuse("has a property without a name or named *")
-        if not {str(name) for name in cast("list[Any]", required)} <= names.keys():
-            self._refuse("uses required for a property that it does not describe")
-        if not names and (more is None or more is True):
-            return {"type": "object"}
-        out: Schema = {"type": "object", "required": required}
-        out["properties"] = {name: self._read(s, depth + 1) for name, s in names.items()}
-        # Behind optional properties the converter forgets the comma before additional ones.
-        if more is not None and more is not False and len(names) == len(set(required)):  # pyright: ignore
-            out["additionalProperties"] = self._read(more, depth + 1)
+    def _add(self, out: Schema, key: str, value: Any, depth: int) -> None:
+        """One keyword that can be held."""
+        if key == "$ref":
+            self._target(value)
+            name = self._names.setdefault(value, f"r{len(self._names)}")
+            out[key] = f"#/$defs/{name}"
+        elif key in SCHEMAS and not isinstance(value, list):
+            out[key] = self._read(value, depth + 1)
+        elif key in SCHEMA_LISTS:
+            if not isinstance(value, list) or not (value or key == "prefixItems"):
+                self._refuse(f"has a {key} that is not a list with something in it")
+            out[key] = [self._read(item, depth + 1) for item in cast("list[Any]", value)]
+        elif key in SCHEMA_MAPS:
+            if not isinstance(value, dict):
+                self._refuse(f"has {key} of the wrong kind")
+            parts = cast("Schema", value)
+            out[key] = {name: self._read(part, depth + 1) for name, part in parts.items()}
+        elif key == "format":
+            if value in FORMATS:
+                out[key] = value
+        elif key in COUNTS:
+            out[key] = self._counted(key, value)
+            if key == "minProperties" and out[key] > 1:  # a name may come twice
+                del out[key]
+                self._drop(key)
+        elif key in NUMBERS:
+            if isinstance(value, int | float) and abs(value) <= MAX_EXACT:
+                out[key] = value
+            else:
+                self._drop(key)
+        elif key in ("const", "enum"):
+            out[key] = self._exact(value)
+            if key == "enum" and not (isinstance(value, list) and value):
+                self._refuse("has an enum that is not a list with something in it")
         else:
-            out["additionalProperties"] = False
-        return out
+            out[key] = value
 
-    def _range(self, schema: Schema, least: str, most: str) -> Schema:
-        found: Schema = {}
-        for name in (least, most):
-            value = schema.get(name, 0)
-            if isinstance(value, float) and value.is_integer():
-                value = int(value)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                self._refuse(f"has a {name} that is not a count")
-            if value > MAX_REPEATS:
-                self._refuse(f"has a {name} above {MAX_REPEATS}")
-            if name in schema:
-                found[name] = value
-        if found.get(least, 0) > found.get(most, MAX_REPEATS):
-            self._refuse(f"has a {least} above its {most}")
-        return found
+    def _counted(self, key: str, value: Any) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            self._refuse(f"has a {key} that is not a count")
+        if value > MAX_COUNT:
+            if key.startswith("max"):
+                return MAX_COUNT
+            self._refuse(f"has a {key} above {MAX_COUNT}")
+        return value
 
-    def _array(self, schema: Schema, depth: int) -> Schema:
-        counts = self._range(schema, "minItems", "maxItems")
-        items = schema.get("prefixItems", schema.get("items", True))
-        if isinstance(items, list):
-            count = len(self._list({"items": items}, "items"))
-            if not counts.get("minItems", 0) <= count <= counts.get("maxItems", count):
-                self._refuse("has minItems or maxItems that do not fit its list of items")
-            return {"type": "array", "items": [self._read(s, depth + 1) for s in items]}  # pyright: ignore
-        if items is False:
-            counts, items = {"maxItems": 0}, True
-            if schema.get("minItems"):
-                self._refuse("has a minItems but allows no items")
-        return {"type": "array", "items": self._read(items, depth + 1), **counts}
-
-    def _string(self, schema: Schema) -> Schema:
-        counts = self._range(schema, "minLength", "maxLength")
-        out: Schema = {"type": "string", **counts}
-        style, pattern = schema.get("format"), schema.get("pattern")
-        if pattern is not None:
-            if not isinstance(pattern, str) or counts:
-                self._refuse("has a pattern that is no text, or with a minLength or maxLength")
-            for least, most in _COUNTS.findall(pattern):
-                if len(least) > 4 or len(most) > 4 or max(int(least), int(most or 0)) > MAX_REPEATS:
-                    self._refuse(f"has a pattern that repeats more than {MAX_REPEATS} times")
-                if most and int(most) < int(least):
-                    self._refuse("has a pattern that repeats at least more than at most")
-            out["pattern"] = pattern
-        elif isinstance(style, str) and _FORMATS.fullmatch(style):
-            if counts:
-                self._refuse(f"has a minLength or maxLength beside the format {style}")
-            out["format"] = style
-        return out
-
-
-def _of(schema: Schema, kind: Any) -> Schema:
-    return {**schema, "type": kind}
-
-
-def _is(value: Any, kind: Any) -> bool:
-    if kind in ("integer", "number"):
-        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        return not isinstance(value, bool) and (
-            is_whole or (kind == "number" and isinstance(value, float))
-        )
-    return isinstance(value, _PYTHON.get(kind, ())) if isinstance(kind, str) else False
+    def _exact(self, value: Any) -> Any:
+        """The value; refused where a number in it would not stay what it is."""
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, int | float) and abs(item) > MAX_EXACT:
+                self._refuse(f"has a number beyond {MAX_EXACT}")
+            if isinstance(item, dict):
+                stack += cast("Schema", item).values()
+            elif isinstance(item, list):
+                stack += cast("list[Any]", item)
+        return value

@@ -13,10 +13,10 @@ import numpy as np
 
 from worker.cache.state import Parts
 from worker.engine.request import Request
-from worker.grammar.check import check_gbnf
+from worker.grammar.constraint import Constraint
 from worker.llama import library
 from worker.llama.context import Context, ContextOptions
-from worker.llama.grammar import grammar_of
+from worker.llama.guides.guides import Guides
 from worker.llama.library import native
 from worker.llama.process.threads import ThreadChoice
 from worker.llama.sampling.sampler import Sampler
@@ -80,6 +80,7 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
+            self.guides = Guides(self.vocab, self._workspace)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
             # At most so many characters are in the longest sequence.
@@ -141,7 +142,7 @@ class LlamaBackend:
 
     def make_sampler(self, request: Request) -> Sampler:
         """A sampler for one sequence."""
-        return Sampler(request, self.vocab, self._workspace)
+        return Sampler(request, self.vocab, self._workspace, self.guides)
 
     def sample(self, row: int, sampler: Any) -> int:
         """Choose from the row's logits and accept."""
@@ -161,13 +162,12 @@ class LlamaBackend:
         """Free the slot's cells from position `start`."""
         return self.context.drop(slot, start)
 
-    def check_grammar(self, text: str, param: str) -> None:
-        """Raise RequestError for a grammar that llama.cpp must not see."""
-        check_gbnf(text, param)
+    def prepare(self, constraint: Constraint) -> None:
+        """Compile a constraint, in the request's own thread. Raises RequestError.
 
-    def json_grammar(self, schema: dict[str, Any] | None, param: str) -> str:
-        """GBNF for a JSON schema, or for any JSON object; `param` is the field to blame."""
-        return grammar_of(schema, param)
+        It may take as long as `Guides` says; a sampler that is made later takes microseconds.
+        """
+        self.guides.compiled(constraint)
 
     @property
     def unified(self) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import msgspec
 
 from worker.engine.sampling import SamplingParams, check_sampling
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.model.config import ModelConfig
+from worker.service.constraints import ConstraintFields, constraint_of
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+class SamplingFields(ConstraintFields, kw_only=True):
     """The sampling fields of every API, under the names that clients use; null: not given."""
 
     temperature: float | None = None
@@ -39,15 +38,12 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     seed: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
-    grammar: str | None = None
-    json_schema: dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None
 
 
 # Names of other systems -> ours; ours wins where both are given.
 _ALIASES = {"repetition_penalty": "repeat_penalty"}
 # Fields that SamplingParams holds in another shape.
-_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias", "grammar"})
+_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias"})
 # general.sampling.* in the file -> our field, where the names differ
 _FILE_NAMES = {"penalty_last_n": "repeat_last_n", "penalty_repeat": "repeat_penalty"}
 
@@ -63,7 +59,7 @@ def defaults_of(config: ModelConfig) -> SamplingParams:
 def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     """What was asked for, over `defaults_of`. Raises RequestError that names the client's field.
 
-    Blocks: a grammar is checked here, in the request's own thread.
+    Blocks: a constraint is compiled here, in the request's own thread.
     """
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {
@@ -80,9 +76,10 @@ def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
         given["dry_sequence_breakers"] = tuple(fields.dry_sequence_breakers)
     if fields.logit_bias:
         given["logit_bias"] = _logit_bias(fields.logit_bias)
-    made = _grammar(fields, loaded)
-    if made is not None:
-        given["grammar"], given["grammar_param"] = made
+    constraint = constraint_of(fields)
+    if constraint is not None:
+        loaded.backend.prepare(constraint)
+        given["constraint"] = constraint
     params = msgspec.structs.replace(defaults_of(loaded.config), **given)
     check_sampling(params, loaded.backend.vocab_size, names)
     return params
@@ -96,30 +93,3 @@ def _logit_bias(
         return tuple((int(token), float(value)) for token, value in pairs)
     except ValueError:
         raise RequestError("logit_bias must have token ids as keys.", param="logit_bias") from None
-
-
-def _grammar(fields: SamplingFields, loaded: Loaded) -> tuple[str, str] | None:
-    """(GBNF, field) from the one of grammar, json_schema and response_format that is given."""
-    if fields.grammar:
-        loaded.backend.check_grammar(fields.grammar, "grammar")
-        return fields.grammar, "grammar"
-    if fields.json_schema is not None:
-        return loaded.backend.json_grammar(fields.json_schema, "json_schema"), "json_schema"
-    kind = fields.response_format
-    if not kind or kind.get("type") in (None, "text"):
-        return None
-    name = "response_format"
-    if kind.get("type") == "json_object":
-        return loaded.backend.json_grammar(_object(kind.get("schema")), name), name
-    if kind.get("type") == "json_schema":
-        schema = _object((_object(kind.get("json_schema")) or {}).get("schema"))
-        if schema is not None:
-            return loaded.backend.json_grammar(schema, name), name
-    raise RequestError(
-        "response_format must be text, json_object or json_schema with a schema.",
-        param="response_format",
-    )
-
-
-def _object(value: Any) -> dict[str, Any] | None:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -15,8 +15,11 @@ from tests.support.rows import fits, rows
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
+from worker.llama.guides.guides import Guides
 from worker.llama.sampling.chain import Chain, add_choice
-from worker.llama.sampling.sampler import ChainChoice, Sampler
+from worker.llama.sampling.choice import ChainChoice
+from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
@@ -32,7 +35,8 @@ WAYS: list[dict[str, Any]] = [
     {"xtc_probability": 1.0},
     {"mirostat": 1},
     {"mirostat": 2},
-    {"grammar": "root ::= [a-z]+"},
+    {"constraint": Constraint(kind="gbnf", text="root ::= [a-z]+")},
+    {"constraint": Constraint(kind="regex", text="[a-z]+")},
 ]
 FILTERS: list[dict[str, Any]] = [
     {"top_k": 1},
@@ -58,7 +62,8 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vocab]:
 def make(vocab: Vocab, prompt: tuple[int, ...] = (5, 6, 7), **params: Any) -> Sampler:
     sampling = SamplingParams(seed=1, **params)
     request = Request(id="one", prompt=prompt, max_tokens=1, sampling=sampling)
-    return Sampler(request, vocab, Workspace(vocab.size))
+    workspace = Workspace(vocab.size)
+    return Sampler(request, vocab, workspace, Guides(vocab, workspace))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -78,7 +83,8 @@ def test_the_row_stays_as_it_was_after_a_refusal(vocab: Vocab) -> None:
     """A grammar that leaves no token raises, and the row is whole."""
     row = np.full(SIZE, -np.inf, np.float32)
     before = row.copy()
-    sampler = make(vocab, grammar='root ::= "a"', logit_bias=((9, 3.0),), repeat_penalty=1.2)
+    constraint = Constraint(kind="regex", text="a")
+    sampler = make(vocab, constraint=constraint, logit_bias=((9, 3.0),), repeat_penalty=1.2)
     with pytest.raises(RequestError):
         sampler.sample(row)
     assert np.array_equal(row, before)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from worker.engine.request import Request, SamplingParams
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
+from worker.llama.guides.guides import Guides
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
@@ -58,12 +60,14 @@ def _serve(path: Path) -> None:
 
     weights = Weights(path, LoadOptions(n_gpu_layers=0, vocab_only=True))
     vocab = Vocab(weights.handle, 64)
+    workspace = Workspace(vocab.size)
     for line in sys.stdin:
         signal.alarm(5)  # its default action ends the process even inside native code
-        params = SamplingParams(grammar=json.loads(line), temperature=0)
         try:
+            constraint = Constraint(kind="gbnf", text=json.loads(line))
+            params = SamplingParams(constraint=constraint, temperature=0)
             request = Request(id="", prompt=(1,), max_tokens=1, sampling=params)
-            sampler = Sampler(request, vocab, Workspace(vocab.size))
+            sampler = Sampler(request, vocab, workspace, Guides(vocab, workspace))
             sampler.survivors(np.zeros(vocab.size).tolist())
             sampler.free()
             answer = "taken"

@@ -7,7 +7,6 @@ from typing import Any
 
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
-from worker.grammar.check import check_gbnf
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 
@@ -45,21 +44,6 @@ class Chain:
         if self._handle:
             native.llama_sampler_free(self._handle)
             self._handle = None
-
-
-def add_grammar(chain: Chain, params: SamplingParams, vocab: Vocab) -> None:
-    """Forbid what the grammar does not allow. Raises RequestError for one that does not parse."""
-    assert params.grammar is not None
-    param = params.grammar_param
-    check_gbnf(params.grammar, param)
-    sampler = native.llama_sampler_init_grammar(vocab.handle, params.grammar.encode(), b"root")
-    if not sampler:
-        raise RequestError(
-            f"{param} does not parse or has no rule named root.",
-            param=param,
-            hint="Send GBNF, with a first rule `root ::= ...`.",
-        )
-    chain.add(sampler, param)
 
 
 def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) -> None:

@@ -25,6 +25,7 @@ class Draw:
 
     def __init__(self, params: SamplingParams, seed: int, workspace: Workspace) -> None:
         self._temperature, self._top_p = params.temperature, params.top_p
+        self.is_plain = params.top_p >= 1 and not params.min_p
         # p >= min_p * max p, as logits: l >= max l + ln min_p.
         self._depth = math.log(params.min_p) if params.min_p else -math.inf
         self._random = np.random.Generator(np.random.PCG64(seed))

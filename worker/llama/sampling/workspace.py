@@ -11,6 +11,10 @@ from worker.llama.library import native
 
 # Layout of struct llama_token_data.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+# A byte of a mask -> what it adds to eight logits. So 151,936 logits are masked in 45 µs; to choose
+# by a condition takes 100 to 450.
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_ADDED = np.where(_BITS, np.float32(0), np.float32(-np.inf))
 
 
 class Workspace:
@@ -18,11 +22,16 @@ class Workspace:
 
     weights, plain, above   float32 [vocab_size]
     likelier, equal         bool [vocab_size]
+    mask                    uint32, one bit for each token
     """
 
     def __init__(self, vocab_size: int) -> None:
         self.weights, self.plain, self.above = np.empty((3, vocab_size), np.float32)
         self.likelier, self.equal = np.empty((2, vocab_size), np.bool_)
+        words = (vocab_size + 31) // 32
+        self.mask = np.zeros(words, np.uint32)
+        self._added = np.empty((4 * words, 8), np.float32)
+        self._row = np.empty(vocab_size, np.float32)
         data = np.zeros(vocab_size, _TOKEN_DATA)
         self._ids, self._logits = data["id"], data["logit"]
         self._pointer = data.ctypes.data_as(ctypes.POINTER(native.llama_token_data))
@@ -37,3 +46,13 @@ class Workspace:
     def logits(self, count: int) -> np.ndarray:
         """The first candidates' logits as samplers left them, where they changed no order."""
         return self._logits[:count]
+
+    def masked(self, row: np.ndarray) -> np.ndarray:
+        """A copy of a row of logits: -inf where `mask` has no bit."""
+        np.take(_ADDED, self.mask.view(np.uint8), axis=0, out=self._added, mode="clip")
+        return np.add(row, self._added.reshape(-1)[: len(row)], out=self._row)
+
+    def copied(self, row: np.ndarray) -> np.ndarray:
+        """A copy of a row, to be changed."""
+        np.copyto(self._row, row)
+        return self._row

@@ -1,0 +1,106 @@
+"""What an answer must match: one neutral form for all fields that ask for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from worker.errors import RequestError
+from worker.grammar.schema import SchemaReader
+
+ConstraintKind = Literal["json_schema", "regex", "lark", "gbnf"]
+
+MAX_CHOICES = 10_000
+MAX_CHARS: dict[ConstraintKind, int] = {
+    "json_schema": 1 << 20,
+    "regex": 65_536,
+    "lark": 4 << 20,
+    "gbnf": 65_536,
+}
+_SPECIAL = re.compile(r"[\\.^$|?*+()\[\]{}/&~#-]")
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """What the text of one sequence must match; hashable.
+
+    kind          how `text` is written: a JSON schema that `SchemaReader` has read, a regular
+                  expression for the whole text (Rust's syntax, without look-around), llguidance's
+                  Lark with a rule `start`, or llama.cpp's GBNF with a rule `root`
+    param         the client's field that it was made from, to name in errors
+    starts_after  texts: what comes before the first of them is free, and the constraint holds from
+                  the character that follows it; with neither texts nor tokens it holds from the
+                  first token
+    starts_after_tokens  token ids with the same meaning, control tokens for example
+    required      whether the text must come to the constraint; else it may also end in free text
+    repeats       whether free text may follow what the constraint describes, and then the
+                  constraint again; else only the end may follow
+
+    An answer of a model that thinks, then writes JSON:
+
+        schema_constraint(schema, "response_format", starts_after=("</think>",))
+
+    Tool calls that the model may make, as often as it wants, between any texts. What is constrained
+    ends with the call, so `start` ends with the closing tag:
+
+        lark = 'start: ws %json ' + held_text(schema) + ' ws "</tool_call>"\\nws: /[ \\\\n]{0,4}/'
+        Constraint(kind="lark", text=lark, param="tools",
+                   starts_after=("<tool_call>",), required=False, repeats=True)
+
+    Free text costs nothing. `LlamaBackend.prepare` judges and compiles a constraint, in the
+    request's own thread; what is not prepared is compiled when its sampler is made.
+    """
+
+    kind: ConstraintKind
+    text: str
+    param: str = "grammar"
+    starts_after: tuple[str, ...] = ()
+    starts_after_tokens: tuple[int, ...] = ()
+    required: bool = True
+    repeats: bool = False
+
+    def __post_init__(self) -> None:
+        limit = MAX_CHARS[self.kind]
+        if len(self.text) > limit:
+            self.refuse(f"is longer than {limit} characters")
+        if "\0" in self.text or any("\ud800" <= char <= "\udfff" for char in self.text):
+            self.refuse("holds a NUL character or half a surrogate pair")
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether it begins behind something that the text must come to first."""
+        return bool(self.starts_after or self.starts_after_tokens)
+
+    def refuse(self, why: str) -> None:
+        """Raise RequestError with one sentence, which names the client's field."""
+        raise RequestError(f"{self.param} {why}.", param=self.param)
+
+
+def schema_constraint(
+    schema: dict[str, Any] | bool | None, param: str, **fields: Any
+) -> Constraint:
+    """JSON that is valid by `schema`; None: any JSON object.
+
+    fields: more fields of the Constraint
+    Raises RequestError for a schema that no grammar can hold, as far as that is known before it is
+    compiled.
+    """
+    text = held_text({"type": "object"} if schema is None else schema, param)
+    return Constraint(kind="json_schema", text=text, param=param, **fields)
+
+
+def held_text(schema: dict[str, Any] | bool, param: str) -> str:
+    """A schema as llguidance takes it, alone or behind `%json` in Lark. Raises RequestError."""
+    return SchemaReader(schema, param).text
+
+
+def choice_constraint(choices: Sequence[str], param: str, **fields: Any) -> Constraint:
+    """One of these texts."""
+    if not 0 < len(choices) <= MAX_CHOICES or not all(choices):
+        raise RequestError(
+            f"{param} must hold 1 to {MAX_CHOICES} texts that are not empty.", param=param
+        )
+    text = "|".join(_SPECIAL.sub(r"\\\g<0>", choice) for choice in choices)
+    return Constraint(kind="regex", text=text, param=param, **fields)

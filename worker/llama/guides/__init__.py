@@ -1,0 +1,1 @@
+"""llguidance: which tokens may come next, so that a text matches a constraint."""

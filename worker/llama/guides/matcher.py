@@ -1,0 +1,64 @@
+"""Follows one text through a constraint, token by token."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import numpy as np
+
+from worker.llama.guides.native import functions
+
+
+class MatcherError(Exception):
+    """The matcher has given up: a limit was reached, or a token came that may not come."""
+
+
+class Matcher:
+    """A text that a constraint describes, as far as it has been written. One thread uses it.
+
+    The end of a text is one of the vocabulary's end tokens.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self._free = weakref.finalize(self, functions().free_matcher, handle)
+
+    def copy(self) -> Matcher:
+        """One that goes on from here by itself."""
+        return Matcher(functions().clone_matcher(self.handle))
+
+    @property
+    def error(self) -> str | None:
+        """Why it has given up; None: it has not."""
+        text = functions().matcher_get_error(self.handle)
+        return None if text is None else text.decode("utf-8", "replace")
+
+    def allows(self, token: int) -> bool:
+        """Whether the token may come next; 2 µs. Raises MatcherError."""
+        found = functions().matcher_validate_tokens(self.handle, ctypes.c_uint32(token), 1)
+        if found < 0:
+            raise MatcherError(self.error)
+        return found > 0
+
+    def fill(self, mask: np.ndarray) -> None:
+        """Write which tokens may come next, one bit for each; uint32 [(vocab_size + 31) // 32].
+
+        Mostly 5 to 50 µs. Raises MatcherError.
+        """
+        if functions().matcher_compute_mask_into(self.handle, mask.ctypes.data, mask.nbytes):
+            raise MatcherError(self.error)
+
+    def accept(self, token: int) -> None:
+        """The token was written. Raises MatcherError."""
+        if functions().matcher_consume_token(self.handle, token):
+            raise MatcherError(self.error)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing but the end may follow."""
+        return functions().matcher_is_stopped(self.handle)
+
+    def free(self) -> None:
+        """Release what is native; safe to call again."""
+        self._free()

@@ -1,0 +1,108 @@
+"""Which way a token is chosen from a row, where no constraint has a say."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Any, Protocol
+
+import numpy as np
+
+from worker.engine.likeliest import likeliest
+from worker.engine.sampling import SEED_RANGE, SamplingParams
+from worker.llama.sampling.chain import Chain, add_choice
+from worker.llama.sampling.draw import Draw
+from worker.llama.sampling.workspace import Workspace
+from worker.llama.vocab import Vocab
+
+
+class TokenChoice(Protocol):
+    """Chooses from a row of logits that biases, bans and penalties have changed already.
+
+    is_plain   whether a token's share in the choice depends on its own logit alone
+    """
+
+    is_plain: bool
+
+    def choose(self, row: np.ndarray) -> int: ...
+
+    def survivors(self, row: np.ndarray) -> dict[int, float]: ...
+
+    def free(self) -> None: ...
+
+
+def choice_of(params: SamplingParams, vocab: Vocab, workspace: Workspace) -> TokenChoice:
+    """The one rule which way a request goes.
+
+    greedy                                     the largest logit
+    mirostat, typical-p or XTC on everything   llama.cpp, with all tokens as candidates
+    top-k                                      llama.cpp, with few candidates
+    temperature, top-p, min-p                  `Draw`, without candidates
+    """
+    seed = secrets.randbelow(SEED_RANGE) if params.seed is None else params.seed
+    is_short = 0 < params.top_k < vocab.size
+    if params.is_greedy:
+        return Peak()
+    is_rare = params.typical_p < 1 or params.xtc_probability > 0
+    if not params.mirostat and not is_short and not is_rare:
+        return Draw(params, seed, workspace)
+    chain = Chain()
+    try:
+        add_choice(chain, params, vocab, seed)
+    except BaseException:
+        chain.free()
+        raise
+    short = is_short and not params.mirostat
+    return ChainChoice(chain, workspace, params.top_k if short else 0)
+
+
+class Peak:
+    """The token with the largest logit, the first of equal ones, as llama.cpp's greedy sampler."""
+
+    is_plain = True
+
+    def choose(self, row: np.ndarray) -> int:
+        return int(row.argmax())
+
+    def survivors(self, row: np.ndarray) -> dict[int, float]:
+        return {self.choose(row): 1.0}
+
+    def free(self) -> None:
+        """Nothing here is native."""
+
+
+class ChainChoice:
+    """llama.cpp's filters, over the `shortlist` likeliest tokens or, with 0, over all.
+
+    Which of equal logits at the border of top-k stay is llama.cpp's choice.
+    """
+
+    is_plain = False
+
+    def __init__(self, chain: Chain, workspace: Workspace, shortlist: int) -> None:
+        self._chain, self._workspace, self._shortlist = chain, workspace, shortlist
+
+    def choose(self, row: np.ndarray) -> int:
+        array = self._judge(row)
+        return array.data[array.selected].id
+
+    def _judge(self, row: np.ndarray) -> Any:
+        """The candidates as the chain left them."""
+        if self._shortlist:
+            ids = likeliest(row, self._shortlist)
+            array = self._workspace.candidates(row[ids], ids)
+        else:
+            array = self._workspace.candidates(row)
+        self._chain.apply(array)
+        return array
+
+    def survivors(self, row: np.ndarray) -> dict[int, float]:
+        array = self._judge(row)
+        kept = [array.data[i] for i in range(array.size)]
+        top = max(item.logit for item in kept)
+        weights = {item.id: math.exp(item.logit - top) for item in kept}
+        total = sum(weights.values())
+        return {token: weight / total for token, weight in weights.items() if weight > 0}
+
+    def free(self) -> None:
+        self._chain.free()

@@ -1,0 +1,156 @@
+"""Chooses tokens so that the text matches a constraint."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
+from worker.llama.guides.guides import AnyMatcher, Guides
+from worker.llama.guides.matcher import MatcherError
+from worker.llama.guides.watch import Watch
+from worker.llama.sampling.choice import TokenChoice
+from worker.llama.sampling.workspace import Workspace
+from worker.llama.vocab import Vocab
+
+# Weight of the newest draw in the share of draws that stood; below half of them none is made.
+_NEW = 0.1
+_WORTH = 0.5
+_AGAIN = 0.01  # so that it is tried again some tokens later
+
+
+class GuidedChoice:
+    """A choice among the tokens that a constraint allows next.
+
+    The filters see only those. Where a filter depends on no other token (greedy, or a draw from the
+    whole distribution) a token is chosen first, among all, and stands if it is allowed: else the
+    choice is made again among those that are. Both ways a token x that is allowed has the
+    probability p(x) + (1 - p(allowed)) p(x) / p(allowed) = p(x) / p(allowed).
+
+    In free text, before the constraint starts, nothing is asked but where it starts.
+    """
+
+    is_plain = False
+
+    def __init__(
+        self,
+        choice: TokenChoice,
+        constraint: Constraint,
+        guides: Guides,
+        vocab: Vocab,
+        workspace: Workspace,
+    ) -> None:
+        self._choice = choice
+        self._constraint = constraint
+        self._guides = guides
+        self._pieces, self._ends = vocab.pieces, vocab.end_tokens
+        self._workspace = workspace
+        self._template = guides.compiled(constraint)
+        self._watch = Watch(constraint) if constraint.is_lazy else None
+        self._matcher: AnyMatcher | None = None if self._watch else self._template.copy()
+        self._is_owed = constraint.required
+        self._luck = 1.0
+
+    def choose(self, row: np.ndarray) -> int:
+        """A token id; `row` float32 [vocab_size], -inf for what may not be chosen, stays so."""
+        try:
+            if self._matcher is None:
+                return self._choose_free(row)
+            return self._choose_held(row, self._matcher)
+        except MatcherError as error:
+            raise RequestError(
+                f"{self._constraint.param} takes too much to follow: {error}",
+                param=self._constraint.param,
+            ) from None
+
+    def _choose_held(self, row: np.ndarray, matcher: AnyMatcher) -> int:
+        token = self._lucky(row, matcher)
+        if token is None:
+            matcher.fill(self._workspace.mask)
+            masked = self._workspace.masked(row)
+            token = self._choice.choose(masked)
+            if not math.isfinite(masked[token]):
+                self._fail()
+        if token in self._ends:
+            return token
+        matcher.accept(token)
+        if self._constraint.repeats and matcher.is_done:
+            self._leave()
+        return token
+
+    def _lucky(self, row: np.ndarray, matcher: AnyMatcher) -> int | None:
+        """A token chosen among all, where it is allowed and such choices mostly are."""
+        if not self._choice.is_plain or self._luck < _WORTH:
+            self._luck += _AGAIN
+            return None
+        token = self._choice.choose(row)
+        stands = matcher.allows(token) and math.isfinite(row[token])
+        self._luck += _NEW * (stands - self._luck)
+        return token if stands else None
+
+    def _leave(self) -> None:
+        """Free text follows."""
+        assert self._watch is not None
+        assert self._matcher is not None
+        self._matcher.free()
+        self._matcher = None
+        self._is_owed = False
+        self._watch.clear()
+
+    def _choose_free(self, row: np.ndarray) -> int:
+        """A token of the free text; where it completes a trigger the constraint starts.
+
+        A token may go on behind the trigger with what the constraint forbids: then it is drawn
+        again without that token, which leaves the others their distribution.
+        """
+        watch = self._watch
+        assert watch is not None
+        allowed = row
+        if self._is_owed and self._ends:
+            allowed = self._workspace.copied(row)
+            allowed[list(self._ends)] = -math.inf
+        while True:
+            token = self._choice.choose(allowed)
+            if not math.isfinite(allowed[token]):
+                self._fail()
+            piece = self._pieces[token]
+            rest = watch.look(token, piece)
+            if rest is None:
+                watch.add(piece)
+                return token
+            if self._starts_with(rest):
+                return token
+            if allowed is row:
+                allowed = self._workspace.copied(row)
+            allowed[token] = -math.inf
+
+    def _starts_with(self, rest: bytes) -> bool:
+        """Start the constraint with the bytes behind its trigger; False: it forbids them."""
+        matcher = self._template.copy()
+        for token in self._guides.spell(rest) if rest else ():
+            if matcher.is_done or not matcher.allows(token):
+                matcher.free()
+                return False
+            matcher.accept(token)
+        self._matcher = matcher
+        return True
+
+    def _fail(self) -> None:
+        raise RequestError(
+            "The constraint leaves no token to choose.", param=self._constraint.param
+        )
+
+    def survivors(self, row: np.ndarray) -> dict[int, float]:
+        """Token id -> probability to be chosen next."""
+        if self._matcher is None:
+            return self._choice.survivors(row)
+        self._matcher.fill(self._workspace.mask)
+        return self._choice.survivors(self._workspace.masked(row))
+
+    def free(self) -> None:
+        """Release what is native; safe to call again."""
+        self._choice.free()
+        if self._matcher is not None:
+            self._matcher.free()
