@@ -83,12 +83,16 @@ def schema_constraint(
 ) -> Constraint:
     """JSON that is valid by `schema`; None: any JSON object.
 
-    fields: more fields of the Constraint
+    fields: more fields of the Constraint; one that starts later may begin with white space
     Raises RequestError for a schema that no grammar can hold, as far as that is known before it is
     compiled.
     """
     text = held_text({"type": "object"} if schema is None else schema, param)
-    return Constraint(kind="json_schema", text=text, param=param, **fields)
+    made = Constraint(kind="json_schema", text=text, param=param, **fields)
+    if made.is_lazy:  # models write empty lines behind their thoughts
+        lark = f"start: WS? %json {text}\nWS: /[ \\n]{{1,4}}/"
+        return msgspec.structs.replace(made, kind="lark", text=lark)
+    return made
 
 
 def held_text(schema: dict[str, Any] | bool, param: str) -> str:

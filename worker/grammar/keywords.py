@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+Keywords = frozenset[str]
+
 # Keywords whose value is a schema, a list of schemas, schemas by name, a count, a number.
 SCHEMAS = frozenset({"items", "additionalItems", "additionalProperties"})
 SCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
@@ -38,3 +40,11 @@ BESIDE = frozenset({"properties", "patternProperties", "additionalProperties", "
 FORMATS = frozenset({
     "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
 })  # fmt: skip
+
+# Keywords that a grammar holds, but not with every value: left out one group after the other where
+# a schema is too much.
+DOUBTFUL: tuple[Keywords, ...] = (
+    frozenset(),
+    frozenset({"pattern", "format", "patternProperties"}),
+    frozenset({"pattern", "format", "patternProperties", "allOf", "oneOf"}) | COUNTS | NUMBERS,
+)

@@ -23,6 +23,7 @@ from worker.grammar.keywords import (
     SCHEMA_LISTS,
     SCHEMA_MAPS,
     SCHEMAS,
+    Keywords,
 )
 
 MAX_DEPTH = 64
@@ -40,18 +41,23 @@ class SchemaReader:
     """Reads a schema of any draft into one that llguidance takes.
 
     text      the schema, with how JSON is to be written
-    dropped   with `lenient`: the keywords that were left out, each once
+    dropped   where `without` is given: the keywords that were left out, each once
 
     What it changes: references lead to `$defs`. Keywords without a meaning for what is valid, and
     formats that llguidance does not know, are left out. An object that describes properties and
     says nothing about others has no others, unless its schema is combined with another one.
     """
 
-    def __init__(self, schema: Schema | bool, param: str, *, lenient: bool = False) -> None:
-        """Raises RequestError for what cannot be held; with `lenient` that is left out."""
+    def __init__(
+        self, schema: Schema | bool, param: str, *, without: Keywords | None = None
+    ) -> None:
+        """Raises RequestError for what cannot be held.
+
+        without: leave out what cannot be held, and these keywords too; None: refuse it
+        """
         self.param = param
         self.dropped: list[str] = []
-        self._lenient = lenient
+        self._without = without
         self._document = schema
         self._count = 0
         self._names: dict[str, str] = {}
@@ -72,7 +78,7 @@ class SchemaReader:
 
     def _drop(self, name: str) -> None:
         """A keyword that cannot be held: left out where that is allowed, else refused."""
-        if not self._lenient:
+        if self._without is None:
             self._refuse(f"uses {name} in a way that no grammar can hold")
         if name not in self.dropped:
             self.dropped.append(name)
@@ -148,6 +154,8 @@ class SchemaReader:
             if key in NOT_HELD:
                 if value is not NOT_HELD[key]:
                     self._drop(key)
+            elif key in (self._without or ()):
+                self._drop(key)
             elif key in HELD:
                 self._add(out, key, value, depth)
         if "type" not in out and "properties" in out and not out.keys() & APPLIED:

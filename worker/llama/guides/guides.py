@@ -10,8 +10,11 @@ from collections import OrderedDict
 
 import numpy as np
 
+from worker import log
 from worker.errors import BackendError, RequestError
 from worker.grammar.constraint import Constraint
+from worker.grammar.keywords import DOUBTFUL
+from worker.grammar.schema import Schema, SchemaReader
 from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import TokenizerInit, functions
@@ -19,12 +22,14 @@ from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
 AnyMatcher = Matcher | GbnfMatcher
-MAX_KEPT = 128  # compiled constraints
+MAX_KEPT = 512  # compiled constraints, of 25 kB each for ordinary schemas
 # Of the library's own limits those that would take too much: compiling for 20 ms of lexers, and
 # 20 MB of lexer states for each text.
 _MAX_LEXER_STATES = 20_000
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
+
+_log = log.get("guides")
 
 
 class Guides:
@@ -59,6 +64,24 @@ class Guides:
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return made
+
+    def loosened(self, schema: Schema | bool, what: str) -> str:
+        """A schema without what cannot be held, as text for `%json` in Lark; any object at worst.
+
+        For what must not fail a request, a tool's parameters for example. The log says what was
+        left out of `what`.
+        """
+        for without in DOUBTFUL:
+            try:
+                reader = SchemaReader(schema, what, without=without)
+                self.compiled(Constraint(kind="json_schema", text=reader.text, param=what))
+            except RequestError:
+                continue
+            if reader.dropped:
+                _log.warning("parts of a schema are not held", schema=what, parts=reader.dropped)
+            return reader.text
+        _log.warning("a schema is not held", schema=what)
+        return SchemaReader({"type": "object"}, what).text
 
     def _compile(self, constraint: Constraint, tokenizer: int) -> Matcher:
         library = functions()
