@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
 from worker.chat.dialects.dialect import PLAIN, dialect_of
 from worker.chat.dialects.harmony import Harmony, HarmonyReader
@@ -15,8 +16,10 @@ from worker.chat.message import Message, Tool
 from worker.chat.probe import TemplateProbe
 from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
+from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking, ThoughtHabits
+from worker.grammar.constraint import Constraint
 
 
 class ChatFormat:
@@ -27,9 +30,15 @@ class ChatFormat:
     controls  control tokens that an answer's reader must see, spelled out -> token id
     """
 
-    def __init__(self, template: ChatTemplate, controls: Mapping[str, int]) -> None:
-        """controls: the vocabulary's control tokens, spelled out -> token id"""
+    def __init__(
+        self, template: ChatTemplate, controls: Mapping[str, int], ends: Collection[str] = ()
+    ) -> None:
+        """
+        controls  the vocabulary's control tokens, spelled out -> token id
+        ends      its tokens that end an answer, spelled out
+        """
         self.template = template
+        self._ends = frozenset(ends)
         probe = TemplateProbe(template)
         self.dialect = dialect_of(probe.sample) or PLAIN
         self.thoughts = ThoughtHabits(probe)
@@ -64,6 +73,39 @@ class ChatFormat:
             continues=continues,
             variables={**self.thoughts.variables(thinking), **variables, "tools": declared},
         )
+
+    def constraint(
+        self,
+        tools: Sequence[Tool],
+        *,
+        prompt: str,
+        thinking: Thinking,
+        required: bool,
+        parallel: bool,
+        loosened: Loosened,
+        body: Constraint | None = None,
+    ) -> Constraint | None:
+        """What an answer to a prompt is held to; None: nothing.
+
+        tools     that may be called
+        required  whether there must be a call
+        loosened  a tool's schema as text behind `%json` in Lark, without what cannot be held
+        body      what the answer must be; where a call is required the call counts, else either
+        """
+        choice = CallChoice(
+            tools=tools,
+            required=required,
+            parallel=parallel,
+            inside=self.thoughts.is_inside(prompt),
+            thinks=self.thoughts.may_begin(prompt, thinking),
+        )
+        forms = AnswerForms(self.dialect, self.thoughts.tags, self.controls, self._ends)
+        is_other = body is not None and body.kind != "json_schema"
+        if tools and (required or not is_other):
+            made = forms.call(choice, loosened, body)
+            if made is not None or body is None:
+                return made
+        return body and forms.structure(body, choice)
 
     def reader(
         self, tools: Sequence[Tool], *, prompt: str, thinking: Thinking, parallel: bool = True

@@ -86,6 +86,12 @@ class ThoughtHabits:
             return False
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
 
+    def may_begin(self, prompt: str, thinking: Thinking) -> bool:
+        """Whether an answer to the prompt may begin with a thought of its own tags."""
+        is_off = thinking.is_on is False or thinking.effort in NO_EFFORT
+        is_closed = prompt.rstrip().endswith(self.tags.close)
+        return bool(self.tags.close) and not is_off and not is_closed
+
     @cached_property
     def _header(self) -> str:
         """With what the assistant's turns begin, before a thought's tags."""

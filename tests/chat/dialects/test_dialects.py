@@ -64,7 +64,7 @@ def test_every_template_has_one(name: str) -> None:
     """Or, where it knows no calls, the one that is asked for in words."""
     if name in ("CohereForAI-c4ai-command-r-plus-tool_use",):
         pytest.skip("its filter `indent` is not in the sandbox")
-    assert format_of(name).dialect.opens if name != "openai-gpt-oss-120b" else True
+    assert format_of(name).dialect.name
 
 
 # Two calls in the words of each family: one with arguments, one without; and text before them.
@@ -90,7 +90,7 @@ BOTH = {
     "mistralai-Mistral-Nemo-Instruct-2407": 'T[TOOL_CALLS][{"name": "sky", "arguments": '
     '{"at": "Rome", "days": 3}, "id": "abcdefghi"}, {"name": "sea", "arguments": {}}]',
     "Mistral-Small-3.2-24B-Instruct-2506": 'T[TOOL_CALLS]sky[CALL_ID]abcdefghi[ARGS]'
-    '{"at": "Rome", "days": 3}[TOOL_CALLS]sea[ARGS]{}',
+    '{"at": "Rome", "days": 3}[TOOL_CALLS]sea[CALL_ID]abcdefghj[ARGS]{}',
     "unsloth-mistral-Devstral-Small-2507": 'T[TOOL_CALLS]sky{"at": "Rome", "days": 3}[TOOL_CALLS]'
     "sea[ARGS]{}",
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "T<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"

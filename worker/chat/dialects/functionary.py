@@ -8,11 +8,14 @@ I look.>>>sky
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, NAME, CallSample
-from worker.chat.reading.answer import Syntax
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
+from worker.chat.reading.lark import Lark, repeated, row
 from worker.chat.reading.source import Steps, TextSource
 
 OPEN, TO_USER = ">>>", ">>>all\n"
@@ -36,6 +39,13 @@ class Functionary(Syntax, frozen=True):
 
     def overlap(self, prompt: str) -> str:
         return OPEN if prompt.endswith(OPEN) else ""
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        line_end = lark.text("\n")
+        call = lark.one_of(
+            [row(lark.text(tool.name), line_end, lark.arguments(tool)) for tool in tools]
+        )
+        return CallGrammar("", repeated(call, lark.text(OPEN), one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call, or the beginning of a text for the user."""

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from worker.chat.dialects.gemma_objects import GemmaObjects
 from worker.chat.dialects.sample import NAME, CallSample
-from worker.chat.reading.answer import Syntax
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH, json_value
+from worker.chat.reading.lark import Lark, object_schema, repeated, row
 from worker.chat.reading.parameters import quoted
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
@@ -30,6 +35,17 @@ class Gemma(Syntax, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         return (OPEN, CLOSE, QUOTE)
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        objects = GemmaObjects(lark, QUOTE)
+        close = lark.text(CLOSE)
+        call = lark.one_of(
+            [
+                row(lark.text(f"call:{tool.name}"), objects.of(object_schema(tool)), close)
+                for tool in tools
+            ]
+        )
+        return CallGrammar(OPEN, repeated(call, lark.text(OPEN), one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call."""

@@ -13,8 +13,10 @@ import msgspec
 
 from worker.chat.events import ChatEvent, Content, Thought
 from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
+from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (
@@ -22,6 +24,7 @@ START, CHANNEL, CONSTRAIN, MESSAGE, END = (
 )  # fmt: skip
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, END)
 _OPENING = f"{START}assistant"
+_TO = "to=functions."
 _BODY_ENDS = (END, START, CHANNEL, "<|call|>", "<|return|>")
 # Models write the recipient after the role or after the channel.
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
@@ -170,3 +173,30 @@ class Harmony(msgspec.Struct, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         return MARKERS
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:  # noqa: ARG002
+        """After a recipient's prefix; one call ends an answer."""
+        call = lark.one_of(
+            [row(lark.text(tool.name), _more(lark), lark.arguments(tool)) for tool in tools]
+        )
+        return CallGrammar(_TO, call)
+
+    def answer(self, lark: Lark, *, call: str = "", body: str = "") -> str:
+        """An answer that is a call or of this body, after its thoughts; an empty one may not come.
+
+        It follows an opening, with which the prompt ends.
+        """
+        analysis, final = f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}final{MESSAGE}"
+        thought = lark.rule(row(lark.text(analysis), lark.until(END), lark.text(_OPENING)))
+        kinds: list[str] = []
+        if call:
+            kinds += [f'" {_TO}" {call}', row(lark.text(f"{CHANNEL}commentary {_TO}"), call)]
+        if body:
+            kinds.append(row(lark.text(final), body))
+        return f"{thought}* {lark.one_of(kinds)}"
+
+
+def _more(lark: Lark) -> str:
+    """A header's rest, after the recipient."""
+    channel, constrain = lark.text(f"{CHANNEL}commentary"), lark.text(CONSTRAIN)
+    return row(f'({channel})? " "? ({constrain})? "json"?', lark.text(MESSAGE))

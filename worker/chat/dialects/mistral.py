@@ -6,11 +6,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from worker.chat.dialects.sample import CallSample
-from worker.chat.reading.answer import Syntax
+from worker.chat.dialects.wrapped import CallFields, call_object
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.call_object import call_objects
 from worker.chat.reading.calls import Calls, nine_alphanumerics
 from worker.chat.reading.json_text import call_in_json
+from worker.chat.reading.lark import Lark, repeated, row, spaced
 from worker.chat.reading.source import Steps, TextSource
 
 _OPEN, _ID, _ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -21,10 +26,12 @@ class Mistral(Syntax, frozen=True):
     """
     is_list   calls stand in a JSON list
     has_args  a text divides name and arguments
+    has_id    an id follows the name, or the arguments in a list
     """
 
     is_list: bool
     has_args: bool = False
+    has_id: bool = False
 
     @property
     def name(self) -> str:
@@ -40,6 +47,19 @@ class Mistral(Syntax, frozen=True):
 
     def make_id(self) -> str:
         return nine_alphanumerics()
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        if self.is_list:
+            fields = CallFields(after="id" if self.has_id else "")
+            call = lark.one_of([call_object(lark, tool, fields) for tool in tools])
+            return CallGrammar(_OPEN, spaced('"["', repeated(call, '","', one=one), '"]"'))
+        divides = lark.text(_ARGUMENTS if self.has_args else "")
+        if self.has_id:
+            divides = row(lark.text(_ID), "/[A-Za-z0-9]{9}/", divides)
+        call = lark.one_of(
+            [row(lark.text(tool.name), divides, lark.arguments(tool)) for tool in tools]
+        )
+        return CallGrammar(_OPEN, repeated(call, lark.text(_OPEN), one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """A list, or a name with its arguments."""
@@ -64,10 +84,9 @@ class Mistral(Syntax, frozen=True):
 
 def found(sample: CallSample) -> Mistral | None:
     """By the text before the calls."""
-    if _OPEN not in (sample.call or sample.source):
-        return None
     text = sample.call or sample.source
+    if _OPEN not in text:
+        return None
     has_args = _ARGUMENTS in text
-    return Mistral(
-        is_list=f"{_OPEN}[{{" in text or not (sample.call or has_args), has_args=has_args
-    )
+    is_list = f"{_OPEN}[{{" in text or not (sample.call or has_args)
+    return Mistral(is_list, has_args, has_id=_ID in text or '"id"' in sample.call)

@@ -10,11 +10,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, MARK, NAME, CallSample
-from worker.chat.reading.answer import Syntax
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
+from worker.chat.reading.lark import Lark, repeated, row, spaced
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _CALL = re.compile(
@@ -23,6 +26,7 @@ _CALL = re.compile(
     rf'\{{\s*"{KEY}"[^}}]*\}}(?P<end>(?:\s*```)?\s*(?:{MARK})?)\s*(?P<closes>(?:{MARK}\s*)*)'
 )
 _MAX_ID = 64
+_KIND = "function"  # where a kind of call stands before the name
 _FENCE = "```json"
 
 
@@ -60,6 +64,25 @@ class NamedCalls(Syntax, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         return (self.section, self.begin, self.ided, self.named, self.end, self.close)
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        begin = lark.text(self.begin)
+        call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
+        if not self.section:
+            return CallGrammar(self.begin, repeated(call, begin, one=one))
+        calls = repeated(row(begin, call), one=one)
+        return CallGrammar(self.section, spaced(calls, lark.text(self.close)))
+
+    def _call_grammar(self, lark: Lark, tool: Tool) -> str:
+        kind = lark.text(f"{_KIND}{self.ided}" if self.ided else "")
+        if self.ided and self.is_id:
+            kind = row("/[A-Za-z0-9_-]{1,64}/", lark.text(self.ided))
+        number = '":" /[0-9]{1,3}/' if self.before else ""
+        name = row(lark.text(f"{self.before}{tool.name}"), number, lark.text(self.named))
+        arguments = lark.arguments(tool)
+        if self.is_fenced:
+            arguments = row(lark.text(f"{_FENCE}\n"), arguments, lark.text("\n```"))
+        return spaced(row(kind, name, arguments), lark.text(self.end))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call after the other, and the text that closes them."""
@@ -127,7 +150,7 @@ def found(sample: CallSample) -> NamedCalls | None:
         section=section[0] if section else "",
         begin=match["begin"],
         ided=match["ided"] or "",
-        is_id=match["id"] != "function",
+        is_id=match["id"] != _KIND,
         before=match["before"] or "",
         named=match["named"],
         is_fenced="```" in match["pad"],

@@ -8,11 +8,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from worker.chat.dialects.sample import KEY, MARK, NAME, VALUE, CallSample
-from worker.chat.reading.answer import Syntax
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
-from worker.chat.reading.parameters import Parameters
+from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
+from worker.chat.reading.parameters import Parameters, types_of
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _TAG = r"</?[^<>\s]+>"
@@ -25,6 +29,7 @@ _CALL = re.compile(
 # Of the texts before a call, those that are about calls.
 _CALLS = re.compile("call|tool|invoke", re.IGNORECASE)
 _IS_TEXT = {' string="true"': True, ' string="false"': False}
+_MARKED = ' string="'
 _MAX_KEY = 256
 
 
@@ -62,6 +67,35 @@ class TaggedCalls(Syntax, frozen=True):
     def markers(self) -> tuple[str, ...]:
         return (*self.section, self.begin, self.named, self.key, self.keyed, self.value, self.end,
                 self.close, *self.closes)  # fmt: skip
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
+        begin, closes = lark.text(self.begin), [lark.text(text) for text in self.closes]
+        opened, whole = self.begin, spaced(call, *closes)
+        if self.section:
+            opened, inner = self.section[0], map(lark.text, self.section[1:])
+            whole = spaced(*inner, row(begin, repeated(call, begin, one=one)), *closes)
+        return CallGrammar(opened, repeated(whole, lark.text(opened), one=one))
+
+    def _call_grammar(self, lark: Lark, tool: Tool) -> str:
+        parts = [lark.text(f"{tool.name}{self.named}")]
+        for name, schema, is_required in properties_of(tool.parameters, tool.parameters):
+            value = lark.rule(self._value_grammar(lark, tool, name, schema))
+            parts.append(value if is_required else f"{value}?")
+        return spaced(*parts, lark.text(self.close))
+
+    def _value_grammar(self, lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) -> str:
+        types = types_of(schema, schema)
+        keyed, is_text = self.keyed, "string" in types
+        if keyed.startswith('"'):
+            keyed = f'" string="{str(is_text).lower()}">' if _MARKED in keyed else '">'
+        head = spaced(lark.text(f"{self.key}{name}{keyed}"), lark.text(self.value))
+        end, pad = lark.text(self.end), lark.text("\n" if self.is_padded else "")
+        if not is_text:
+            return spaced(head, lark.json(schema, f"tool {tool.name}"), end)
+        if choices := string_choices(schema):
+            return row(head, pad, f"({' | '.join(map(lark.text, choices))})", pad, end)
+        return row(head, pad, lark.until(self.end))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call after the other, and the texts that close them."""
@@ -120,7 +154,7 @@ def found(sample: CallSample) -> TaggedCalls | None:
     if match is None:
         return None
     section = tuple(mark for mark in re.findall(MARK, match["section"]) if _CALLS.search(mark))
-    closes = tuple(re.findall(_TAG, match["closes"]))
+    closes = tuple(tag for tag in re.findall(_TAG, match["closes"]) if tag[1] == "/")
     if not closes or not (section or match["begin"]):
         return None
     return TaggedCalls(

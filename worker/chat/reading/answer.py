@@ -9,6 +9,7 @@ import msgspec
 from worker.chat.events import ChatEvent, Content, Thought
 from worker.chat.message import Tool
 from worker.chat.reading.calls import Calls, new_id
+from worker.chat.reading.lark import Lark
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 
@@ -17,6 +18,16 @@ class ThoughtTags(msgspec.Struct, frozen=True):
 
     open: str = ""
     close: str = ""
+
+
+class CallGrammar(msgspec.Struct, frozen=True):
+    """
+    opens  a text with which calls begin, and which is nothing else; empty: there is none
+    rest   a Lark expression of what follows it
+    """
+
+    opens: str
+    rest: str
 
 
 class Syntax(msgspec.Struct, frozen=True):
@@ -51,6 +62,10 @@ class Syntax(msgspec.Struct, frozen=True):
     def overlap(self, prompt: str) -> str:  # noqa: ARG002
         """The prompt's end, where it is a part of what the answer says."""
         return ""
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar | None:  # noqa: ARG002
+        """What calls of these tools look like, one of them or several; None: it cannot be held."""
+        return None
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:  # noqa: ARG002
         """The calls that come next, with the text that opens them. Raises DamagedError."""

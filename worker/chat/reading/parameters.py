@@ -12,6 +12,7 @@ from worker.chat.reading.json_text import MAX_DEPTH
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_TEXT = frozenset({"string"})
 _MAX_REFERENCES = 16
 
 
@@ -24,25 +25,26 @@ def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[
         return _ANY
     schema = cast("dict[str, Any]", schema)
     if isinstance(where := schema.get("$ref"), str):
-        return types_of(_referred(where, root), root, depth + 1)
+        return types_of(referred(where, root), root, depth + 1)
     match schema.get("type"):
         case str() as name:
             return frozenset({name})
-        case list() as names:
-            return frozenset(str(name) for name in cast("list[Any]", names))
+        case [*names]:
+            return frozenset(str(name) for name in names) or _ANY
         case _:
             pass
     for word in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(word), list):
             found = (types_of(c, root, depth + 1) for c in cast("list[Any]", choices))
-            return frozenset[str]().union(*found)
+            return frozenset[str]().union(*found) or _ANY
     values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and all(isinstance(v, str) for v in cast("list[Any]", values)):
         return frozenset({"string"})
     return _ANY
 
 
-def _referred(where: str, root: Mapping[str, Any]) -> Any:
+def referred(where: str, root: Mapping[str, Any]) -> Any:
+    """What a `$ref` leads to in its root; None: nothing."""
     found: Any = root
     for step in where.removeprefix("#/").split("/"):
         if not isinstance(found, Mapping):
@@ -142,10 +144,10 @@ class Parameters:
         self._calls.add(f"{comma}{json.dumps(key, ensure_ascii=False)}: ")
         types = self._types(key)
         if is_text is not None:
-            types = frozenset({"string"}) if is_text else types | (_ANY - {"string"})
+            types = _TEXT if is_text else types | (_ANY - _TEXT)
         if is_padded:
             yield from self._source.one_of("\n")
-        if types == {"string"}:
+        if types == _TEXT:
             self._calls.add('"')
             yield from self._raw(end, follows, is_padded, None)
             self._calls.add('"')
@@ -155,11 +157,11 @@ class Parameters:
             self._calls.add(value_of("".join(kept), types))
 
     def _types(self, key: str) -> frozenset[str]:
-        schema = self._schema
-        if isinstance(where := schema.get("$ref"), str):
-            schema = _referred(where, schema)
-        properties: Any = schema.get("properties") if isinstance(schema, dict) else None
-        found: Any = properties.get(key) if isinstance(properties, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        schema: Any = self._schema
+        if isinstance(where := self._schema.get("$ref"), str):
+            schema = referred(where, self._schema)
+        properties: Any = schema.get("properties") if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        found = cast("Any", properties).get(key) if isinstance(properties, dict) else None
         return types_of(found, self._schema)
 
     def _raw(

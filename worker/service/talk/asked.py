@@ -9,6 +9,7 @@ from worker.chat.format import ChatFormat
 from worker.chat.reader import ChatReader
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
@@ -35,7 +36,7 @@ def format_of(loaded: Loaded) -> ChatFormat:
         return "" if token is None else vocab.name(token)
 
     template = ChatTemplate(tokenizer.chat_template, bos=text(vocab.bos), eos=text(vocab.eos))
-    return ChatFormat(template, vocab.controls)
+    return ChatFormat(template, vocab.controls, [vocab.name(end) for end in vocab.end_tokens])
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -52,11 +53,8 @@ class Asked(msgspec.Struct, frozen=True):
     def reader(self) -> ChatReader:
         """For one of its answers."""
         talk = self.talk
-        tools = () if talk.choice == "none" else talk.tools
-        if talk.only is not None:
-            tools = tuple(tool for tool in tools if tool.name == talk.only)
         return self.chat.reader(
-            tools, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
+            talk.callable, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
         )
 
 
@@ -70,11 +68,16 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         )
     else:
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
+    sampling = talk.sampling
+    constraint = _constraint(talk, chat, conversation.text, loaded)
+    if constraint is not None:
+        loaded.backend.prepare(constraint)
+        sampling = msgspec.structs.replace(sampling, constraint=constraint)
     checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
     generation = Generation(
         prompts=(msgspec.structs.replace(prompt, checkpoints=checkpoints),),
         prompt_param=talk.param,
-        sampling=talk.sampling,
+        sampling=sampling,
         max_tokens=talk.max_tokens,
         stop=talk.stop,
         n=talk.n,
@@ -84,6 +87,25 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         truncated=truncated,
     )
     return Asked(talk, chat, generation, conversation.text)
+
+
+def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> Constraint | None:
+    """What holds the answer to calls and to the structure asked for. Raises RequestError."""
+    tools = talk.callable
+    if talk.only is not None and not tools:
+        raise RequestError(f"No tool is named {talk.only[:100]}.", param="tool_choice")
+    required = talk.choice == "required" or talk.only is not None
+    if required and not tools:
+        raise RequestError("A call is required, but there are no tools.", param="tool_choice")
+    return chat.constraint(
+        tools,
+        prompt=prompt,
+        thinking=talk.thinking,
+        required=required,
+        parallel=talk.parallel and talk.only is None,
+        loosened=loaded.backend.guides.loosened,
+        body=talk.sampling.constraint,
+    )
 
 
 def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversation:

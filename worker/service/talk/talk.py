@@ -45,3 +45,10 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     n: int = 1
     logprobs: int | None = None
+
+    @property
+    def callable(self) -> tuple[Tool, ...]:
+        """The tools that an answer may call."""
+        if self.choice == "none":
+            return ()
+        return tuple(tool for tool in self.tools if self.only in (None, tool.name))
