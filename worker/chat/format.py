@@ -42,6 +42,7 @@ class ChatFormat:
         probe = TemplateProbe(template)
         self.dialect = dialect_of(probe.sample) or PLAIN
         self.thoughts = ThoughtHabits(probe)
+        self._no_tools = probe.no_tools
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
@@ -65,13 +66,13 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
-        declared = [_declared(tool) for tool in tools] or None
+        declared = {"tools": [_declared(tool) for tool in tools]} if tools else self._no_tools
         return Conversation(
             self.template,
             self._history.messages(messages, tools),
             add_generation_prompt=add_generation_prompt,
             continues=continues,
-            variables={**self.thoughts.variables(thinking), **variables, "tools": declared},
+            variables={**self.thoughts.variables(thinking), **variables, **declared},
         )
 
     def constraint(
@@ -130,8 +131,6 @@ class ChatFormat:
 
 
 def _declared(tool: Tool) -> dict[str, Any]:
-    described = {} if tool.description is None else {"description": tool.description}
-    return {
-        "type": "function",
-        "function": {"name": tool.name, **described, "parameters": tool.parameters},
-    }
+    """With a description in any case: some templates fail where there is none."""
+    function = {"name": tool.name, "description": tool.description or ""}
+    return {"type": "function", "function": {**function, "parameters": tool.parameters}}

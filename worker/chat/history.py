@@ -9,7 +9,7 @@ import msgspec
 
 from worker.chat.dialects.prompted import described, written
 from worker.chat.message import Call, Message, Tool
-from worker.chat.probe import TemplateProbe, called
+from worker.chat.probe import TemplateProbe, called, thought_parts
 
 
 class History:
@@ -36,7 +36,12 @@ class History:
             messages = _without_system(messages)
         if not (probe.knows_results and probe.knows_system):
             messages = _joined(messages)
-        return [self._plain(message) for message in messages]
+        made = [self._plain(message) for message in messages]
+        if probe.thinks_in_parts:
+            for place, message in enumerate(messages[:-1]):
+                if message.thought:
+                    made[place] |= thought_parts(message.thought, message.content)
+        return made
 
     def _plain(self, message: Message) -> dict[str, Any]:
         """What is not there is not defined in the template."""

@@ -54,21 +54,37 @@ def called(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
     }
 
 
+def thought_parts(thought: str, text: str | None) -> dict[str, Any]:
+    """An answer whose content has a part for its thought."""
+    parts = [{"type": "thinking", "thinking": thought}]
+    if text:
+        parts.append({"type": "text", "text": text})
+    return {"role": "assistant", "content": parts}
+
+
+def _is_read(text: str) -> bool:
+    """Whether the thought stands there, and no list that was only printed."""
+    return _THOUGHT in text and "'thinking'" not in text and '"thinking"' not in text
+
+
 class TemplateProbe:
     """Renders conversations with texts that no template writes by itself."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._end = time.thread_time() + MAX_SECONDS
+        self._spent = 0.0
 
     def text(self, *messages: Any, opens: bool = False, **variables: Any) -> str:
         """The rendered messages; empty where the template refuses them, or has taken too long."""
-        if time.thread_time() > self._end:
+        if self._spent > MAX_SECONDS:
             return ""
+        started = time.thread_time()
         try:
             return self._template.render(messages, add_generation_prompt=opens, **variables)
         except RequestError:
             return ""
+        finally:
+            self._spent += time.thread_time() - started
 
     def opening(self, **variables: Any) -> str:
         """A question's prompt."""
@@ -78,6 +94,12 @@ class TemplateProbe:
     def shows_tools(self) -> bool:
         """Whether the template tells the model which tools there are."""
         return NAME in self.opening(tools=[_TOOL])
+
+    @cached_property
+    def no_tools(self) -> dict[str, Any]:
+        """The variables of a conversation without tools: some templates fail on null."""
+        choices: tuple[dict[str, Any], ...] = ({"tools": None}, {}, {"tools": []})
+        return next((choice for choice in choices if self.opening(**choice)), choices[0])
 
     @property
     def _tools(self) -> list[dict[str, Any]] | None:
@@ -136,6 +158,12 @@ class TemplateProbe:
         return next((name for name in THOUGHT_FIELDS if self._with_thought(name)), None)
 
     @cached_property
+    def thinks_in_parts(self) -> bool:
+        """Whether the template reads a thought as a part of the content."""
+        parts = thought_parts(_THOUGHT, _TEXT)
+        return self.thought_field is None and _is_read(self.text(_USER, parts))
+
+    @cached_property
     def parts_thought(self) -> bool:
         """Whether the template refuses a call with both a thought and a text."""
         if self.shape is None or self.thought_field is None:
@@ -187,7 +215,9 @@ class TemplateProbe:
         texts = [self.text(_USER, alone)]
         if self.shape is not None:
             call = self._message(self.shape, **{field: _THOUGHT})
-            texts.append(self.text(_USER, call, _RESULT, opens=True, tools=self._tools))
+            for more in ({}, {"enable_thinking": True, "thinking": True}):
+                given = {"tools": self._tools, **more}
+                texts += [self.text(_USER, call, _RESULT, opens=True, **given)]
         return next((self._after_user(text) for text in texts if _THOUGHT in text), "")
 
 

@@ -8,11 +8,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from string import Formatter
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
@@ -151,6 +151,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     ) -> str:
         """The filter `tojson` as in `transformers`: it does not escape for HTML."""
         indent = None if indent is None else max(0, min(int(indent), 8))
+        if isinstance(value, Iterator):  # what `map` and `select` give
+            value = list(cast("Iterator[Any]", value))
         return json.dumps(
             self.counted(value), ensure_ascii=False, indent=indent, sort_keys=sort_keys
         )
