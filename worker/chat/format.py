@@ -8,9 +8,10 @@ from typing import Any
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
 from worker.chat.dialects.dialect import PLAIN, dialect_of
-from worker.chat.dialects.harmony import Harmony, HarmonyReader
+from worker.chat.dialects.harmony import ANALYSIS, END, TO_FINAL, Harmony, HarmonyReader
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
+from worker.chat.dialects.wrapped import BARE
 from worker.chat.history import History
 from worker.chat.message import Message, Tool
 from worker.chat.probe import TemplateProbe
@@ -18,7 +19,7 @@ from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
-from worker.chat.thinking import Thinking, ThoughtHabits
+from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits
 from worker.grammar.constraint import Constraint
 
 
@@ -74,6 +75,17 @@ class ChatFormat:
             continues=continues,
             variables={**self.thoughts.variables(thinking), **variables, **declared},
         )
+
+    def thought_end(self, prompt: str) -> ThoughtEnd | None:
+        """How a thought of an answer to this prompt ends; None: the model has none."""
+        if isinstance(self.dialect, Harmony):
+            return ThoughtEnd((ANALYSIS,), (END,), TO_FINAL, is_open=False)
+        tags = self.thoughts.tags
+        if not tags.close:
+            return None
+        calls = (text for text in self.dialect.opens if text != BARE)
+        is_open = self.thoughts.is_inside(prompt)
+        return ThoughtEnd((tags.open,), (tags.close, *calls), f"\n{tags.close}\n\n", is_open)
 
     def constraint(
         self,

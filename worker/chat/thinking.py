@@ -49,6 +49,18 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     inline: bool = False
 
 
+class ThoughtEnd(msgspec.Struct, frozen=True):
+    """Where thoughts of an answer begin and end, and the text that ends one.
+
+    is_open  whether the answer begins inside one
+    """
+
+    opens: tuple[str, ...]
+    ends: tuple[str, ...]
+    text: str
+    is_open: bool
+
+
 class ThoughtHabits:
     """What a template does about thoughts.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS, Request
+from worker.engine.request import MAX_LOGPROBS, Request, SpanLimit
 from worker.engine.sampling import SEED_RANGE, SamplingParams
 from worker.engine.stream import Stream
 from worker.errors import RequestError
@@ -32,6 +32,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     logprobs       likeliest alternatives to report for each token; None: no logprobs
     scores_prompt  logprobs are wanted for the prompt's tokens too
     spelled        control tokens that are shown, each as these bytes
+    limit          of a part of each answer
     truncated      what was left out of the prompt; None: nothing
     """
 
@@ -45,6 +46,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     scores_prompt: bool = False
     spelled: Mapping[int, bytes] = {}
+    limit: SpanLimit | None = None
     truncated: Truncated | None = None
 
     @property
@@ -98,6 +100,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
                 prompt_param=self.prompt_param,
                 checkpoints=prompt.checkpoints,
                 spelled=self.spelled,
+                limit=self.limit,
             )
             for place, prompt in enumerate(self.prompts)
             for copy in range(self.best_of)

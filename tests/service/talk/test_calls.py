@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Generator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.support.models import ggufs, templates
-from tests.support.sessions import load
-from worker.chat.format import ChatFormat
-from worker.chat.message import Message, Tool
-from worker.chat.template import ChatTemplate
-from worker.chat.thinking import Thinking
-from worker.engine.engine import Engine
-from worker.engine.sampling import SamplingParams
+from tests.service.talk.answers import asked_of, said
+from tests.support.models import templates
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.model.config import load_config
-from worker.service.talk.asked import Asked, ask
-from worker.service.talk.said import Said
-from worker.service.talk.talk import Talk
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
 
-PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {"at": {"enum": ["Rome", "Oslo"]}, "deep": {"type": "boolean"}},
-    "required": ["at", "deep"],
-    "additionalProperties": False,
-}
-TOOLS = tuple(Tool(name=name, parameters=PARAMETERS) for name in ("sky", "sea"))
 FAMILIES = (
     "Qwen-Qwen3-0.6B", "Qwen3-Coder", "meta-llama-Llama-3.1-8B-Instruct", "GLM-4.6",
     "mistralai-Mistral-Nemo-Instruct-2407", "unsloth-mistral-Devstral-Small-2507",
@@ -42,42 +21,6 @@ FAMILIES = (
     "ibm-granite-granite-3.3-2B-Instruct", "meetkai-functionary-medium-v3.2",
     "google-gemma-2-2b-it", "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Loaded]:
-    path = ggufs.write_llama(tmp_path_factory.mktemp("models") / "model.gguf")
-    with load(Path(path), num_cells=8192) as backend:
-        yield cast(Loaded, SimpleNamespace(backend=backend, config=load_config(path)))
-
-
-def asked_of(loaded: Loaded, family: str, **options: Any) -> Asked:
-    chat = ChatFormat(ChatTemplate(templates.text(family), bos="", eos=""), {})
-    given: dict[str, Any] = {
-        "messages": (Message(role="user", content="x"),),
-        "tools": TOOLS,
-        "choice": "required",
-        "parallel": False,
-        "thinking": Thinking(is_on=False),
-        "max_tokens": 400,
-        "sampling": SamplingParams(seed=1),
-        **options,
-    }
-    return ask(Talk(**given), chat, loaded)
-
-
-def said(loaded: Loaded, asked: Asked) -> Said:
-    """What the model answers."""
-    ticks = itertools.count()
-    engine = Engine(loaded.backend, lambda: next(ticks) * 1e-4)
-    (request,) = asked.generation.requests(loaded.backend.max_length)
-    # What the prompt says makes no difference to it; a byte is a token, so it would be long.
-    engine.add(msgspec.structs.replace(request, prompt=request.prompt[-8:], checkpoints=()))
-    found = Said(asked.reader())
-    while not engine.is_idle:
-        for delta in engine.step():
-            found.take(delta)
-    return found
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -25,6 +25,8 @@ START, CHANNEL, CONSTRAIN, MESSAGE, END = (
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, END)
 _OPENING = f"{START}assistant"
 _TO = "to=functions."
+ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
+TO_FINAL = f"{END}{_OPENING}{CHANNEL}final{MESSAGE}"
 _BODY_ENDS = (END, START, CHANNEL, "<|call|>", "<|return|>")
 # Models write the recipient after the role or after the channel.
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
@@ -186,8 +188,8 @@ class Harmony(msgspec.Struct, frozen=True):
 
         It follows an opening, with which the prompt ends.
         """
-        analysis, final = f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}final{MESSAGE}"
-        thought = lark.rule(row(lark.text(analysis), lark.until(END), lark.text(_OPENING)))
+        final = f"{CHANNEL}final{MESSAGE}"
+        thought = lark.rule(row(lark.text(ANALYSIS), lark.until(END), lark.text(_OPENING)))
         kinds: list[str] = []
         if call:
             kinds += [f'" {_TO}" {call}', row(lark.text(f"{CHANNEL}commentary {_TO}"), call)]
@@ -198,5 +200,6 @@ class Harmony(msgspec.Struct, frozen=True):
 
 def _more(lark: Lark) -> str:
     """A header's rest, after the recipient."""
-    channel, constrain = lark.text(f"{CHANNEL}commentary"), lark.text(CONSTRAIN)
-    return row(f'({channel})? " "? ({constrain})? "json"?', lark.text(MESSAGE))
+    channel = lark.text(f"{CHANNEL}commentary")
+    kind = f'" " ({lark.text(CONSTRAIN)})? "json"'
+    return row(f"({kind} | {channel} ({kind})?)?", lark.text(MESSAGE))

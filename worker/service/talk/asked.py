@@ -8,6 +8,7 @@ from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.reader import ChatReader
 from worker.chat.template import ChatTemplate
+from worker.engine.request import SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
@@ -84,9 +85,19 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         best_of=talk.n,
         logprobs=talk.logprobs,
         spelled={token: text.encode() for text, token in chat.controls.items()},
+        limit=_limit(talk, chat, conversation.text, loaded),
         truncated=truncated,
     )
     return Asked(talk, chat, generation, conversation.text)
+
+
+def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:
+    """Of the thoughts, where a budget was asked for and the model thinks."""
+    budget, end = talk.thinking.budget, chat.thought_end(prompt)
+    if budget is None or end is None:
+        return None
+    forced = loaded.backend.vocab.tokenize(end.text, add_special=False, parse_special=True)
+    return SpanLimit(budget, end.opens, end.ends, tuple(forced), end.is_open)
 
 
 def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> Constraint | None:
