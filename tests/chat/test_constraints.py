@@ -10,8 +10,11 @@ import pytest
 from tests.chat.dialects.telling import TOOLS, calls, format_of, read
 from tests.chat.dialects.test_dialects import BOTH, ROME
 from tests.support.models import templates
+from worker.chat.format import ChatFormat
+from worker.chat.message import Tool
 from worker.chat.thinking import Thinking
-from worker.grammar.constraint import Constraint, held_text
+from worker.errors import RequestError
+from worker.grammar.constraint import Constraint, held_text, schema_constraint
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
 
@@ -109,3 +112,91 @@ LIKELY = (
 def allowed_bytes(matcher: llguidance.LLMatcher) -> set[int]:
     mask = matcher.compute_bitmask()
     return {byte for byte in range(256) if mask[byte // 8] >> (byte % 8) & 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "control", "after"),
+    [
+        ("ibm-granite-granite-3.3-2B-Instruct", "<|tool_call|>", "<|tool_call|>"),
+        ("google-gemma-4-31B-it", "<|tool_call>", "<|tool_call>"),
+        ("Qwen-Qwen3-0.6B", "<tool_call>", "<tool_call>"),
+    ],
+)
+def test_control_tokens_are_named_by_their_ids(name: str, control: str, after: str) -> None:
+    """They have no text that a constraint could ask for; others are texts."""
+    made = ChatFormat(format_of(name).template, {control: 7, "<|other|>": 8}, ["</tool_call>"])
+    assert made.controls == {control: 7}
+    options: dict[str, Any] = {
+        "prompt": "", "thinking": Thinking(), "parallel": True, "loosened": held_text
+    }  # fmt: skip
+    required = made.constraint(TOOLS, required=True, **options)
+    lazy = made.constraint(TOOLS, required=False, **options)
+    assert required is not None
+    assert lazy is not None
+    assert "<[7]>" in required.text
+    assert f'"{control}"' not in required.text
+    assert "</tool_call>" not in required.text  # an end token: the grammar is at its end there
+    assert (lazy.starts_after_tokens, lazy.starts_after) == ((7,), ())
+    assert not lazy.required
+    assert lazy.repeats
+    plain = constraint_of(name, required=False)
+    assert plain is not None
+    assert plain.starts_after == (after,)
+
+
+def test_bare_objects_are_not_held_in_auto() -> None:
+    """Any object could be one; `required` holds them."""
+    name = "meta-llama-Llama-3.1-8B-Instruct"
+    assert constraint_of(name, required=False) is None
+    assert constraint_of(name, required=True) is not None
+
+
+def test_json_behind_thoughts() -> None:
+    """What was asked for begins after the thought; a constraint of another kind stays."""
+    body = schema_constraint({"type": "integer"}, "response_format")
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(), required=False, body=body)
+    assert made is not None
+    assert accepted(made, "<think>1 or 2?</think>\n\n2") == ("<think>1 or 2?</think>\n\n2", True)
+    assert accepted(made, "2") == ("2", True)
+    assert accepted(made, "two")[0] == ""
+    off = Thinking(is_on=False)
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(), required=False, body=body, thinking=off)
+    assert made == body
+    inside = constraint_of(
+        "Qwen3.5-4B", tools=(), required=False, body=body,
+        prompt="<|im_start|>assistant\n<think>\n",
+    )  # fmt: skip
+    assert inside is not None
+    assert inside.starts_after == ("</think>",)
+    other = Constraint(kind="regex", text="a+")
+    assert constraint_of("Qwen-Qwen3-0.6B", tools=(), required=False, body=other) == other
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {}, {"type": "object"}, {"type": "object", "properties": {}}, {"properties": {"a": True}},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}}}},
+    {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": ["string", "null"]}}},
+    {"type": "object", "properties": {"a": {"anyOf": []}, "b": {"enum": []}, "c": {"type": "x"}}},
+    {"type": "object", "properties": {"a b": {"const": "x\n\"y"}}, "required": ["a b"]},
+    {"type": "object", "properties": [], "required": "a"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize(
+    "name", ["Qwen3-Coder", "google-gemma-4-31B-it", "GLM-4.6", "deepseek-ai-DeepSeek-V3.2"]
+)
+def test_any_schema_makes_a_grammar(name: str, schema: dict[str, Any]) -> None:
+    """Odd ones too: a tool must not fail a request."""
+
+    def loosened(part: dict[str, Any], what: str) -> str:
+        try:
+            text = held_text(part, what)
+        except RequestError:
+            text = ""
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(text or "{}")
+        return '{"type": "object"}' if llguidance.LLMatcher(BYTES, grammar).is_error() else text
+
+    made = constraint_of(name, tools=(Tool(name="sky", parameters=schema),), loosened=loosened)
+    assert made is not None
+    assert accepted(made, "x") == ("", False)

@@ -90,12 +90,9 @@ class ThoughtHabits:
         tags = self.tags
         if not tags.close:
             return False
-        turn = prompt
-        if header := self._header:
-            before, found, after = prompt.rpartition(header)
-            turn = after if found else before
-        elif not prompt.rstrip().endswith(tags.open.rstrip()):
-            return False
+        before, header, turn = prompt.rpartition(self._header) if self._header else (prompt, "", "")
+        if not header:
+            return (before or turn).rstrip().endswith(tags.open.rstrip())
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
 
     def may_begin(self, prompt: str, thinking: Thinking) -> bool:
