@@ -147,6 +147,26 @@ def test_values_are_typed_by_the_schema(name: str, key: str, text: str, value: A
     assert json.loads(arguments.text) == {key: value, "z": 1}
 
 
+def test_values_of_python() -> None:
+    """Become JSON."""
+    made = format_of("LFM2-8B-A1B")
+    text = (
+        "<|tool_call_start|>[sky(at='it\\'s \"x\"\\n\\u00f6\\q', days=-3.5e2, "
+        "more={'a': [1, (True, None)], \"b\": {}}, maybe=None,)]<|tool_call_end|>"
+    )
+    _, arguments, ended = told(made, text)
+    assert ended == CallEnded(0)
+    assert isinstance(arguments, Arguments)
+    assert json.loads(arguments.text) == {
+        "at": 'it\'s "x"\nö\\q', "days": -350, "more": {"a": [1, [True, None]], "b": {}},
+        "maybe": None,
+    }  # fmt: skip
+    for damaged in ("sky(at=Rome)", "sky(at='Rome", "sky('Rome')", "sky(at=1, at=2)", "sun()"):
+        found = read(made, [f"<|tool_call_start|>[{damaged}]<|tool_call_end|>"])
+        assert not any(isinstance(event, CallEnded) for event in found)
+        assert isinstance(found[-1], Content)
+
+
 def test_strings_stream() -> None:
     """Each piece of a string is told when it comes."""
     reader = format_of("Qwen3-Coder").reader(

@@ -18,6 +18,8 @@ NAMES = {
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "json after <|START_ACTION|>",
     "GLM-4.6": "tags after <tool_call>",
     "GLM-4.7-Flash": "tags after <tool_call>",
+    "LFM2-8B-A1B": "python",
+    "LFM2.5-8B-A1B": "python",
     "MiniMax-M1": "json after <tool_calls>",
     "MiniMax-M2": "tags after <minimax:tool_call>",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral, names",
@@ -135,6 +137,7 @@ BOTH = {
     "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
     "<tool_call:opensource>sea<tool_sep:opensource>\n</tool_call:opensource>\n"
     "</tool_calls:opensource>",
+    "LFM2-8B-A1B": """T<|tool_call_start|>[sky(at="Rome", days=3), sea()]<|tool_call_end|>""",
     "google-gemma-4-31B-it": 'T<|tool_call>call:sky{at:<|"|>Rome<|"|>,days:3}<tool_call|>'
     "<|tool_call>call:sea{}<tool_call|>",
     "openai-gpt-oss-120b": "<|channel|>commentary<|message|>T<|end|><|start|>assistant"

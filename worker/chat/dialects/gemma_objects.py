@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from worker.chat.reading.lark import Lark, properties_of, row, string_choices
@@ -63,17 +63,7 @@ class GemmaObjects:
             (row(self._lark.text(f"{name}:"), self._value(part, root, depth + 1)), is_needed)
             for name, part, is_needed in properties_of(schema, root)
         ]
-        return f'"{{" {self._some(parts)} "}}"'
-
-    def _some(self, parts: Sequence[tuple[str, bool]]) -> str:
-        """These in their order, with commas between; those that are not needed may be missing."""
-        first = after = self._lark.rule('""')
-        for body, is_needed in reversed(parts):
-            named = self._lark.rule(body)
-            taken = f"{named} {after}"
-            first = self._lark.rule(taken if is_needed else f"{taken} | {first}")
-            after = self._lark.rule(f'"," {taken}' + ("" if is_needed else f" | {after}"))
-        return first
+        return f'"{{" {self._lark.some(parts)} "}}"'
 
     def _list(self, item: str) -> str:
         named = self._lark.rule(item)

@@ -66,6 +66,16 @@ class Lark:
         """A rule of alternatives."""
         return self.rule(" | ".join(self.rule(body) for body in bodies))
 
+    def some(self, parts: Sequence[tuple[str, bool]]) -> str:
+        """These in their order, with commas between; those that are not needed may be missing."""
+        first = after = self.rule('""')
+        for body, is_needed in reversed(parts):
+            named = self.rule(body)
+            taken = f"{named} {after}"
+            first = self.rule(taken if is_needed else f"{taken} | {first}")
+            after = self.rule(f'"," WS? {taken}' + ("" if is_needed else f" | {after}"))
+        return first
+
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
         if end in self._controls:

@@ -120,6 +120,14 @@ class Parameters:
         self._calls.add("}")
         self._calls.end()
 
+    def key(self, key: str) -> None:
+        """The next value's. Raises DamagedError where it comes again."""
+        if key in self._keys:
+            raise DamagedError
+        comma = ", " if self._keys else ""
+        self._keys.add(key)
+        self._calls.add(f"{comma}{json.dumps(key, ensure_ascii=False)}: ")
+
     def value(
         self,
         key: str,
@@ -137,11 +145,7 @@ class Parameters:
 
         Raises DamagedError, also where a key comes again.
         """
-        if key in self._keys:
-            raise DamagedError
-        comma = ", " if self._keys else ""
-        self._keys.add(key)
-        self._calls.add(f"{comma}{json.dumps(key, ensure_ascii=False)}: ")
+        self.key(key)
         types = self._types(key)
         if is_text is not None:
             types = _TEXT if is_text else types | (_ANY - _TEXT)
