@@ -113,6 +113,19 @@ def test_a_template_that_knows_no_tools() -> None:
     assert "<start_of_turn>user\nResult of sky:\nblue\n\nResult of sea:\ngreen<end_of_turn>" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ibm-granite-granite-3.3-2B-Instruct", '<|tool_call|>[{"name": "sky", "arguments": '
+         '{"at": "Rome"}}, {"name": "sea", "arguments": {}}]<|end_of_text|>'),
+        ("LFM2-8B-A1B", "<|tool_call_start|>[sky(at='Rome'), sea()]<|tool_call_end|><|im_end|>"),
+    ],
+)  # fmt: skip
+def test_a_template_that_shows_no_calls(name: str, shown: str) -> None:
+    """They stand in the content as the model writes them."""
+    assert shown in rendered(name, USER, ASKED, *RESULTS)
+
+
 def test_its_own_words_are_the_example() -> None:
     """A template that shows calls but no tools is given both."""
     text = rendered("deepseek-ai-DeepSeek-V3.1", USER)

@@ -47,7 +47,8 @@ class ChatFormat:
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
-        self._history = History(probe, example.strip())
+        past = PLAIN.past if isinstance(self.dialect, Harmony) else self.dialect.past
+        self._history = History(probe, example.strip(), past)
         tags = self.thoughts.tags
         seen = (*self.dialect.markers, tags.open, tags.open.rstrip(), tags.close)
         self.controls: Mapping[str, int] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from worker.chat.dialects.prompted import described, written
+from worker.chat.dialects.prompted import described
 from worker.chat.message import Call, Message, Tool
 from worker.chat.probe import TemplateProbe, called, thought_parts
 
@@ -15,17 +15,23 @@ from worker.chat.probe import TemplateProbe, called, thought_parts
 class History:
     """Messages to what a template gets."""
 
-    def __init__(self, probe: TemplateProbe, example: str) -> None:
-        """example: how a call is written, for models whose template does not say it"""
+    def __init__(
+        self, probe: TemplateProbe, example: str, past: Callable[[Sequence[Call]], str]
+    ) -> None:
+        """
+        example  how a call is written, for models whose template does not say it
+        past     calls as the model writes them, for templates that show none
+        """
         self._probe = probe
         self._example = example
+        self._past = past
 
     def messages(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, Any]]:
         """The messages; the tools go into the system part where the template does not show them."""
         probe = self._probe
         if any(message.calls or message.role == "tool" for message in messages):
             if probe.shape is None:
-                messages = [_with_written_calls(message) for message in messages]
+                messages = [self._with_written_calls(message) for message in messages]
             elif not probe.keeps_several:
                 messages = list(_one_by_one(messages))
             if not probe.knows_results:
@@ -64,6 +70,13 @@ class History:
             found["tool_call_id"] = message.call_id
         return found
 
+    def _with_written_calls(self, message: Message) -> Message:
+        if not message.calls:
+            return message
+        parts = (message.content, self._past(message.calls))
+        content = "\n".join(part for part in parts if part)
+        return msgspec.structs.replace(message, content=content, calls=())
+
     def _called(self, call: Call) -> dict[str, Any]:
         shape = self._probe.shape
         text = call.arguments.strip() or "{}"
@@ -99,15 +112,6 @@ def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
                 results.remove(result)
                 yield result
         yield from results
-
-
-def _with_written_calls(message: Message) -> Message:
-    if not message.calls:
-        return message
-    parts = [message.content or "", *(written(call) for call in message.calls)]
-    return msgspec.structs.replace(
-        message, content="\n".join(part for part in parts if part), calls=()
-    )
 
 
 def _as_user(message: Message) -> Message:

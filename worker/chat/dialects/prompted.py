@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import msgspec
 
-from worker.chat.message import Call, Tool
+from worker.chat.message import Tool
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 EXAMPLE = f'{OPEN}{{"name": "NAME", "arguments": {{"KEY": "VALUE"}}}}{CLOSE}'
@@ -32,9 +31,3 @@ def described(tools: Sequence[Tool], example: str) -> str:
         f"for the result:\n{example}\n\nWrite one such text for each call. Where no tool is "
         "needed, just answer."
     )
-
-
-def written(call: Call) -> str:
-    """A past call as the model was asked to write it."""
-    name = json.dumps(call.name, ensure_ascii=False)
-    return f'{OPEN}{{"name": {name}, "arguments": {call.arguments.strip() or "{}"}}}{CLOSE}'

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, NAME, CallSample
-from worker.chat.message import Tool
+from worker.chat.message import Call, Tool
 from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH
@@ -41,6 +42,9 @@ class Pythonic(Syntax, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         return (OPEN, CLOSE)
+
+    def past(self, calls: Sequence[Call]) -> str:
+        return f"{OPEN}[{', '.join(map(_written, calls))}]{CLOSE}"
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])
@@ -166,6 +170,15 @@ def _call_grammar(lark: Lark, tool: Tool) -> str:
         for name, schema, is_needed in properties_of(tool.parameters, tool.parameters)
     ]
     return row(lark.text(f"{tool.name}("), lark.some(parts), '")"')
+
+
+def _written(call: Call) -> str:
+    """What is no object stays as it is."""
+    try:
+        pairs = json.loads(call.arguments or "{}").items()
+    except (ValueError, AttributeError, RecursionError):
+        return f"{call.name}({call.arguments})"
+    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in pairs)})"
 
 
 def found(sample: CallSample) -> Pythonic | None:

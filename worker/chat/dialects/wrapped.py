@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import msgspec
 
 from worker.chat.dialects.sample import MARK, NAME, CallSample
-from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.message import Call, Tool
+from worker.chat.reading.answer import CallGrammar, Syntax, written
 from worker.chat.reading.call_object import call_objects
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.lark import Lark, repeated, spaced
@@ -65,6 +65,11 @@ class WrappedCalls(Syntax, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         return (*self.opens, self.close)
+
+    def past(self, calls: Sequence[Call]) -> str:
+        if self.is_list:
+            return f"{self.open}[{', '.join(map(written, calls))}]{self.close}"
+        return "\n".join(f"{self.open}{written(call)}{self.close}" for call in calls)
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([call_object(lark, tool, self.fields) for tool in tools])

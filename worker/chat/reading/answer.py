@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 
 import msgspec
 
 from worker.chat.events import ChatEvent, Content, Thought
-from worker.chat.message import Tool
+from worker.chat.message import Call, Tool
 from worker.chat.reading.calls import Calls, new_id
 from worker.chat.reading.lark import Lark
 from worker.chat.reading.source import DamagedError, Steps, TextSource
@@ -59,6 +60,10 @@ class Syntax(msgspec.Struct, frozen=True):
         """A call's id, where the model writes none."""
         return new_id()
 
+    def past(self, calls: Sequence[Call]) -> str:
+        """Calls of the past, for templates that show none."""
+        return "\n".join(f"<tool_call>{written(call)}</tool_call>" for call in calls)
+
     def overlap(self, prompt: str) -> str:  # noqa: ARG002
         """The prompt's end, where it is a part of what the answer says."""
         return ""
@@ -70,6 +75,12 @@ class Syntax(msgspec.Struct, frozen=True):
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:  # noqa: ARG002
         """The calls that come next, with the text that opens them. Raises DamagedError."""
         raise DamagedError
+
+
+def written(call: Call) -> str:
+    """A past call as a JSON object."""
+    name = json.dumps(call.name, ensure_ascii=False)
+    return f'{{"name": {name}, "arguments": {call.arguments.strip() or "{}"}}}'
 
 
 class AnswerReader:
