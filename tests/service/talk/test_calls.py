@@ -9,6 +9,7 @@ import pytest
 
 from tests.service.talk.answers import asked_of, said
 from tests.support.models import templates
+from worker.chat.message import Message
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -53,3 +54,11 @@ def test_what_cannot_be_called_is_refused(loaded: Loaded, options: dict[str, Any
     with pytest.raises(RequestError) as caught:
         asked_of(loaded, "Qwen3-Coder", **options)
     assert caught.value.param == "tool_choice"
+
+
+def test_a_role_that_the_template_leaves_out(loaded: Loaded) -> None:
+    """It is refused; a template that shows any role shows it."""
+    wizard = (Message(role="user", content="x"), Message(role="wizard", content="Abracadabra"))
+    with pytest.raises(RequestError, match="role wizard"):
+        asked_of(loaded, "Qwen-Qwen3-0.6B", messages=wizard)
+    assert "Abracadabra" in asked_of(loaded, "Qwen3-Coder", messages=wizard).prompt

@@ -19,6 +19,7 @@ from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
 
 MAX_MESSAGES = 4096
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def format_of(loaded: Loaded) -> ChatFormat:
@@ -69,6 +70,8 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         )
     else:
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
+    if truncated is None:
+        _check_roles(talk, conversation.text)
     sampling = talk.sampling
     constraint = _constraint(talk, chat, conversation.text, loaded)
     if constraint is not None:
@@ -89,6 +92,16 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         truncated=truncated,
     )
     return Asked(talk, chat, generation, conversation.text)
+
+
+def _check_roles(talk: Talk, prompt: str) -> None:
+    """Raise RequestError for a role that the template leaves out without a word."""
+    for message in talk.messages:
+        if message.role not in ROLES and (message.content or "").strip() not in prompt:
+            raise RequestError(
+                f"The model's chat template has no place for the role {message.role[:50]}.",
+                param=talk.param,
+            )
 
 
 def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:
