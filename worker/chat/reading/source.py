@@ -47,9 +47,11 @@ class TextSource:
 
     def rewind(self) -> None:
         """Go back to the mark."""
-        self._text = "".join(self._kept) + self._text[self._marked :]
-        self._kept.clear()
-        self._place = self._marked = 0
+        if self._kept:
+            self._text = "".join(self._kept) + self._text[self._marked :]
+            self._kept.clear()
+            self._marked = 0
+        self._place = self._marked
 
     @property
     def rest(self) -> str:
