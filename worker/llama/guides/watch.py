@@ -1,20 +1,19 @@
-"""Watches a text for what something starts after."""
+"""Watches a text for what a constraint starts after."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from worker.grammar.constraint import Constraint
 
 
 class Watch:
     """The last bytes of a free text, as many as a trigger may begin in.
 
-    ("<call>",)   look(b"a <ca") -> None, add; look(b"ll>{") -> b"{"
+    starts_after ("<call>",)   look(b"a <ca") -> None, add; look(b"ll>{") -> b"{"
     """
 
-    def __init__(self, texts: Iterable[str], tokens: Iterable[int] = ()) -> None:
-        """texts and tokens to watch for"""
-        self._texts = [text.encode() for text in texts]
-        self._tokens = frozenset(tokens)
+    def __init__(self, constraint: Constraint) -> None:
+        self._texts = [text.encode() for text in constraint.starts_after]
+        self._tokens = frozenset(constraint.starts_after_tokens)
         self._room = max((len(text) for text in self._texts), default=1) - 1
         self._tail = b""
 

@@ -48,9 +48,7 @@ class GuidedChoice:
         self._pieces, self._ends = vocab.pieces, vocab.end_tokens
         self._workspace = workspace
         self._template = guides.compiled(constraint)
-        self._watch = None
-        if constraint.is_lazy:
-            self._watch = Watch(constraint.starts_after, constraint.starts_after_tokens)
+        self._watch = Watch(constraint) if constraint.is_lazy else None
         self._matcher: AnyMatcher | None = None if self._watch else self._template.copy()
         self._is_owed = constraint.required
         self._luck = 1.0

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from worker.engine.request import Request
+from worker.grammar.constraint import Constraint
 from worker.llama.guides.watch import Watch
 from worker.llama.sampling.choice import TokenChoice
 from worker.llama.sampling.workspace import Workspace
@@ -29,8 +30,8 @@ class LimitedChoice:
         self._choice = choice
         self._pieces, self._spelled = vocab.pieces, request.spelled
         self._workspace = workspace
-        self._opens = Watch(self._limit.opens)
-        self._ends = Watch(self._limit.ends)
+        self._opens = _watch(self._limit.opens)
+        self._ends = _watch(self._limit.ends)
         self._is_inside = self._limit.is_open
         self._num_inside = 0
         self._forced: list[int] = []
@@ -66,3 +67,8 @@ class LimitedChoice:
     def free(self) -> None:
         """Release what is native; safe to call again."""
         self._choice.free()
+
+
+def _watch(texts: tuple[str, ...]) -> Watch:
+    """What a constraint has that begins after one of these texts."""
+    return Watch(Constraint(kind="regex", text="", starts_after=texts))
