@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
+from worker.chat.dialects.dialect import PLAIN, dialect_of
+from worker.chat.dialects.harmony import ANALYSIS, END, TO_FINAL, Harmony, HarmonyReader
+from worker.chat.dialects.prompted import EXAMPLE
+from worker.chat.dialects.sample import KEY, NAME, VALUE
+from worker.chat.dialects.wrapped import BARE
+from worker.chat.history import History
 from worker.chat.message import Message, Tool
-from worker.chat.reader import ChatReader, PlainReader
+from worker.chat.probe import TemplateProbe
+from worker.chat.reader import ChatReader
+from worker.chat.reading.answer import AnswerReader
+from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
-
-
-class Thinking(msgspec.Struct, frozen=True, kw_only=True):
-    """How the model is to think.
-
-    is_on   whether at all; None: as the template does by itself
-    effort  none, minimal, low, medium, high, ...; as far as the template knows it
-    budget  tokens of thought at most
-    inline  thoughts stay in the content, with their tags
-    """
-
-    is_on: bool | None = None
-    effort: str | None = None
-    budget: int | None = None
-    inline: bool = False
+from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits
+from worker.grammar.constraint import Constraint
 
 
 class ChatFormat:
     """The chat format of a model file. Made once, it never changes.
 
-    controls  control tokens that an answer's reader must see, spelled out
+    dialect   how its calls are written
+    thoughts  what its template does about thoughts
+    controls  control tokens that an answer's reader must see, spelled out -> token id
     """
 
-    def __init__(self, template: ChatTemplate, controls: Mapping[str, int]) -> None:
-        """controls: the vocabulary's control tokens, spelled out -> token id"""
+    def __init__(
+        self, template: ChatTemplate, controls: Mapping[str, int], ends: Collection[str] = ()
+    ) -> None:
+        """
+        controls  the vocabulary's control tokens, spelled out -> token id
+        ends      its tokens that end an answer, spelled out
+        """
         self.template = template
-        self.controls: Mapping[str, int] = {}
+        self._ends = frozenset(ends)
+        probe = TemplateProbe(template)
+        self.dialect = dialect_of(probe.sample) or PLAIN
+        self.thoughts = ThoughtHabits(probe)
+        self._no_tools = probe.no_tools
+        example = probe.sample.call or EXAMPLE
+        for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
+            example = example.replace(word, shown)
+        past = PLAIN.past if isinstance(self.dialect, Harmony) else self.dialect.past
+        self._history = History(probe, example.strip(), past)
+        tags = self.thoughts.tags
+        seen = (*self.dialect.markers, tags.open, tags.open.rstrip(), tags.close)
+        self.controls: Mapping[str, int] = {
+            text: token
+            for text, token in controls.items()
+            if text and any(text in marker for marker in seen)
+        }
 
     def conversation(
         self,
@@ -50,46 +68,79 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
+        declared = {"tools": [_declared(tool) for tool in tools]} if tools else self._no_tools
         return Conversation(
             self.template,
-            [_plain(message) for message in messages],
+            self._history.messages(messages, tools),
             add_generation_prompt=add_generation_prompt,
             continues=continues,
-            variables={**variables, "tools": [_declared(tool) for tool in tools] or None},
+            variables={**self.thoughts.variables(thinking), **variables, **declared},
         )
 
-    def reader(self, tools: Sequence[Tool], *, prompt: str, thinking: Thinking) -> ChatReader:
+    def thought_end(self, prompt: str) -> ThoughtEnd | None:
+        """How a thought of an answer to this prompt ends; None: the model has none."""
+        if isinstance(self.dialect, Harmony):
+            return ThoughtEnd((ANALYSIS,), (END,), TO_FINAL, is_open=False)
+        tags = self.thoughts.tags
+        if not tags.close:
+            return None
+        calls = (text for text in self.dialect.opens if text != BARE)
+        is_open = self.thoughts.is_inside(prompt)
+        return ThoughtEnd((tags.open,), (tags.close, *calls), f"\n{tags.close}\n\n", is_open)
+
+    def constraint(
+        self,
+        tools: Sequence[Tool],
+        *,
+        prompt: str,
+        thinking: Thinking,
+        required: bool,
+        parallel: bool,
+        loosened: Loosened,
+        body: Constraint | None = None,
+    ) -> Constraint | None:
+        """What an answer to a prompt is held to; None: nothing.
+
+        tools     that may be called
+        required  whether there must be a call
+        loosened  a tool's schema as text behind `%json` in Lark, without what cannot be held
+        body      what the answer must be; where a call is required the call counts, else either
+        """
+        choice = CallChoice(
+            tools=tools,
+            required=required,
+            parallel=parallel,
+            inside=self.thoughts.is_inside(prompt),
+            thinks=self.thoughts.may_begin(prompt, thinking),
+        )
+        forms = AnswerForms(self.dialect, self.thoughts.tags, self.controls, self._ends)
+        is_other = body is not None and body.kind != "json_schema"
+        if tools and (required or not is_other):
+            made = forms.call(choice, loosened, body)
+            if made is not None or body is None:
+                return made
+        return body and forms.structure(body, choice)
+
+    def reader(
+        self, tools: Sequence[Tool], *, prompt: str, thinking: Thinking, parallel: bool = True
+    ) -> ChatReader:
         """Of one answer to a prompt.
 
-        tools   that it may call; where there are none, a call is text
-        prompt  the prompt's text: where it ends inside a thought, the answer begins inside it
+        tools     that it may call; where there are none, a call is text
+        prompt    the prompt's text: where it ends inside a thought, the answer begins inside it
+        parallel  False: only the first call is told
         """
-        return PlainReader()
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    """What a template sees; what is not there is not defined in it."""
-    found: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.name is not None:
-        found["name"] = message.name
-    if message.thought is not None:
-        found["reasoning_content"] = message.thought
-    if message.calls:
-        found["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": _called(call.name, call.arguments)}
-            for call in message.calls
-        ]
-    if message.call_id is not None:
-        found["tool_call_id"] = message.call_id
-    return found
-
-
-def _called(name: str, arguments: str) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(arguments.encode() or b"{}")
-    except msgspec.DecodeError:
-        value = arguments
-    return {"name": name, "arguments": value}
+        if isinstance(self.dialect, Harmony):
+            return HarmonyReader(tools, prompt=prompt, inline=thinking.inline, parallel=parallel)
+        return AnswerReader(
+            tools,
+            self.dialect,
+            self.thoughts.tags,
+            thinks=self.thoughts.is_inside(prompt),
+            inline=thinking.inline,
+            parallel=parallel,
+            before=self.dialect.overlap(prompt),
+        )
 
 
 def _declared(tool: Tool) -> dict[str, Any]:

@@ -10,6 +10,8 @@ class ChatTemplate:
     """The Jinja template of a model file, with the functions that such templates call.
 
     Jinja is imported with the first one, so that routes can name this type before.
+
+    source  its text
     """
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
@@ -19,6 +21,7 @@ class ChatTemplate:
         """
         from worker.chat.compiled import CompiledTemplate
 
+        self.source = source
         self._compiled = CompiledTemplate(source, bos=bos, eos=eos)
 
     def render(

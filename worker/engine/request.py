@@ -14,6 +14,23 @@ MAX_STOP_CHARS = 1024
 MAX_LOGPROBS = 20
 
 
+class SpanLimit(msgspec.Struct, frozen=True):
+    """How long a part of an answer may be, such as a thought.
+
+    count      tokens of it at most, of all such parts together
+    opens      texts with which it begins
+    ends       texts with which it ends
+    forced     tokens that are written where it is too long; they end it
+    is_open    whether the answer begins inside it
+    """
+
+    count: int
+    opens: tuple[str, ...]
+    ends: tuple[str, ...]
+    forced: tuple[int, ...]
+    is_open: bool
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to continue.
 
@@ -27,6 +44,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints      lengths of the prompt after which another prompt may go on differently: there
                      the state of a model is kept that cannot be cut later
     spelled          control tokens that are shown, each as these bytes; others stay hidden
+    limit            of a part of the answer; None: there is none
     """
 
     id: str
@@ -40,6 +58,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     tells_progress: bool = False
     checkpoints: tuple[int, ...] = ()
     spelled: Mapping[int, bytes] = {}
+    limit: SpanLimit | None = None
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:

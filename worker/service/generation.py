@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS, Request
+from worker.engine.request import MAX_LOGPROBS, Request, SpanLimit
 from worker.engine.sampling import SEED_RANGE, SamplingParams
 from worker.engine.stream import Stream
 from worker.errors import RequestError
@@ -33,6 +33,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     scores_prompt  logprobs are wanted for the prompt's tokens too
     tells_progress each step that reads a prompt says how far it is
     spelled        control tokens that are shown, each as these bytes
+    limit          of a part of each answer
     truncated      what was left out of the prompt; None: nothing
     """
 
@@ -47,6 +48,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     scores_prompt: bool = False
     tells_progress: bool = False
     spelled: Mapping[int, bytes] = {}
+    limit: SpanLimit | None = None
     truncated: Truncated | None = None
 
     @property
@@ -101,6 +103,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
                 tells_progress=self.tells_progress,
                 checkpoints=prompt.checkpoints,
                 spelled=self.spelled,
+                limit=self.limit,
             )
             for place, prompt in enumerate(self.prompts)
             for copy in range(self.best_of)

@@ -11,6 +11,7 @@ from worker.llama.guides.guides import Guides
 from worker.llama.sampling.choice import Peak, TokenChoice, choice_of
 from worker.llama.sampling.edits import Edits
 from worker.llama.sampling.guided import GuidedChoice
+from worker.llama.sampling.limited import LimitedChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
@@ -37,6 +38,8 @@ class Sampler:
             except BaseException:
                 self.free()
                 raise
+        if request.limit is not None:
+            self._choice = LimitedChoice(self._choice, request, vocab, workspace)
 
     def sample(self, row: np.ndarray) -> int:
         """Choose from the logits of a row, float32 [vocab_size], and accept the choice.

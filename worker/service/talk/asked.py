@@ -7,7 +7,9 @@ import msgspec
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.template import ChatTemplate
+from worker.engine.request import SpanLimit
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
@@ -18,6 +20,7 @@ from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
 
 MAX_MESSAGES = 4096
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def format_of(loaded: Loaded) -> ChatFormat:
@@ -36,7 +39,7 @@ def format_of(loaded: Loaded) -> ChatFormat:
         return "" if token is None else vocab.name(token)
 
     template = ChatTemplate(tokenizer.chat_template, bos=text(vocab.bos), eos=text(vocab.eos))
-    return ChatFormat(template, vocab.controls)
+    return ChatFormat(template, vocab.controls, [vocab.name(end) for end in vocab.end_tokens])
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -53,8 +56,9 @@ class Asked(msgspec.Struct, frozen=True):
     def said(self) -> Said:
         """For one of its answers."""
         talk = self.talk
-        tools = () if talk.choice == "none" else talk.tools
-        reader = self.chat.reader(tools, prompt=self.prompt, thinking=talk.thinking)
+        reader = self.chat.reader(
+            talk.callable, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
+        )
         return Said(reader)
 
 
@@ -69,11 +73,18 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
     else:
         check_characters(len(conversation.text), loaded, talk.param, plural=True)
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
+    if truncated is None:
+        _check_roles(talk, conversation.text)
+    sampling = talk.sampling
+    constraint = _constraint(talk, chat, conversation.text, loaded)
+    if constraint is not None:
+        loaded.backend.prepare(constraint)
+        sampling = msgspec.structs.replace(sampling, constraint=constraint)
     checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
     generation = Generation(
         prompts=(msgspec.structs.replace(prompt, checkpoints=checkpoints),),
         prompt_param=talk.param,
-        sampling=talk.sampling,
+        sampling=sampling,
         max_tokens=talk.max_tokens,
         stop=talk.stop,
         n=talk.n,
@@ -81,9 +92,48 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         logprobs=talk.logprobs,
         tells_progress=talk.tells_progress,
         spelled={token: text.encode() for text, token in chat.controls.items()},
+        limit=_limit(talk, chat, conversation.text, loaded),
         truncated=truncated,
     )
     return Asked(talk, chat, generation, conversation.text)
+
+
+def _check_roles(talk: Talk, prompt: str) -> None:
+    """Raise RequestError for a role that the template leaves out without a word."""
+    for message in talk.messages:
+        if message.role not in ROLES and (message.content or "").strip() not in prompt:
+            raise RequestError(
+                f"The model's chat template has no place for the role {message.role[:50]}.",
+                param=talk.param,
+            )
+
+
+def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:
+    """Of the thoughts, where a budget was asked for and the model thinks."""
+    budget, end = talk.thinking.budget, chat.thought_end(prompt)
+    if budget is None or end is None:
+        return None
+    forced = loaded.backend.vocab.tokenize(end.text, add_special=False, parse_special=True)
+    return SpanLimit(budget, end.opens, end.ends, tuple(forced), end.is_open)
+
+
+def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> Constraint | None:
+    """What holds the answer to calls and to the structure asked for. Raises RequestError."""
+    tools = talk.callable
+    if talk.only is not None and not tools:
+        raise RequestError(f"No tool is named {talk.only[:100]}.", param="tool_choice")
+    required = talk.choice == "required" or talk.only is not None
+    if required and not tools:
+        raise RequestError("A call is required, but there are no tools.", param="tool_choice")
+    return chat.constraint(
+        tools,
+        prompt=prompt,
+        thinking=talk.thinking,
+        required=required,
+        parallel=talk.parallel and talk.only is None,
+        loosened=loaded.backend.guides.loosened,
+        body=talk.sampling.constraint,
+    )
 
 
 def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversation:

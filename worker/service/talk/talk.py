@@ -46,3 +46,10 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 1
     logprobs: int | None = None
     tells_progress: bool = False
+
+    @property
+    def callable(self) -> tuple[Tool, ...]:
+        """The tools that an answer may call."""
+        if self.choice == "none":
+            return ()
+        return tuple(tool for tool in self.tools if self.only in (None, tool.name))

@@ -1,0 +1,202 @@
+"""What answers are held to, judged by llguidance itself: each byte is a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llguidance
+import pytest
+
+from tests.chat.dialects.telling import TOOLS, calls, format_of, read
+from tests.chat.dialects.test_dialects import BOTH, ROME
+from tests.support.models import templates
+from worker.chat.format import ChatFormat
+from worker.chat.message import Tool
+from worker.chat.thinking import Thinking
+from worker.errors import RequestError
+from worker.grammar.constraint import Constraint, held_text, schema_constraint
+
+pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
+
+BYTES = llguidance.LLTokenizer("byte")
+# What of the texts stands before the calls.
+BEFORE = {
+    "openai-gpt-oss-120b": "<|channel|>commentary<|message|>T<|end|><|start|>assistant",
+    "meetkai-functionary-medium-v3.2": ">>>all\nT>>>",
+}
+# Texts that models write, but whose markers the constraint writes out.
+LOOSE = {
+    "ibm-granite-granite-4.0": "A call without arguments",
+    "meta-llama-Llama-3.1-8B-Instruct": "Several calls are not asked for",
+    "meta-llama-Llama-3.2-3B-Instruct": "Several calls are not asked for",
+    "mistralai-Mistral-Nemo-Instruct-2407": "Ids are ours",
+    "unsloth-mistral-Devstral-Small-2507": "A mark is left out",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "Ids are ours",
+    "MiniMax-M1": "Several calls between one pair of marks",
+    "Qwen3.5-4B": "A mark is left out",
+    "openai-gpt-oss-120b": "One call ends an answer",
+}
+
+
+def constraint_of(name: str, **options: Any) -> Constraint | None:
+    given: dict[str, Any] = {
+        "prompt": "", "thinking": Thinking(), "required": True, "parallel": True,
+        "loosened": held_text, **options,
+    }  # fmt: skip
+    return format_of(name).constraint(given.pop("tools", TOOLS), **given)
+
+
+def accepted(constraint: Constraint, text: str) -> tuple[str, bool]:
+    """(what of the text is allowed, whether it may end there)"""
+    grammar = llguidance.LLMatcher.grammar_from_lark(constraint.text)
+    matcher = llguidance.LLMatcher(BYTES, grammar)
+    assert not matcher.is_error(), (matcher.get_error(), constraint.text)
+    data = text.encode()
+    for place, byte in enumerate(data):
+        if not matcher.consume_token(byte):
+            return data[:place].decode(errors="ignore"), False
+    return text, matcher.is_accepting()
+
+
+def called(name: str) -> str:
+    """A text's calls alone."""
+    text = BOTH[name]
+    return text.removeprefix(BEFORE.get(name, "T")).lstrip()
+
+
+@pytest.mark.parametrize("name", BOTH.keys() - LOOSE.keys())
+def test_required_calls_are_what_models_write(name: str) -> None:
+    """Two calls fit, a name that no tool has does not, and an answer needs a call."""
+    made = constraint_of(name)
+    assert made is not None
+    assert made.required
+    assert accepted(made, called(name)) == (called(name), True)
+    other = called(name).replace("sky", "sun")
+    assert accepted(made, other)[0].endswith("s")
+    assert accepted(made, "")[1] is False
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_one_required_call(name: str) -> None:
+    """Its text is read as one call, by each family."""
+    off = Thinking(is_on=False)
+    made = constraint_of(name, tools=TOOLS[:1], parallel=False, thinking=off)
+    assert made is not None
+    text = written(made)
+    found = read(format_of(name), [text], prompt=">>>" if "v3.2" in name else "")
+    assert [type(event) for event in found] == [type(event) for event in calls(("sky", ROME))]
+
+
+def written(constraint: Constraint) -> str:
+    """A short text that the constraint allows: the first byte of a list of likely ones that may
+    come, again and again."""
+    grammar = llguidance.LLMatcher.grammar_from_lark(constraint.text)
+    matcher = llguidance.LLMatcher(BYTES, grammar)
+    assert not matcher.is_error(), (matcher.get_error(), constraint.text)
+    data = b""
+    while not matcher.is_accepting():
+        allowed = allowed_bytes(matcher)
+        byte = next(byte for byte in LIKELY if byte in allowed)
+        assert matcher.consume_token(byte)
+        data += bytes([byte])
+        assert len(data) < 500, data
+    return data.decode()
+
+
+LIKELY = (
+    *b"}]>)<[{\"|/:,_=`", *b"skycalfuntiomnedrpgvjh", *range(97, 123), *range(65, 91),
+    *b"0123456789-\n ", *range(128, 256), *range(32, 127),
+)  # fmt: skip
+
+
+def allowed_bytes(matcher: llguidance.LLMatcher) -> set[int]:
+    mask = matcher.compute_bitmask()
+    return {byte for byte in range(256) if mask[byte // 8] >> (byte % 8) & 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "control", "after"),
+    [
+        ("ibm-granite-granite-3.3-2B-Instruct", "<|tool_call|>", "<|tool_call|>"),
+        ("google-gemma-4-31B-it", "<|tool_call>", "<|tool_call>"),
+        ("Qwen-Qwen3-0.6B", "<tool_call>", "<tool_call>"),
+    ],
+)
+def test_control_tokens_are_named_by_their_ids(name: str, control: str, after: str) -> None:
+    """They have no text that a constraint could ask for; others are texts."""
+    made = ChatFormat(format_of(name).template, {control: 7, "<|other|>": 8}, ["</tool_call>"])
+    assert made.controls == {control: 7}
+    options: dict[str, Any] = {
+        "prompt": "", "thinking": Thinking(), "parallel": True, "loosened": held_text
+    }  # fmt: skip
+    required = made.constraint(TOOLS, required=True, **options)
+    lazy = made.constraint(TOOLS, required=False, **options)
+    assert required is not None
+    assert lazy is not None
+    assert "<[7]>" in required.text
+    assert f'"{control}"' not in required.text
+    assert "</tool_call>" not in required.text  # an end token: the grammar is at its end there
+    assert (lazy.starts_after_tokens, lazy.starts_after) == ((7,), ())
+    assert not lazy.required
+    assert lazy.repeats
+    plain = constraint_of(name, required=False)
+    assert plain is not None
+    assert plain.starts_after == (after,)
+
+
+def test_bare_objects_are_not_held_in_auto() -> None:
+    """Any object could be one; `required` holds them."""
+    name = "meta-llama-Llama-3.1-8B-Instruct"
+    assert constraint_of(name, required=False) is None
+    assert constraint_of(name, required=True) is not None
+
+
+def test_json_behind_thoughts() -> None:
+    """What was asked for begins after the thought; a constraint of another kind stays."""
+    body = schema_constraint({"type": "integer"}, "response_format")
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(), required=False, body=body)
+    assert made is not None
+    assert accepted(made, "<think>1 or 2?</think>\n\n2") == ("<think>1 or 2?</think>\n\n2", True)
+    assert accepted(made, "2") == ("2", True)
+    assert accepted(made, "two")[0] == ""
+    off = Thinking(is_on=False)
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(), required=False, body=body, thinking=off)
+    assert made == body
+    inside = constraint_of(
+        "Qwen3.5-4B", tools=(), required=False, body=body,
+        prompt="<|im_start|>assistant\n<think>\n",
+    )  # fmt: skip
+    assert inside is not None
+    assert inside.starts_after == ("</think>",)
+    other = Constraint(kind="regex", text="a+")
+    assert constraint_of("Qwen-Qwen3-0.6B", tools=(), required=False, body=other) == other
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {}, {"type": "object"}, {"type": "object", "properties": {}}, {"properties": {"a": True}},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}}}},
+    {"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": ["string", "null"]}}},
+    {"type": "object", "properties": {"a": {"anyOf": []}, "b": {"enum": []}, "c": {"type": "x"}}},
+    {"type": "object", "properties": {"a b": {"const": "x\n\"y"}}, "required": ["a b"]},
+    {"type": "object", "properties": [], "required": "a"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize(
+    "name", ["Qwen3-Coder", "google-gemma-4-31B-it", "GLM-4.6", "deepseek-ai-DeepSeek-V3.2"]
+)
+def test_any_schema_makes_a_grammar(name: str, schema: dict[str, Any]) -> None:
+    """Odd ones too: a tool must not fail a request."""
+
+    def loosened(part: dict[str, Any], what: str) -> str:
+        try:
+            text = held_text(part, what)
+        except RequestError:
+            text = ""
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(text or "{}")
+        return '{"type": "object"}' if llguidance.LLMatcher(BYTES, grammar).is_error() else text
+
+    made = constraint_of(name, tools=(Tool(name="sky", parameters=schema),), loosened=loosened)
+    assert made is not None
+    assert accepted(made, "x") == ("", False)

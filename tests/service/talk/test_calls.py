@@ -1,0 +1,64 @@
+"""Required calls of a model that says nothing by itself: its weights are random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.service.talk.answers import asked_of, said
+from tests.support.models import templates
+from worker.chat.message import Message
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+
+pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
+
+FAMILIES = (
+    "Qwen-Qwen3-0.6B", "Qwen3-Coder", "meta-llama-Llama-3.1-8B-Instruct", "GLM-4.6",
+    "mistralai-Mistral-Nemo-Instruct-2407", "unsloth-mistral-Devstral-Small-2507",
+    "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-V3.2", "google-gemma-4-31B-it",
+    "ibm-granite-granite-3.3-2B-Instruct", "meetkai-functionary-medium-v3.2",
+    "google-gemma-2-2b-it", "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_required_calls_are_valid(loaded: Loaded, family: str) -> None:
+    """One call of a tool that there is, with arguments that its schema holds."""
+    found = said(loaded, asked_of(loaded, family))
+    assert found.finish_reason == "tool_calls", (found.content, found.thought)
+    assert found.content.strip() == ""
+    (call,) = found.calls
+    assert call.name in ("sky", "sea")
+    arguments = msgspec.json.decode(call.arguments)
+    assert arguments.keys() == {"at", "deep"}
+    assert arguments["at"] in ("Rome", "Oslo")
+    assert isinstance(arguments["deep"], bool)
+
+
+@pytest.mark.parametrize("name", ["sky", "sea"])
+def test_a_named_tool_is_called(loaded: Loaded, name: str) -> None:
+    """And no other."""
+    found = said(loaded, asked_of(loaded, "Qwen3-Coder", choice="auto", only=name))
+    assert [call.name for call in found.calls] == [name]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"only": "sun", "choice": "auto"}, {"choice": "required", "tools": ()}],
+)
+def test_what_cannot_be_called_is_refused(loaded: Loaded, options: dict[str, Any]) -> None:
+    """A named choice never becomes another one."""
+    with pytest.raises(RequestError) as caught:
+        asked_of(loaded, "Qwen3-Coder", **options)
+    assert caught.value.param == "tool_choice"
+
+
+def test_a_role_that_the_template_leaves_out(loaded: Loaded) -> None:
+    """It is refused; a template that shows any role shows it."""
+    wizard = (Message(role="user", content="x"), Message(role="wizard", content="Abracadabra"))
+    with pytest.raises(RequestError, match="role wizard"):
+        asked_of(loaded, "Qwen-Qwen3-0.6B", messages=wizard)
+    assert "Abracadabra" in asked_of(loaded, "Qwen3-Coder", messages=wizard).prompt

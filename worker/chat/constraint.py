@@ -1,0 +1,107 @@
+"""What holds an answer to the form of calls, or of JSON, once the model has thought."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from worker.chat.dialects.dialect import Dialect
+from worker.chat.dialects.harmony import Harmony
+from worker.chat.message import Tool
+from worker.chat.reading.answer import ThoughtTags
+from worker.chat.reading.lark import Lark, Loosened, spaced
+from worker.grammar.constraint import Constraint
+
+PARAM = "tools"
+
+
+class CallChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which calls an answer may hold, and where it begins.
+
+    tools     that may be called; at least one
+    required  whether there must be a call, else there may be
+    parallel  whether there may be several
+    inside    whether the answer begins inside a thought
+    thinks    whether it may begin with one
+    """
+
+    tools: Sequence[Tool]
+    required: bool
+    parallel: bool
+    inside: bool
+    thinks: bool
+
+
+class AnswerForms(msgspec.Struct, frozen=True):
+    """How a model writes.
+
+    controls  control tokens of the dialect and of thoughts, spelled out -> token id
+    ends      tokens that end an answer, spelled out
+    """
+
+    dialect: Dialect
+    tags: ThoughtTags
+    controls: Mapping[str, int]
+    ends: Collection[str]
+
+    def call(
+        self, choice: CallChoice, loosened: Loosened, body: Constraint | None = None
+    ) -> Constraint | None:
+        """None: calls may be made, but nothing says unmistakably where one begins.
+
+        body: what the answer must be where it is no call; JSON. Then an answer is either
+        """
+        lark = Lark(self.controls, self.ends, loosened)
+        form = self.dialect.grammar(lark, choice.tools, one=not choice.parallel)
+        if form is None:
+            return None
+        if not choice.required and body is None:
+            if not form.opens:
+                return None
+            text = lark.written(f"WS? {form.rest}")
+            lazy = Constraint(
+                kind="lark", text=text, param=PARAM, required=False, repeats=choice.parallel
+            )
+            return self._after(form.opens, lazy)
+        json = "" if choice.required or body is None else lark.rule(f"%json {body.text}")
+        if isinstance(self.dialect, Harmony):
+            text = lark.written(self.dialect.answer(lark, call=form.rest, body=json))
+            return Constraint(kind="lark", text=text, param=PARAM)
+        calls = lark.rule(spaced(lark.text(form.opens), form.rest))
+        start = lark.one_of([calls, json]) if json else calls
+        return self._behind_thoughts(start, lark, choice, PARAM)
+
+    def structure(self, body: Constraint, choice: CallChoice) -> Constraint:
+        """JSON that begins once the model has thought; other constraints hold from the start."""
+        if body.kind != "json_schema":
+            return body
+        lark = Lark(self.controls, self.ends, lambda _schema, _what: "")
+        start = lark.rule(f"%json {body.text}")
+        if isinstance(self.dialect, Harmony):
+            text = lark.written(self.dialect.answer(lark, body=start))
+            return Constraint(kind="lark", text=text, param=body.param)
+        if not (choice.inside or choice.thinks):
+            return body
+        return self._behind_thoughts(start, lark, choice, body.param)
+
+    def _behind_thoughts(
+        self, start: str, lark: Lark, choice: CallChoice, param: str
+    ) -> Constraint:
+        """What must come: at once, or after the thought in which or with which the answer
+        begins."""
+        if choice.inside:
+            made = Constraint(kind="lark", text=lark.written(f"WS? {start}"), param=param)
+            return self._after(self.tags.close, made)
+        if choice.thinks:
+            opened = lark.text(self.tags.open.rstrip())
+            thought = lark.rule(f"WS? {opened} {lark.until(self.tags.close)}")
+            start = f"{thought}? WS? {start}"
+        return Constraint(kind="lark", text=lark.written(f"WS? {start}"), param=param)
+
+    def _after(self, text: str, constraint: Constraint) -> Constraint:
+        """The constraint, from this text on, which may be a control token."""
+        if text in self.controls:
+            tokens = (self.controls[text],)
+            return msgspec.structs.replace(constraint, starts_after_tokens=tokens)
+        return msgspec.structs.replace(constraint, starts_after=(text,))

@@ -1,0 +1,123 @@
+"""Calls as JSON objects between two texts, or bare: Hermes, Qwen, Granite, Llama, Command R.
+
+<tool_call>{"name": "sky", "arguments": {"at": "Rome"}}</tool_call>
+<|tool_call|>[{"name": "sky", "arguments": {}}, {"name": "sea", "arguments": {}}]
+{"name": "sky", "parameters": {"at": "Rome"}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from worker.chat.dialects.sample import MARK, NAME, CallSample
+from worker.chat.message import Call, Tool
+from worker.chat.reading.answer import CallGrammar, Syntax, written
+from worker.chat.reading.call_object import call_objects
+from worker.chat.reading.calls import Calls
+from worker.chat.reading.lark import Lark, repeated, spaced
+from worker.chat.reading.source import Steps, TextSource
+
+BARE = "{"
+_OTHER = '/"[A-Za-z0-9]{1,9}"/'  # what stands in other fields: ids
+_PYTHON_TAG = "<|python_tag|>"
+_OBJECT = re.compile(
+    rf'(?P<open>{MARK}?)\s*(?P<list>\[?)\s*\{{\s*(?:"(?P<before>\w+)":\s*"[^"]*",)?\s*'
+    rf'"(?P<name>name|tool_name)":\s*"{NAME}",\s*"(?P<arguments>arguments|parameters)":\s*'
+    rf'\{{[^}}]*\}}(?:,\s*"(?P<after>\w+)":\s*"[^"]*")?\s*\}}\s*\]?\s*(?P<close>{MARK}?)'
+)
+# Texts with which templates tell the model how to call, where they show no call themselves.
+_TOLD = ("<|tool_call|>", "<tool_calls>", "<tool_call>")
+
+
+class CallFields(msgspec.Struct, frozen=True):
+    """The names of a call's fields, of those before and after the others too; empty: none."""
+
+    name: str = "name"
+    arguments: str = "arguments"
+    before: str = ""
+    after: str = ""
+
+
+class WrappedCalls(Syntax, frozen=True):
+    """
+    open     what stands before; `{` for bare ones
+    close    what stands after; empty: nothing
+    is_list  they stand in a JSON list
+    """
+
+    open: str
+    close: str
+    is_list: bool = False
+    fields: CallFields = CallFields()
+
+    @property
+    def name(self) -> str:
+        return f"json after {self.open}"
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (BARE, _PYTHON_TAG) if self.open == BARE else (self.open,)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (*self.opens, self.close)
+
+    def past(self, calls: Sequence[Call]) -> str:
+        if self.is_list:
+            return f"{self.open}[{', '.join(map(written, calls))}]{self.close}"
+        return "\n".join(f"{self.open}{written(call)}{self.close}" for call in calls)
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        call = lark.one_of([call_object(lark, tool, self.fields) for tool in tools])
+        close = lark.text(self.close)
+        if self.open == BARE:
+            return CallGrammar("", call)
+        if self.is_list:
+            rest = spaced('"["', repeated(call, '","', one=one), '"]"', close)
+        else:
+            rest = repeated(spaced(call, close), lark.text(self.open), one=one)
+        return CallGrammar(self.open, rest)
+
+    def read(self, source: TextSource, calls: Calls) -> Steps[None]:
+        """Objects, in a list or not."""
+        if (yield from source.peek()) != BARE:
+            yield from source.expect(*self.opens)
+        closes = (self.close,) if self.close else ()
+        yield from call_objects(source, calls, closes, is_strict=self.open == BARE)
+
+
+def call_object(lark: Lark, tool: Tool, fields: CallFields) -> str:
+    """A call's object, from its brace to its brace."""
+
+    def pair(name: str, value: str) -> str:
+        return spaced(lark.text(json.dumps(name)), '":"', value)
+
+    parts = [pair(fields.before, _OTHER), '","'] if fields.before else []
+    name = lark.text(json.dumps(tool.name, ensure_ascii=False))
+    parts += [pair(fields.name, name), '","', pair(fields.arguments, lark.arguments(tool))]
+    parts += ['","', pair(fields.after, _OTHER)] if fields.after else []
+    return spaced('"{"', *parts, '"}"')
+
+
+def found(sample: CallSample) -> WrappedCalls | None:
+    """By what stands around the object of a call."""
+    if match := sample.found(_OBJECT):
+        return WrappedCalls(
+            open=match["open"] or BARE,
+            close=match["close"] if match["open"] else "",
+            is_list=bool(match["list"]),
+            fields=CallFields(
+                match["name"], match["arguments"], match["before"] or "", match["after"] or ""
+            ),
+        )
+    told = next((text for text in _TOLD if text in sample.source), None)
+    if sample.call or told is None:
+        return None
+    close = told.replace("<", "</")
+    if close in sample.source:
+        return WrappedCalls(told, close, is_list=f"{told}[" in sample.source)
+    return WrappedCalls(told, "", is_list=True)

@@ -1,0 +1,1 @@
+"""What readers of a model's text are made of."""

@@ -1,0 +1,249 @@
+"""One answer: where its thoughts, its calls and its content begin and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+
+import msgspec
+
+from worker.chat.events import ChatEvent, Content, Thought
+from worker.chat.message import Call, Tool
+from worker.chat.reading.calls import Calls, new_id
+from worker.chat.reading.lark import Lark
+from worker.chat.reading.source import DamagedError, Steps, TextSource
+
+
+class ThoughtTags(msgspec.Struct, frozen=True):
+    """The texts around a thought. Empty ones: the model does not think."""
+
+    open: str = ""
+    close: str = ""
+
+
+class CallGrammar(msgspec.Struct, frozen=True):
+    """
+    opens  a text with which calls begin, and which is nothing else; empty: there is none
+    rest   a Lark expression of what follows it
+    """
+
+    opens: str
+    rest: str
+
+
+class Syntax(msgspec.Struct, frozen=True):
+    """How a family writes calls; this one writes none.
+
+    name     of the dialect, for people
+    opens    texts that open calls; one of a single `{` counts only where a line begins
+    divides  those of them that are read without tools too
+    markers  texts that must be seen, where they are control tokens
+    """
+
+    @property
+    def name(self) -> str:
+        return "none"
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def divides(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return self.opens
+
+    def make_id(self) -> str:
+        """A call's id, where the model writes none."""
+        return new_id()
+
+    def past(self, calls: Sequence[Call]) -> str:
+        """Calls of the past, for templates that show none."""
+        return "\n".join(f"<tool_call>{written(call)}</tool_call>" for call in calls)
+
+    def overlap(self, prompt: str) -> str:  # noqa: ARG002
+        """The prompt's end, where it is a part of what the answer says."""
+        return ""
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar | None:  # noqa: ARG002
+        """What calls of these tools look like, one of them or several; None: it cannot be held."""
+        return None
+
+    def read(self, source: TextSource, calls: Calls) -> Steps[None]:  # noqa: ARG002
+        """The calls that come next, with the text that opens them. Raises DamagedError."""
+        raise DamagedError
+
+
+def written(call: Call) -> str:
+    """A past call as a JSON object."""
+    name = json.dumps(call.name, ensure_ascii=False)
+    return f'{{"name": {name}, "arguments": {call.arguments.strip() or "{}"}}}'
+
+
+class AnswerReader:
+    """Reads thoughts between tags, calls, and content.
+
+    - A thought begins at the beginning of an answer, after another one, or after a call.
+    - A text that opens calls ends a thought, if a call follows.
+    - White space around thoughts and calls is left out; other white space stays.
+    - What is no call after all is given back as what it stands in, thought or content.
+    - A call that has begun and breaks gets no end, and its text follows as content.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        syntax: Syntax,
+        tags: ThoughtTags,
+        *,
+        thinks: bool = False,
+        inline: bool = False,
+        parallel: bool = True,
+        before: str = "",
+    ) -> None:
+        """
+        thinks  the prompt ends inside a thought
+        inline  thoughts stay in the content, with their tags
+        before  text of the prompt's end that the answer is to be read with
+        """
+        self._source = TextSource(before)
+        self._events: list[ChatEvent] = []
+        self._calls = Calls(
+            self._source, tools, self._events.append, make_id=syntax.make_id, parallel=parallel
+        )
+        self._syntax = syntax
+        self._opens = syntax.opens if tools else syntax.divides
+        self._tags = tags
+        self._inline = inline
+        self._thinks = thinks
+        self._space = ""  # held back: it is left out before thoughts and calls
+        self._skips = False  # white space that follows is left out
+        self._is_fresh = True  # no content since the beginning, or since a thought or a call
+        self._last = "\n"  # the last character that was told
+        self._steps: Generator[None, None, None] | None = self._read()
+        if thinks:
+            self._skips = not inline
+            if inline and tags.open:
+                self._tell_content(tags.open)
+
+    def feed(self, text: str) -> list[ChatEvent]:
+        """What the text makes certain."""
+        self._source.feed(text)
+        return self._go_on()
+
+    def finish(self) -> list[ChatEvent]:
+        """The last events."""
+        self._source.is_ended = True
+        return self._go_on()
+
+    def _go_on(self) -> list[ChatEvent]:
+        if self._steps is not None:
+            try:
+                next(self._steps)
+            except StopIteration:
+                self._steps = None
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+    def _read(self) -> Generator[None, None, None]:
+        source = self._source
+        while True:
+            source.mark()
+            text, marker = source.take(self._markers())
+            self._tell(text)
+            if marker is None:
+                if source.is_ended:
+                    break
+                yield
+            elif marker in self._opens:
+                yield from self._read_calls(marker)
+            else:
+                self._read_tag(marker)
+        if self._space and not self._thinks and not self._skips:
+            self._events.append(Content(self._space))
+
+    def _markers(self) -> tuple[str, ...]:
+        tags = self._tags
+        if not tags.close:
+            return self._opens
+        opens = self._opens
+        if self._thinks:
+            opens = tuple(text for text in opens if text != "{")
+        return (tags.open, tags.close, *opens) if self._is_fresh or self._thinks else opens
+
+    def _read_tag(self, tag: str) -> None:
+        """A thought begins or ends. An end without a beginning is left out, so is a second
+        beginning; in the midst of a text a beginning is text."""
+        opens = tag == self._tags.open
+        if not (self._is_fresh or (self._thinks and not opens)):
+            self._tell(tag)
+            return
+        if self._inline:
+            self._tell_content(tag)
+            self._is_fresh = True
+        else:
+            self._space, self._skips, self._is_fresh = "", True, True
+        self._thinks = opens
+        self._last = "\n"
+
+    def _read_calls(self, opened: str) -> Steps[None]:
+        source, calls = self._source, self._calls
+        if opened == "{" and self._last != "\n":
+            self._tell(opened)
+            return
+        source.skip(-len(opened))  # a damaged call is given back with its marker
+        source.mark()
+        begun, is_damaged = calls.num_begun, False
+        try:
+            yield from self._syntax.read(source, calls)
+        except DamagedError:
+            is_damaged = True
+            if calls.num_begun == begun:
+                source.rewind()
+                source.skip(len(opened))
+                self._tell(opened)
+                return
+        self._thinks = False
+        self._space, self._skips, self._is_fresh = "", True, True
+        self._last = "\n"
+        if calls.is_open:
+            calls.give_up()
+            self._tell(source.since_mark)
+        elif is_damaged:
+            source.rewind()
+
+    def _tell(self, text: str) -> None:
+        if text and self._thinks and not self._inline:
+            self._tell_thought(text)
+        elif text:
+            self._tell_content(text)
+
+    def _tell_thought(self, text: str) -> None:
+        text, self._space = self._without_space(text)
+        if text:
+            self._events.append(Thought(text))
+            self._is_fresh = False
+
+    def _tell_content(self, text: str) -> None:
+        text, self._space = self._without_space(text)
+        if text:
+            self._events.append(Content(text))
+            self._is_fresh = False
+            self._last = text[-1]
+        if "\n" in self._space:
+            self._last = "\n"
+
+    def _without_space(self, text: str) -> tuple[str, str]:
+        """(what is certain, the white space at its end)"""
+        if self._skips:
+            text = text.lstrip()
+            if not text:
+                return "", ""
+            self._skips = False
+        text = self._space + text
+        kept = text.rstrip()
+        return kept, text[len(kept) :]

@@ -1,0 +1,147 @@
+"""A grammar of calls in llguidance's Lark, written piece by piece."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+from worker.chat.message import Tool
+from worker.chat.reading.parameters import referred
+
+# (schema, what it belongs to) -> the schema as text behind `%json`, without what cannot be held
+Loosened = Callable[[dict[str, Any], str], str]
+
+ANY = r"/(.|\n)*/"
+_FIXED = "WS: /[ \\n]{1,16}/"
+
+
+class Lark:
+    """Rules, named as they are added. Expressions are texts of Lark's right-hand sides."""
+
+    def __init__(
+        self, controls: Mapping[str, int], ends: Collection[str], loosened: Loosened
+    ) -> None:
+        """
+        controls  control tokens, which have to be named by their ids
+        ends      tokens that end an answer: where one would stand, the grammar is at its end
+        """
+        self._controls = controls
+        self._ends = ends
+        self._loosened = loosened
+        self._rules: list[str] = []
+        self._num_names = 0
+
+    def text(self, text: str) -> str:
+        """A fixed text; its control tokens by their ids. Empty for an empty one."""
+        if not text or text in self._ends:
+            return ""
+        names = sorted((name for name in self._controls if name in text), key=len, reverse=True)
+        if not names:
+            return json.dumps(text, ensure_ascii=False)
+        pattern = "(" + "|".join(map(re.escape, names)) + ")"
+        parts = [part for part in re.split(pattern, text) if part]
+        return " ".join(
+            f"<[{self._controls[part]}]>" if part in self._controls else self.text(part)
+            for part in parts
+        )
+
+    def rule(self, body: str, attributes: str = "") -> str:
+        """A rule's name."""
+        name = self.later()
+        self._rules.append(f"{name}{attributes}: {body}")
+        return name
+
+    def later(self) -> str:
+        """The name of a rule that is defined once its body is known."""
+        self._num_names += 1
+        return f"r{self._num_names}"
+
+    def define(self, name: str, body: str) -> None:
+        """Such a rule's body."""
+        self._rules.append(f"{name}: {body}")
+
+    def one_of(self, bodies: Sequence[str]) -> str:
+        """A rule of alternatives."""
+        return self.rule(" | ".join(self.rule(body) for body in bodies))
+
+    def some(self, parts: Sequence[tuple[str, bool]]) -> str:
+        """These in their order, with commas between; those that are not needed may be missing."""
+        first = after = self.rule('""')
+        for body, is_needed in reversed(parts):
+            named = self.rule(body)
+            taken = f"{named} {after}"
+            first = self.rule(taken if is_needed else f"{taken} | {first}")
+            after = self.rule(f'"," WS? {taken}' + ("" if is_needed else f" | {after}"))
+        return first
+
+    def until(self, end: str) -> str:
+        """Any text up to an end, and the end."""
+        if end in self._controls:
+            return self.rule(f"{ANY} {self.text(end)}")
+        return self.rule(ANY, f"[suffix={json.dumps(end, ensure_ascii=False)}]")
+
+    def json(self, schema: dict[str, Any], what: str) -> str:
+        """JSON by a schema, without what of it cannot be held."""
+        return self.rule(f"%json {self._loosened(schema, what)}")
+
+    def arguments(self, tool: Tool) -> str:
+        """A tool's arguments as a JSON object."""
+        return self.json(object_schema(tool), f"tool {tool.name}")
+
+    def written(self, start: str) -> str:
+        """The whole grammar of an expression."""
+        return "\n".join([f"start: {start}", *self._rules, _FIXED])
+
+
+def row(*bodies: str) -> str:
+    """One after the other; empty ones are left out."""
+    return " ".join(body for body in bodies if body)
+
+
+def spaced(*bodies: str) -> str:
+    """The same, with white space between them where the model likes."""
+    return " WS? ".join(body for body in bodies if body)
+
+
+def repeated(body: str, *between: str, one: bool) -> str:
+    """Once, or as often as the model likes, with texts between."""
+    return body if one else f"{body} (WS? {spaced(*between, body)})*"
+
+
+def object_schema(tool: Tool) -> dict[str, Any]:
+    """The schema of a tool's arguments, which are an object."""
+    schema = tool.parameters
+    if any(word in schema for word in ("type", "$ref", "anyOf", "oneOf", "allOf")):
+        return schema
+    return {**schema, "type": "object"}
+
+
+def properties_of(
+    schema: dict[str, Any], root: Mapping[str, Any]
+) -> list[tuple[str, dict[str, Any], bool]]:
+    """(name, schema, whether it is required) of an object's properties, in the schema's order."""
+    found: Any = schema
+    if isinstance(where := schema.get("$ref"), str):
+        found = referred(where, root)
+    found = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    properties, required = found.get("properties"), found.get("required")
+    needed = cast("list[Any]", required) if isinstance(required, list) else []
+    if not isinstance(properties, dict):
+        return []
+    shared = {word: root[word] for word in ("$defs", "definitions") if word in root}
+    parts = {
+        name: cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+        for name, part in cast("dict[str, Any]", properties).items()
+    }
+    return [(name, {**shared, **part}, name in needed) for name, part in parts.items()]
+
+
+def string_choices(schema: dict[str, Any]) -> list[str]:
+    """The texts that a schema allows, where it lists them all; else none."""
+    values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(values, list) or not values:
+        return []
+    found = [value for value in cast("list[Any]", values) if isinstance(value, str) and value]
+    return found if len(found) == len(cast("list[Any]", values)) else []

@@ -1,0 +1,210 @@
+"""Arguments that are written one by one, as raw text, told as JSON that their schemas type."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from worker.chat.reading.calls import Calls
+from worker.chat.reading.json_text import MAX_DEPTH
+from worker.chat.reading.source import DamagedError, Steps, TextSource
+
+_ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_TEXT = frozenset({"string"})
+_MAX_REFERENCES = 16
+
+
+def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+    """The JSON types that a schema allows, through anyOf, oneOf and $ref; all where it says none.
+
+    root: the schema in which `#/...` leads somewhere
+    """
+    if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
+        return _ANY
+    schema = cast("dict[str, Any]", schema)
+    if isinstance(where := schema.get("$ref"), str):
+        return types_of(referred(where, root), root, depth + 1)
+    match schema.get("type"):
+        case str() as name:
+            return frozenset({name})
+        case [*names]:
+            return frozenset(str(name) for name in names) or _ANY
+        case _:
+            pass
+    for word in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(word), list):
+            found = (types_of(c, root, depth + 1) for c in cast("list[Any]", choices))
+            return frozenset[str]().union(*found) or _ANY
+    values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list) and all(isinstance(v, str) for v in cast("list[Any]", values)):
+        return frozenset({"string"})
+    return _ANY
+
+
+def referred(where: str, root: Mapping[str, Any]) -> Any:
+    """What a `$ref` leads to in its root; None: nothing."""
+    found: Any = root
+    for step in where.removeprefix("#/").split("/"):
+        if not isinstance(found, Mapping):
+            return None
+        found = cast("Mapping[str, Any]", found).get(step.replace("~1", "/").replace("~0", "~"))
+    return found
+
+
+def quoted(text: str) -> str:
+    """A part of a JSON string, without quotation marks."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def value_of(text: str, types: frozenset[str]) -> str:
+    """A value's raw text as JSON of one of these types; as a string where it is none of them."""
+    bare = text.strip()
+    named = {"true": "true", "false": "false", "null": "null", "none": "null"}.get(bare.lower())
+    if named is not None and {"null": "null"}.get(named, "boolean") in types:
+        return named
+    try:
+        value = json.loads(bare)
+        fits = _type_of(value) & types and _is_plain(value)
+    except (ValueError, RecursionError):
+        fits = False
+    return bare if fits else json.dumps(text, ensure_ascii=False)
+
+
+def _type_of(value: Any) -> frozenset[str]:
+    match value:
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer", "number"})
+        case float():
+            return frozenset({"number"})
+        case dict():
+            return frozenset({"object"})
+        case list():
+            return frozenset({"array"})
+        case None:
+            return frozenset({"null"})
+        case _:
+            return frozenset({"string"})
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether JSON can hold it: Python also reads NaN and Infinity."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict | list):
+        held = cast("list[Any]", list(value.values()) if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return depth < MAX_DEPTH and all(_is_plain(item, depth + 1) for item in held)
+    return True
+
+
+class Parameters:
+    """Writes the arguments of one call as a JSON object.
+
+    begin · value(key, ...) · value(key, ...) · end
+    """
+
+    def __init__(self, source: TextSource, calls: Calls, name: str, call_id: str = "") -> None:
+        """Begins the call. Raises DamagedError where no tool has this name."""
+        calls.begin(name, call_id)
+        self._source = source
+        self._calls = calls
+        self._schema = calls.tools[name].parameters
+        self._keys: set[str] = set()
+        calls.add("{")
+
+    def end(self) -> None:
+        """The call is whole."""
+        self._calls.add("}")
+        self._calls.end()
+
+    def key(self, key: str) -> None:
+        """The next value's. Raises DamagedError where it comes again."""
+        if key in self._keys:
+            raise DamagedError
+        comma = ", " if self._keys else ""
+        self._keys.add(key)
+        self._calls.add(f"{comma}{json.dumps(key, ensure_ascii=False)}: ")
+
+    def value(
+        self,
+        key: str,
+        end: str,
+        follows: Sequence[str],
+        *,
+        is_padded: bool = False,
+        is_text: bool | None = None,
+    ) -> Steps[None]:
+        """One value, raw, up to its end; the end is read too.
+
+        follows    what may come after the end, white space aside; else the end is part of the value
+        is_padded  a line end stands around the value
+        is_text    whether it is a string; None: what its schema says
+
+        Raises DamagedError, also where a key comes again.
+        """
+        self.key(key)
+        types = self._types(key)
+        if is_text is not None:
+            types = _TEXT if is_text else types | (_ANY - _TEXT)
+        if is_padded:
+            yield from self._source.one_of("\n")
+        if types == _TEXT:
+            self._calls.add('"')
+            yield from self._raw(end, follows, is_padded, None)
+            self._calls.add('"')
+        else:
+            kept: list[str] = []
+            yield from self._raw(end, follows, is_padded, kept)
+            self._calls.add(value_of("".join(kept), types))
+
+    def _types(self, key: str) -> frozenset[str]:
+        schema: Any = self._schema
+        if isinstance(where := self._schema.get("$ref"), str):
+            schema = referred(where, self._schema)
+        properties: Any = schema.get("properties") if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        found = cast("Any", properties).get(key) if isinstance(properties, dict) else None
+        return types_of(found, self._schema)
+
+    def _raw(
+        self, end: str, follows: Sequence[str], is_padded: bool, kept: list[str] | None
+    ) -> Steps[None]:
+        """The value's text into `kept`, or told as part of a string."""
+        source = self._source
+        line_end = ""
+        while True:
+            text, marker = source.take((end,))
+            text = line_end + text
+            is_end = marker is not None and (yield from self._is_followed(follows))
+            if marker is not None and not is_end:
+                text += end
+            line_end = "\n" if is_padded and text.endswith("\n") else ""
+            text = text.removesuffix(line_end)
+            if kept is None:
+                self._calls.add(quoted(text))
+            else:
+                kept.append(text)
+            if is_end:
+                return
+            if marker is None:
+                if source.is_ended:
+                    raise DamagedError
+                yield
+
+    def _is_followed(self, follows: Sequence[str]) -> Steps[bool]:
+        """Whether one of these texts comes next, white space aside; reads nothing."""
+        count = 0
+        while True:
+            came = yield from self._source.peek(count + 1)
+            if len(came) <= count:
+                return True
+            if not came[count].isspace():
+                break
+            count += 1
+        for text in follows:
+            came = yield from self._source.peek(count + len(text))
+            if came[count:] == text:
+                return True
+        return False

@@ -1,0 +1,142 @@
+"""How a model thinks: between which texts, and which of the template's variables say so."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from worker.chat.dialects.sample import MARK
+from worker.chat.probe import TemplateProbe
+from worker.chat.reading.answer import ThoughtTags
+
+NO_EFFORT = ("none", "minimal")
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+# Variables of templates -> (value that switches thoughts on, value that switches them off)
+_SWITCHES: dict[str, tuple[Any, Any]] = {
+    "enable_thinking": (True, False),
+    "thinking": (True, False),
+    "thinking_mode": ("enabled", "disabled"),
+    "skip_thinking": (False, True),
+    "thinking_budget": (-1, 0),
+}
+# Where a template does not show thoughts, it may still name their tags.
+_KNOWN = (
+    ThoughtTags("<think>", "</think>"),
+    ThoughtTags("[THINK]", "[/THINK]"),
+    ThoughtTags("<thinking>", "</thinking>"),
+    ThoughtTags("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
+)
+_OPEN = re.compile(rf"(<\|channel>thought\n|{MARK})\s*\Z")
+_CLOSE = re.compile(rf"\A\s*({MARK})")
+_IS_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
+
+
+class Thinking(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model is to think.
+
+    is_on   whether at all; None: as the template does by itself
+    effort  none, minimal, low, medium, high, ...; as far as the template knows it
+    budget  tokens of thought at most
+    inline  thoughts stay in the content, with their tags
+    """
+
+    is_on: bool | None = None
+    effort: str | None = None
+    budget: int | None = None
+    inline: bool = False
+
+
+class ThoughtEnd(msgspec.Struct, frozen=True):
+    """Where thoughts of an answer begin and end, and the text that ends one.
+
+    is_open  whether the answer begins inside one
+    """
+
+    opens: tuple[str, ...]
+    ends: tuple[str, ...]
+    text: str
+    is_open: bool
+
+
+class ThoughtHabits:
+    """What a template does about thoughts.
+
+    tags  the texts around them; empty ones: it knows none
+    """
+
+    def __init__(self, probe: TemplateProbe) -> None:
+        self._probe = probe
+        self.tags = _tags(probe)
+
+    def variables(self, thinking: Thinking) -> dict[str, Any]:
+        """What the template gets, of what makes a difference to it."""
+        found: dict[str, Any] = {}
+        effort, is_on = thinking.effort, thinking.is_on
+        if effort is not None and is_on is None:
+            is_on = effort not in NO_EFFORT
+        if is_on is not None:
+            found |= {name: _SWITCHES[name][not is_on] for name in self._switches}
+        if effort is not None and (known := self._efforts):
+            wanted = _EFFORTS.index(effort) if effort in _EFFORTS else len(_EFFORTS)
+            nearest = min(known, key=lambda name: abs(_EFFORTS.index(name) - wanted))
+            found["reasoning_effort"] = effort if effort in known else nearest
+        return found
+
+    def is_inside(self, prompt: str) -> bool:
+        """Whether an answer to the prompt begins inside a thought."""
+        tags = self.tags
+        if not tags.close:
+            return False
+        before, header, turn = prompt.rpartition(self._header) if self._header else (prompt, "", "")
+        if not header:
+            return (before or turn).rstrip().endswith(tags.open.rstrip())
+        return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
+
+    def may_begin(self, prompt: str, thinking: Thinking) -> bool:
+        """Whether an answer to the prompt may begin with a thought of its own tags."""
+        is_off = thinking.is_on is False or thinking.effort in NO_EFFORT
+        is_closed = prompt.rstrip().endswith(self.tags.close)
+        return bool(self.tags.close) and not is_off and not is_closed
+
+    @cached_property
+    def _header(self) -> str:
+        """With what the assistant's turns begin, before a thought's tags."""
+        header = self._probe.header
+        places = [header.find(tag.rstrip()) for tag in (self.tags.open, self.tags.close) if tag]
+        return header[: min((place for place in places if place >= 0), default=len(header))]
+
+    @cached_property
+    def _switches(self) -> tuple[str, ...]:
+        return tuple(
+            name
+            for name, (on, off) in _SWITCHES.items()
+            if _differ(self._probe, {name: on}, {name: off})
+        )
+
+    @cached_property
+    def _efforts(self) -> tuple[str, ...]:
+        """Those that the template takes; none where they make no difference to it."""
+        texts = {
+            effort: text
+            for effort in _EFFORTS
+            if (text := self._probe.opening(reasoning_effort=effort))
+        }
+        return tuple(texts) if len(set(texts.values())) > 1 else ()
+
+
+def _differ(probe: TemplateProbe, *choices: dict[str, Any]) -> bool:
+    """Whether the template tells these variables apart; a refusal is no difference."""
+    return len({text for choice in choices if (text := probe.opening(**choice))}) > 1
+
+
+def _tags(probe: TemplateProbe) -> ThoughtTags:
+    if probe.around_thought is not None:
+        before, after = probe.around_thought
+        opened, closed = _OPEN.search(before), _CLOSE.search(after)
+        if opened and closed and _IS_THOUGHT.search(opened[1]):
+            return ThoughtTags(opened[1], closed[1])
+    source = probe.sample.source
+    return next((tags for tags in _KNOWN if tags.close in source), ThoughtTags())

@@ -1,0 +1,74 @@
+"""Chooses tokens so that a part of the answer, a thought, is not too long."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from worker.engine.request import Request
+from worker.grammar.constraint import Constraint
+from worker.llama.guides.watch import Watch
+from worker.llama.sampling.choice import TokenChoice
+from worker.llama.sampling.workspace import Workspace
+from worker.llama.vocab import Vocab
+
+
+class LimitedChoice:
+    """Another choice, until the part is too long: then what ends it is chosen, token by token.
+
+    The other choice sees what is forced too, so that a constraint behind a thought begins.
+    """
+
+    is_plain = False
+
+    def __init__(
+        self, choice: TokenChoice, request: Request, vocab: Vocab, workspace: Workspace
+    ) -> None:
+        assert request.limit is not None
+        self._limit = request.limit
+        self._choice = choice
+        self._pieces, self._spelled = vocab.pieces, request.spelled
+        self._workspace = workspace
+        self._opens = _watch(self._limit.opens)
+        self._ends = _watch(self._limit.ends)
+        self._is_inside = self._limit.is_open
+        self._num_inside = 0
+        self._forced: list[int] = []
+
+    def choose(self, row: np.ndarray) -> int:
+        """A token id; `row` float32 [vocab_size] stays so."""
+        if self._is_inside and self._num_inside >= self._limit.count:
+            self._is_inside = False
+            self._forced = list(self._limit.forced)
+        if self._forced:
+            return self._force(row, self._forced.pop(0))
+        token = self._choice.choose(row)
+        self._num_inside += self._is_inside
+        watch = self._ends if self._is_inside else self._opens
+        piece = self._pieces[token] or self._spelled.get(token, b"")
+        if watch.look(token, piece) is None:
+            watch.add(piece)
+        else:
+            watch.clear()
+            self._is_inside = not self._is_inside
+        return token
+
+    def _force(self, row: np.ndarray, token: int) -> int:
+        only = self._workspace.copied(row)
+        only[:] = -math.inf
+        only[token] = 0.0
+        return self._choice.choose(only)
+
+    def survivors(self, row: np.ndarray) -> dict[int, float]:
+        """Token id -> probability to be chosen next, where nothing is forced."""
+        return self._choice.survivors(row)
+
+    def free(self) -> None:
+        """Release what is native; safe to call again."""
+        self._choice.free()
+
+
+def _watch(texts: tuple[str, ...]) -> Watch:
+    """What a constraint has that begins after one of these texts."""
+    return Watch(Constraint(kind="regex", text="", starts_after=texts))
