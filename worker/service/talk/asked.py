@@ -6,6 +6,7 @@ import msgspec
 
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
+from worker.chat.reader import ChatReader
 from worker.chat.template import ChatTemplate
 from worker.engine.request import SpanLimit
 from worker.errors import RequestError
@@ -53,13 +54,16 @@ class Asked(msgspec.Struct, frozen=True):
     generation: Generation
     prompt: str
 
-    def said(self) -> Said:
+    def reader(self) -> ChatReader:
         """For one of its answers."""
         talk = self.talk
-        reader = self.chat.reader(
+        return self.chat.reader(
             talk.callable, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
         )
-        return Said(reader)
+
+    def said(self) -> Said:
+        """One of its answers, of which nothing is said yet."""
+        return Said(self.reader())
 
 
 def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
@@ -71,7 +75,8 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
             conversation, talk.max_tokens, loaded, talk.param
         )
     else:
-        check_characters(len(conversation.text), loaded, talk.param, plural=True)
+        if len(conversation.text) > MAX_CHARS:  # tools and thoughts are in it, too
+            check_characters(len(conversation.text), loaded, talk.param, plural=True)
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
     if truncated is None:
         _check_roles(talk, conversation.text)
