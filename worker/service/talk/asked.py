@@ -15,7 +15,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
 from worker.service.talk.checkpoints import checkpoints_of
-from worker.service.talk.instructions import with_one_system
+from worker.service.talk.instructions import check_roles, with_one_system
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
@@ -77,6 +77,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
     else:
         if len(conversation.text) > MAX_CHARS:  # tools and thoughts are in it, too
             check_characters(len(conversation.text), loaded, talk.param, plural=True)
+        check_roles(talk.messages, conversation.text, talk.param)
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
     if truncated is None:
         _check_roles(talk, conversation.text)
