@@ -9,8 +9,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from worker.chat.format import Thinking
 from worker.chat.message import Call, Message
+from worker.chat.thinking import Thinking
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.model.hyperparameters import SamplingDefaults

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from worker.chat.format import Thinking
+from worker.chat.thinking import Thinking
 from worker.errors import RequestError
 from worker.service.openai.limits import tokens_of
 

@@ -77,10 +77,9 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
     else:
         if len(conversation.text) > MAX_CHARS:  # tools and thoughts are in it, too
             check_characters(len(conversation.text), loaded, talk.param, plural=True)
-        check_roles(talk.messages, conversation.text, talk.param)
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
     if truncated is None:
-        _check_roles(talk, conversation.text)
+        check_roles(talk.messages, conversation.text, talk.param)
     sampling = talk.sampling
     constraint = _constraint(talk, chat, conversation.text, loaded)
     if constraint is not None:
@@ -102,16 +101,6 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
         truncated=truncated,
     )
     return Asked(talk, chat, generation, conversation.text)
-
-
-def _check_roles(talk: Talk, prompt: str) -> None:
-    """Raise RequestError for a role that the template leaves out without a word."""
-    for message in talk.messages:
-        if message.role not in ROLES and (message.content or "").strip() not in prompt:
-            raise RequestError(
-                f"The model's chat template has no place for the role {message.role[:50]}.",
-                param=talk.param,
-            )
 
 
 def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from worker.chat.format import Thinking
 from worker.chat.message import Message, Tool
+from worker.chat.thinking import Thinking
 from worker.engine.sampling import SamplingParams
 
 
