@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.install.commands import locked, output_of, run
+from scripts.install.source import NAME, cache_folder, fetch
 from scripts.install.talk import InstallError, advice, say, since
 
-NAME = "llama-cpp-python"
 HOOK = Path(__file__).with_name("llama-cpp-options.cmake")
 APPLE = sys.platform == "darwin"
 DEFAULT_BACKEND = "metal" if APPLE and platform.machine() == "arm64" else "cpu"
@@ -95,8 +95,7 @@ def wheel_of(library: Library, pip: list[str]) -> Path:
     if library.backend == "cuda":
         tools += [output_of(os.environ.get("CUDACXX") or "nvcc", "--version")]
         tools += [output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = caches / "gguf-worker/wheels" / key_of(library.key, tools)
+    place = cache_folder() / "wheels" / key_of(library.key, tools)
     log = place / "build.log"
     with locked(place / "lock", f"another install builds this; waiting for it (log: {log})"):
         if wheels := list(place.glob("*.whl")):
@@ -114,12 +113,13 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
     started = time.monotonic()
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(parallel_jobs())
     say(f"building {library} from source, {jobs} at a time (log: {log})")
+    source = fetch(library.version, pip, folder, log)
     options = shlex.join([*library.options, f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"])
     # Without pip's cache, which would give the wheel of another backend.
-    command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir", "--no-binary", NAME]
+    command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir"]
     run(
         f"Building {library}",
-        [*command, "--wheel-dir", str(folder), f"{NAME}=={library.version}"],
+        [*command, "--wheel-dir", str(folder), str(source)],
         log,
         CMAKE_ARGS=f"{options} {library.cmake_args}",
         CMAKE_BUILD_PARALLEL_LEVEL=jobs,

@@ -10,8 +10,9 @@ import tomllib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from scripts.install.build import NAME, Library, key_of, wheel_of
+from scripts.install.build import Library, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
+from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
 
 
@@ -89,7 +90,8 @@ def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], q
     started = time.monotonic()
     environment = Environment(ROOT / venv)
     goal = goal_of(environment.record, backend, rpc, extra)
-    if environment.record == goal and environment.python.exists():
+    lacks_templates = "dev" in goal.extras and not templates_folder(goal.library.version).exists()
+    if environment.record == goal and environment.python.exists() and not lacks_templates:
         if not quiet:
             say(f"installed already: {goal.library}")
         return
@@ -102,6 +104,8 @@ def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], q
             wheel = wheel_of(goal.library, [str(environment.python), "-m", "pip"])
             arguments = ["--force-reinstall", "--no-deps", str(wheel)]
             environment.install("Installing the library", arguments, replace(goal, packages=""))
+        if lacks_templates:
+            fetch_templates(goal.library.version, [str(environment.python), "-m", "pip"])
         if environment.record != goal:
             say("installing packages")
             names = f"[{','.join(goal.extras)}]" if goal.extras else ""

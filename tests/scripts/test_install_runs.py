@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,19 @@ def test_two_at_once_build_once_and_a_switch_back_does_not(installed: Checkout) 
     assert "-DGGML_RPC=OFF" in installed.cmake_args()
 
 
+def test_templates_are_kept_and_fetched_where_only_the_build_was(installed: Checkout) -> None:
+    """A build keeps the templates of its source; tests get them beside an older build too."""
+    assert installed.templates() == {"one.jinja": "{{ messages }}"}
+    shutil.rmtree(installed.cache / "gguf-worker/templates")
+    assert "installed already" in installed.install()
+    said = installed.install("--extra", "dev")
+    assert "fetching llama.cpp's chat templates" in said
+    assert "from source" not in said
+    assert installed.templates() == {"one.jinja": "{{ messages }}"}
+    assert installed.leftovers() == []
+    assert "installed already" in installed.install("--extra", "dev")
+
+
 def test_a_failed_build_changes_nothing(installed: Checkout) -> None:
     """One line says what to do, and the environment works as before."""
     failure = "Could NOT find Vulkan (missing: glslc)"
@@ -85,7 +99,7 @@ def test_a_full_disk_is_one_sentence(installed: Checkout) -> None:
     kept = log.rename(log.with_suffix(".kept"))
     log.symlink_to("/dev/full")
     try:
-        said = installed.install("--extra", "dev", code=1)
+        said = installed.install("--extra", "train", code=1)
     finally:
         kept.replace(log)
     assert "The disk is full" in said.splitlines()[-1]

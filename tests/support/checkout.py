@@ -92,6 +92,8 @@ class Checkout:
                 ),
                 ("pyproject.toml", PYPROJECT),
                 ("backend.py", BACKEND.format(names=library)),
+                ("vendor/llama.cpp/models/templates/one.jinja", "{{ messages }}"),
+                ("vendor/llama.cpp/models/templates/README.md", "not a template"),
             ):
                 entry = tarfile.TarInfo(f"{top}/{name}")
                 entry.size = len(text.encode())
@@ -124,6 +126,11 @@ class Checkout:
         python = self.root / ".venv/bin/python"
         return subprocess.check_output([python, "-c", code], text=True, timeout=TIMEOUT_S)
 
+    def templates(self) -> dict[str, str]:
+        """The chat templates that were kept: names and texts."""
+        folder = self.cache / "gguf-worker/templates" / VERSION
+        return {path.name: path.read_text() for path in folder.iterdir()}
+
     def leftovers(self) -> list[Path]:
-        """Folders of builds that should be gone."""
-        return list(self.cache.rglob("build-*"))
+        """Folders of builds and of templates that should be gone."""
+        return [*self.cache.rglob("build-*"), *self.cache.rglob("new-*")]

@@ -1,0 +1,63 @@
+"""The source of llama-cpp-python, and the chat templates that llama.cpp ships in it."""
+
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+from scripts.install.commands import locked, run
+from scripts.install.talk import say
+
+NAME = "llama-cpp-python"
+TEMPLATE = re.compile(r"[^/]+/vendor/llama\.cpp/models/templates/([\w.+-]+\.jinja)")
+
+
+def cache_folder() -> Path:
+    """Return where this user's builds and templates are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gguf-worker"
+
+
+def templates_folder(version: str) -> Path:
+    """Return where the templates of a version are; tests read them there."""
+    return cache_folder() / "templates" / version
+
+
+def fetch(version: str, pip: list[str], folder: Path, log: Path) -> Path:
+    """Download the source into the folder, and keep its templates. Raises InstallError."""
+    arguments = ["--no-deps", "--no-binary", NAME, "--dest", str(folder), f"{NAME}=={version}"]
+    doing = f"Fetching the source of {NAME} {version}"
+    run(doing, [*pip, "download", *arguments], log, TMPDIR=str(folder))
+    source = next(folder.glob("*.tar.gz"))
+    keep_templates(source, templates_folder(version))
+    return source
+
+
+def keep_templates(source: Path, target: Path) -> None:
+    """Put the templates into the folder `target`, all of them or none; what is there stays."""
+    with locked(target.parent / "lock", "another install keeps the templates; waiting for it"):
+        if target.exists():
+            return
+        made = Path(tempfile.mkdtemp("", "new-", target.parent))
+        try:
+            with tarfile.open(source) as archive:
+                for entry in archive:
+                    found = TEMPLATE.fullmatch(entry.name)
+                    if found and (content := archive.extractfile(entry)):
+                        (made / found[1]).write_bytes(content.read())
+            made.rename(target)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def fetch_templates(version: str, pip: list[str]) -> None:
+    """Bring the templates where they are missing: a build was kept, its source was not.
+
+    Raises InstallError.
+    """
+    place = templates_folder(version).parent
+    place.mkdir(parents=True, exist_ok=True)
+    say("fetching llama.cpp's chat templates")
+    with tempfile.TemporaryDirectory("", "new-", place) as folder:
+        fetch(version, pip, Path(folder), place / "fetch.log")
