@@ -49,11 +49,13 @@ class Recital:
     pieces  its tokens; control tokens are spelled out
     cue     a text in the prompt; empty: where no cue is there
     after   what the prompt ends with; empty: any of the model's openings
+    end     the token that ends it; empty: the model's own
     """
 
     pieces: Sequence[str]
     cue: str = ""
     after: Sequence[str] = ()
+    end: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _rules_of(
         cue = words.ids[recital.cue] if recital.cue else -1
         for opening in recital.after or openings:
             tokens = words.read(opening)
-            for token in [*said, end]:
+            for token in [*said, words.ids[recital.end] if recital.end else end]:
                 places.append((list(tokens), cue, token))
                 last = tuple(tokens[: -LOOKS - 2 : -1])
                 rules[_Rule(last, cue, token)] = None
