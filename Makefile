@@ -12,7 +12,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test test-offload test-managers lint format proof bench peers demo-model constraints clean
+.PHONY: help install serve test test-offload test-managers clients lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
@@ -36,6 +36,17 @@ test-managers: ## test examples/ with supervisor, circus, litellm and others in 
 	@test -x .venv-managers/bin/python || .venv/bin/python -m venv .venv-managers
 	@.venv-managers/bin/python -m pip install --quiet --disable-pip-version-check --requirement examples/requirements.txt
 	@PATH="$(CURDIR)/.venv-managers/bin:$$PATH" exec .venv/bin/python -m pytest tests/examples $(ARGS)
+
+# Without npm the programs in Node are left out.
+clients: ## test with clients of others, such as openai, anthropic and the AI SDK, in .venv-clients
+	@$(INSTALL) --quiet --extra dev
+	@test -x .venv-clients/bin/python || .venv/bin/python -m venv .venv-clients
+	@.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
+	@test -x .venv-clients/litellm/bin/python || .venv/bin/python -m venv .venv-clients/litellm
+	@.venv-clients/litellm/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements-litellm.txt
+	@mkdir -p .venv-clients/node && cp tests/clients/node/package.json .venv-clients/node && \
+		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
+	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
 
 lint: ## ruff and pyright
 	@$(INSTALL) --quiet --extra dev
@@ -67,4 +78,4 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
