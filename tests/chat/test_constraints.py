@@ -64,7 +64,7 @@ def called(name: str) -> str:
     return text.removeprefix(BEFORE.get(name, "T")).lstrip()
 
 
-@pytest.mark.parametrize("name", BOTH.keys() - LOOSE.keys())
+@pytest.mark.parametrize("name", sorted(BOTH.keys() - LOOSE.keys()))
 def test_required_calls_are_what_models_write(name: str) -> None:
     """Two calls fit, a name that no tool has does not, and an answer needs a call."""
     made = constraint_of(name)
