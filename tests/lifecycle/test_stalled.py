@@ -46,7 +46,7 @@ def frozen(model: Path, when: str) -> None:
         freezing(model, when, "--heartbeat-url", hive.url) as server,
     ):
         assert server.post({"prompt": "a", "max_tokens": 2}).status_code == 200
-        request = Post(server, LONG_PROMPT)
+        request = Post(server, {**LONG_PROMPT, "stream": False})
         until(lambda: health(server) == (503, "stalled"))
         assert server.wait() == 1
         assert request.result()[0] == 503

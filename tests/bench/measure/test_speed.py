@@ -110,7 +110,7 @@ def test_what_heads_gain(tmp_path: Path) -> None:
     path = WRITERS["glm4moe"](tmp_path / "m.gguf")
     settings = Settings(threads=1, threads_batch=1, parallel=1, ctx_size=1024, draft="mtp")
     sizes = Sizes(window=64, windows=1, questions=1, greedy_prompts=1, greedy_tokens=4,
-                  prompt=16, depth=0, decode=8, repetitions=2, requests=1, loads=1)  # fmt: skip
+                  prompt=16, depth=0, decode=64, repetitions=2, requests=1, loads=1)  # fmt: skip
     found = section_of(DRAFTS, job_of(DRAFTS, path, settings, sizes))
     assert found.model == "m.gguf"
     (speed,) = found.speeds
