@@ -110,6 +110,9 @@ def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], q
             say("installing packages")
             names = f"[{','.join(goal.extras)}]" if goal.extras else ""
             environment.install("Installing packages", ["-e", f"{ROOT}{names}"], goal)
+            # pip compiles what it copies, not what it points to. Where Python may not write
+            # bytecode, as in many containers, each start would compile the worker.
+            output_of(str(environment.python), "-m", "compileall", "-q", str(ROOT / "worker"))
     say(f"ready after {since(started)}: {goal.library} in {environment.path.name}")
 
 

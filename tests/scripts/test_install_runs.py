@@ -31,6 +31,7 @@ def test_one_run_is_enough(installed: Checkout) -> None:
     assert "installed already: llama-cpp-python 0.3.36 for cpu" in installed.install()
     assert installed.install("--quiet") == ""
     assert installed.leftovers() == []
+    assert list((installed.root / "worker").rglob("*.pyc"))  # else each start would compile it
 
 
 def test_two_at_once_build_once_and_a_switch_back_does_not(installed: Checkout) -> None:

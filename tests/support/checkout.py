@@ -69,6 +69,9 @@ build_editable, prepare_metadata_for_build_editable = build_wheel, prepare_metad
 """
 
 
+_OURS = ("PIP_", "CMAKE_", "PYTHON")  # variables that change what an installer does
+
+
 class Checkout:
     """`install` runs the installer; `cache` and `packages` are what it sees of the world."""
 
@@ -80,6 +83,8 @@ class Checkout:
         shutil.copytree(ROOT / "scripts", self.root / "scripts", ignore=without)
         (self.root / "pyproject.toml").write_text(PYPROJECT + PROJECT)
         (self.root / "constraints.txt").touch()
+        (self.root / "worker").mkdir()
+        (self.root / "worker/__init__.py").touch()
         own = ("gguf_worker", "1", f"llama-cpp-python=={VERSION}", "worker")
         (self.root / "backend.py").write_text(BACKEND.format(names=own))
         library = ("llama_cpp_python", VERSION, "", "llama_cpp")
@@ -101,7 +106,7 @@ class Checkout:
 
     def start(self, *options: str, **env: str) -> subprocess.Popen[str]:
         """The installer in a process of its own; `env` are variables for it."""
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "CMAKE_"))}
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
         world = {
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_INDEX": "1",
