@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
+from typing import Any
 
 import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from tests.support.programs.processes import PATIENCE_S, Server
-from worker.service.front.protocol import MAX_HEADER_BYTES
+from worker.service.front import protocol
+from worker.service.front.protocol import MAX_HEADER_BYTES, Protocol
 
 BODY = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
 TO_HTTP2 = (
@@ -91,3 +96,33 @@ def test_refused(server: Server, request_bytes: bytes) -> None:
     answer = talk(server, request_bytes)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
     assert num_tokens(talk(server, post(b"Host: a\r\nConnection: close\r\n"))) == 3
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_connection_that_nobody_reads_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    """Also when its answer is whole, or was given up: what waits would hold it for ever."""
+    monkeypatch.setattr(protocol, "WRITE_TIMEOUT_S", 0.02)
+    head: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send(head)
+        # More than the system takes by itself.
+        body = b"a" * 50_000_000
+        await send({"type": "http.response.body", "body": body, "more_body": not is_whole})
+
+    async def run() -> None:
+        loop, state = asyncio.get_running_loop(), ServerState()
+        config = Config(app, log_config=None, access_log=False, lifespan="off")
+        config.load()
+        server = await loop.create_server(lambda: Protocol(config, state, {}), "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as peer:
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            while not state.connections:
+                await asyncio.sleep(0)
+            while state.connections:
+                await asyncio.sleep(0.005)
+        server.close()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))

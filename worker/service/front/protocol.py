@@ -12,6 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 HEADER_TIMEOUT_S = 30.0
 # Headers of one request, their names, values and the path; as with uvicorn's other parser.
 MAX_HEADER_BYTES = 65_536
+# Who takes nothing for so long of what waits for it is gone.
+WRITE_TIMEOUT_S = 60.0
 
 
 class Protocol(HttpToolsProtocol):
@@ -26,10 +28,25 @@ class Protocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._unread = 0  # bytes since the parser last made something of them
         self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._deadline.cancel()  # it would hold on to 8 kB for each connection until then
+        self._cancel_patience()
+
+    def pause_writing(self) -> None:
+        """Much waits for the reader, who has some time to take a part of it.
+
+        To close is not enough: that waits until all is taken, for ever.
+        """
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        """The reader took most of it."""
+        super().resume_writing()
+        self._cancel_patience()
 
     def data_received(self, data: bytes) -> None:
         """Parse; refuse a header whose end does not come."""
@@ -102,6 +119,21 @@ class Protocol(HttpToolsProtocol):
         self._header_bytes += len(data)
         if self._header_bytes > MAX_HEADER_BYTES:
             raise ValueError("too many header bytes")  # the parser answers 400 and closes
+
+    def _wait_for_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(WRITE_TIMEOUT_S, self._drop_reader, left)
+
+    def _drop_reader(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() < left:
+            self._wait_for_reader()
+        else:
+            self.transport.abort()
+
+    def _cancel_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _close_if_silent(self) -> None:
         if not (self._has_asked or self.transport.is_closing()):
