@@ -56,14 +56,19 @@ def test_cells(model: Path, num_cells: int, num_slots: int, stream_cells: int) -
             assert native.llama_n_ctx(backend.context.handle) == backend.num_cells
 
 
-def test_a_slot_has_no_more_than_its_own(model: Path) -> None:
-    """In streams a sequence ends where its cells end, and its neighbour's are not touched."""
+def test_a_slot_has_no_more_than_its_own(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In streams a sequence ends where its cells end, and its neighbour's are not touched.
+
+    Nobody is warned: the engine makes room.
+    """
+    log.configure("console")
     with open_slots(model, num_cells=1024) as backend:
         read(backend, 1, random_tokens(1, 256))
         read(backend, 2, random_tokens(2, 256))
         state = kept(backend.save(1))
         with pytest.raises(OutOfCells):
             read(backend, 1, random_tokens(3, 1), 256)
+        assert "memory slot" not in capsys.readouterr().err
         assert backend.context.span(1) == backend.context.span(2) == (0, 255)
         backend.arrange(unified=True, slots=(1,))
         read(backend, 1, random_tokens(3, 300), 256)

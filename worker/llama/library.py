@@ -34,8 +34,13 @@ _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_lev
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
 # Warnings of what is meant to be so. llama.cpp takes the cache that all sequences share for the
 # length of one of them; the engine lets no sequence grow over the trained length
-# (`LlamaBackend.max_length`). Windows are never cut down (`Context`).
-_HARMLESS = ("possible training context overflow", "using full-size SWA cache")
+# (`LlamaBackend.max_length`). Windows are never cut down (`Context`). Where cells run out, who
+# decodes makes room and decodes again (`OutOfCells`).
+_HARMLESS = (
+    "possible training context overflow",
+    "using full-size SWA cache",
+    "failed to find a memory slot",
+)
 
 
 class Device(msgspec.Struct, frozen=True):
