@@ -70,6 +70,19 @@ def test_arguments_that_are_a_text_of_json(odd: str) -> None:
         assert found == calls(("sky", "{}"))
 
 
+def test_arguments_that_are_a_text_of_other_than_json() -> None:
+    """What Python alone takes is no call; half a surrogate pair has become a character."""
+    made = format_of("meta-llama-Llama-3.1-8B-Instruct")
+    odd = r'"{\"at\": \"\ud800\"}"'
+    for text in (
+        f'{{"name": "sky", "arguments": {odd}}}',
+        f'{{"arguments": {odd}, "name": "sky"}}',
+    ):
+        assert read(made, [text]) == calls(("sky", '{"at": "\ufffd"}'))
+    nan = r'{"name": "sky", "arguments": "{\"at\": NaN}"}'
+    assert read(made, [nan]) == [Content(nan)]
+
+
 def test_fields_in_any_order() -> None:
     """Arguments before the name, other fields, a function in the call."""
     made = format_of("Qwen-Qwen3-0.6B")
@@ -161,6 +174,8 @@ def test_values_of_python() -> None:
         "at": 'it\'s "x"\nö\\q', "days": -350, "more": {"a": [1, [True, None]], "b": {}},
         "maybe": None,
     }  # fmt: skip
+    halves = r"<|tool_call_start|>[sky(at='\ud83d\ude00 \ud83d \ude00')]<|tool_call_end|>"
+    assert told(made, halves) == calls(("sky", '{"at": "😀 \ufffd \ufffd"}'))
     for damaged in ("sky(at=Rome)", "sky(at='Rome", "sky('Rome')", "sky(at=1, at=2)", "sun()"):
         found = read(made, [f"<|tool_call_start|>[{damaged}]<|tool_call_end|>"])
         assert not any(isinstance(event, CallEnded) for event in found)

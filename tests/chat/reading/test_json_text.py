@@ -75,3 +75,20 @@ def test_what_python_takes_and_json_does_not(text: str) -> None:
     """Nor what is too deep or too long for others to read."""
     with pytest.raises(DamagedError):
         read(text, 7)
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (r"\ud83d\ude00", r"\ud83d\ude00"),
+        (r"\ud83d", r"\ufffd"),
+        (r"\ude00 b", r"\ufffd b"),
+        (r"\ud83da", r"\ufffda"),
+        (r"\ud83d\n", r"\ufffd\n"),
+        (r"\ud83d\uD83D\uDE00", r"\ufffd\uD83D\uDE00"),
+    ],
+)
+def test_half_a_surrogate_pair(text: str, wanted: str, size: int) -> None:
+    """It is no character, and strict readers would refuse the whole answer."""
+    assert read(f'["{text}"]', size) == (f'["{wanted}"]', "")

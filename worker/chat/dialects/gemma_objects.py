@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from worker.chat.reading.lark import Lark, properties_of, row, string_choices
-from worker.chat.reading.parameters import referred, types_of
+from worker.chat.reading.parameters import leads_nowhere, referred, types_of
 
 _MAX_DEPTH = 8  # of schemas in each other; what lies deeper may be anything
 _PLAIN = ("boolean", "integer", "null", "number")
@@ -20,17 +20,18 @@ class GemmaObjects:
         self._lark = lark
         self._quote = quote
         self._any = ""
+        self._referred: dict[str, str] = {}  # rules of what references lead to
 
     def of(self, schema: dict[str, Any]) -> str:
         """An object of this schema. Its names come in the schema's order."""
+        self._referred = {}
         return self._value(schema, schema, 0)
 
     def _value(self, schema: Any, root: Mapping[str, Any], depth: int) -> str:
         if isinstance(schema, dict) and isinstance(
             where := cast("dict[str, Any]", schema).get("$ref"), str
         ):
-            schema = referred(where, root)
-            depth += 1
+            return self._reference(where, root)
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return self._anything()
         found = cast("dict[str, Any]", schema)
@@ -43,6 +44,15 @@ class GemmaObjects:
         types = types_of(found, root)
         parts = [self._of_type(name, found, root, depth) for name in sorted(types)]
         return self._lark.one_of(parts) if len(parts) > 1 else parts[0]
+
+    def _reference(self, where: str, root: Mapping[str, Any]) -> str:
+        """One rule for each place, however many ways lead there, itself among them."""
+        if where not in self._referred:
+            if leads_nowhere(where, root):
+                return self._anything()
+            self._referred[where] = name = self._lark.later()
+            self._lark.define(name, self._value(referred(where, root), root, 0))
+        return self._referred[where]
 
     def _of_type(
         self, name: str, schema: dict[str, Any], root: Mapping[str, Any], depth: int

@@ -25,6 +25,7 @@ _WORDS = {"True": "true", "False": "false", "None": "null"}
 _PLAIN = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 _CODES = {"x": 2, "u": 4, "U": 8}
+_SECOND = re.compile(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _MAX_WORD = 512
 
 
@@ -156,11 +157,23 @@ def _escaped(source: TextSource) -> Steps[str]:
         return _ESCAPES.get(char, f"\\{char}")
     code = yield from source.peek(_CODES[char])
     try:
-        found = chr(int(code, 16))
+        number = int(code, 16)
+        source.skip(len(code))
+        if 0xD800 <= number <= 0xDBFF:
+            return (yield from _paired(source, number))
+        return "\ufffd" if 0xDC00 <= number <= 0xDFFF else chr(number)
     except (ValueError, OverflowError):
         raise DamagedError from None
-    source.skip(len(code))
-    return found
+
+
+def _paired(source: TextSource, first: int) -> Steps[str]:
+    """The character of a surrogate pair, as JSON writes it; U+FFFD where its second half is
+    missing."""
+    came = yield from source.peek(6)
+    if not _SECOND.fullmatch(came):
+        return "\ufffd"
+    source.skip(6)
+    return chr(0x10000 + (first - 0xD800) * 0x400 + int(came[2:], 16) - 0xDC00)
 
 
 def _call_grammar(lark: Lark, tool: Tool) -> str:

@@ -18,11 +18,12 @@ _WORD = re.compile(r"[-+.0-9A-Za-z]*")
 _WORD_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _MAX_WORD = 512
+_LOST = "\\ufffd"  # instead of half a surrogate pair, which many readers of JSON refuse
 
 
 class JsonText:
     """Checks a JSON value as it comes. A raw control character in a string becomes an escape, as
-    models write line ends; all else stays as it is written.
+    models write line ends, and half a surrogate pair U+FFFD; all else stays as it is written.
 
     is_done     the value is whole; of a number that is known once something else follows
     is_damaged  what comes next makes it no JSON
@@ -33,6 +34,7 @@ class JsonText:
         self._state = "value"
         self._word = ""
         self._escape = ""
+        self._half = ""  # the first escape of a surrogate pair, held back
         self.is_done = self.is_damaged = False
 
     def take(self, text: str) -> tuple[str, int]:
@@ -75,15 +77,18 @@ class JsonText:
         if self._escape:
             self._escape += text[place]
             if _ESCAPE.fullmatch(self._escape):
-                self._escape = ""
-            elif not _ESCAPE_SO_FAR.fullmatch(self._escape):
+                return self._end_escape(), 1
+            if not _ESCAPE_SO_FAR.fullmatch(self._escape):
                 raise DamagedError
-            return text[place], 1
+            return "", 1
+        char = text[place]
+        if self._half and char != "\\":
+            self._half = ""
+            return _LOST, 0
         run = _PLAIN.match(text, place)
         assert run is not None
         if run[0]:
             return run[0], len(run[0])
-        char = text[place]
         if char == '"':
             if self._state == "name":
                 self._state = "colon"
@@ -91,9 +96,23 @@ class JsonText:
                 self._end_value()
         elif char == "\\":
             self._escape = char
+            return "", 1
         else:
             return json.dumps(char)[1:-1], 1
         return char, 1
+
+    def _end_escape(self) -> str:
+        """The escape, as it is to be passed on; the first half of a pair waits for the second."""
+        escape, self._escape = self._escape, ""
+        half, self._half = self._half, ""
+        code = int(escape[2:] or "0", 16)
+        if 0xDC00 <= code <= 0xDFFF:
+            return half + escape if half else _LOST
+        lost = _LOST if half else ""
+        if 0xD800 <= code <= 0xDBFF:
+            self._half = escape
+            return lost
+        return lost + escape
 
     def _at(self, char: str) -> None:
         state = self._state
@@ -133,6 +152,17 @@ class JsonText:
     def _end_value(self) -> None:
         self._state = "after"
         self.is_done = not self._stack
+
+
+def checked_json(text: str) -> str:
+    """The text, which is one JSON value, as `JsonText` passes it on. Raises DamagedError."""
+    checked = JsonText()
+    found, read = checked.take(text)
+    if not checked.is_done:
+        checked.end()
+    if text[read:].strip():
+        raise DamagedError
+    return found
 
 
 def json_value(source: TextSource) -> Steps[str]:
@@ -188,11 +218,8 @@ def whole_call(calls: Calls, name: str, arguments: str, call_id: str = "") -> No
     """
     value: Any = json.loads(arguments)
     if isinstance(value, str):
-        arguments = value.strip() or "{}"
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            raise DamagedError from None
+        arguments = checked_json(value.strip() or "{}")
+        value = json.loads(arguments)
     if value is None:
         value, arguments = cast("dict[str, Any]", {}), "{}"
     if not isinstance(value, dict):

@@ -8,24 +8,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from worker.chat.reading.calls import Calls
-from worker.chat.reading.json_text import MAX_DEPTH
+from worker.chat.reading.json_text import checked_json
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 _ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _TEXT = frozenset({"string"})
-_MAX_REFERENCES = 16
 
 
-def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """The JSON types that a schema allows, through anyOf, oneOf and $ref; all where it says none.
 
     root: the schema in which `#/...` leads somewhere
     """
-    if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
+    return _named_types(schema, root, set()) or _ANY
+
+
+def leads_nowhere(where: str, root: Mapping[str, Any]) -> bool:
+    """Whether a `$ref` leads to references alone that lead back."""
+    return not _named_types({"$ref": where}, root, set())
+
+
+def _named_types(schema: Any, root: Mapping[str, Any], seen: set[str]) -> frozenset[str]:
+    """seen: references that were followed; they may lead back, and to each place many ways."""
+    if not isinstance(schema, dict):
         return _ANY
     schema = cast("dict[str, Any]", schema)
     if isinstance(where := schema.get("$ref"), str):
-        return types_of(referred(where, root), root, depth + 1)
+        if where in seen:
+            return frozenset()
+        seen.add(where)
+        return _named_types(referred(where, root), root, seen)
     match schema.get("type"):
         case str() as name:
             return frozenset({name})
@@ -35,8 +47,8 @@ def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[
             pass
     for word in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(word), list):
-            found = (types_of(c, root, depth + 1) for c in cast("list[Any]", choices))
-            return frozenset[str]().union(*found) or _ANY
+            found = (_named_types(c, root, seen) for c in cast("list[Any]", choices))
+            return frozenset[str]().union(*found)
     values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and all(isinstance(v, str) for v in cast("list[Any]", values)):
         return frozenset({"string"})
@@ -65,9 +77,10 @@ def value_of(text: str, types: frozenset[str]) -> str:
     if named is not None and {"null": "null"}.get(named, "boolean") in types:
         return named
     try:
+        bare = checked_json(bare)
         value = json.loads(bare)
-        fits = _type_of(value) & types and _is_plain(value)
-    except (ValueError, RecursionError):
+        fits = _type_of(value) & types and _is_finite(value)
+    except DamagedError:
         fits = False
     return bare if fits else json.dumps(text, ensure_ascii=False)
 
@@ -90,13 +103,13 @@ def _type_of(value: Any) -> frozenset[str]:
             return frozenset({"string"})
 
 
-def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether JSON can hold it: Python also reads NaN and Infinity."""
+def _is_finite(value: Any) -> bool:
+    """Whether its numbers are: 1e999 is not, once it is read."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, dict | list):
         held = cast("list[Any]", list(value.values()) if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        return depth < MAX_DEPTH and all(_is_plain(item, depth + 1) for item in held)
+        return all(map(_is_finite, held))
     return True
 
 

@@ -1,0 +1,35 @@
+"""What schemas say of values that are written one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from worker.chat.dialects.gemma import Gemma
+from worker.chat.message import Tool
+from worker.chat.reading.lark import Lark
+from worker.chat.reading.parameters import leads_nowhere, types_of
+
+SELF: dict[str, Any] = {"$ref": "#/$defs/a"}
+ANY = {"string", "number", "integer", "boolean", "object", "array", "null"}
+
+
+@pytest.mark.parametrize(
+    ("meant", "types"),
+    [
+        ({"anyOf": [SELF] * 40}, ANY),
+        ({"anyOf": [*[SELF] * 40, {"type": "null"}]}, {"null"}),
+        ({"anyOf": [{"oneOf": [SELF, {"type": "string"}]}, SELF, {"const": "x"}]}, {"string"}),
+        ({"type": "object", "properties": dict.fromkeys("abcdefgh", SELF)}, {"object"}),
+        (SELF, ANY),
+    ],
+)
+def test_schemas_that_lead_back(meant: dict[str, Any], types: set[str]) -> None:
+    """By as many ways as they like: each reference is followed once."""
+    root = {"$defs": {"a": meant}, "properties": {"x": SELF, "y": SELF}}
+    assert types_of(SELF, root) == types
+    assert leads_nowhere("#/$defs/a", root) == (types == ANY)
+    lark = Lark({}, [], lambda _schema, _what: "{}")
+    form = Gemma().grammar(lark, [Tool(name="sky", parameters=root)], one=True)
+    assert len(lark.written(form.rest)) < 10_000
