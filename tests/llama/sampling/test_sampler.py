@@ -91,6 +91,18 @@ def test_the_row_stays_as_it_was_after_a_refusal(vocab: Vocab) -> None:
     sampler.free()
 
 
+@pytest.mark.parametrize("kind", ["regex", "gbnf"])
+@pytest.mark.parametrize("forbids", [{"ignore_eos": True}, {"min_tokens": 9}], ids=str)
+def test_a_whole_text_ends(vocab: Vocab, kind: Any, forbids: dict[str, Any]) -> None:
+    """Also where the request forbids the end, because nothing else may follow."""
+    constraint = Constraint(kind=kind, text="a" if kind == "regex" else 'root ::= "a"')
+    sampler = make(vocab, constraint=constraint, **forbids)
+    row = rows(SIZE)["random"]
+    assert vocab.pieces[sampler.sample(row)] == b"a"
+    assert sampler.sample(row) in vocab.end_tokens
+    sampler.free()
+
+
 @pytest.mark.parametrize("name", ["random", "flat", "peaked", "holes"])
 @pytest.mark.parametrize("params", FILTERS, ids=str)
 def test_filters_leave_what_llama_cpp_leaves(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.service.talk.answers import asked_of, said
 from tests.support.models import templates
-from worker.chat.message import Message
+from worker.chat.message import Message, Tool
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -36,6 +36,19 @@ def test_required_calls_are_valid(loaded: Loaded, family: str) -> None:
     assert arguments.keys() == {"at", "deep"}
     assert arguments["at"] in ("Rome", "Oslo")
     assert isinstance(arguments["deep"], bool)
+
+
+def test_tools_that_are_too_many_to_be_held(loaded: Loaded) -> None:
+    """They are held by their names and by the types of what they take."""
+    parts = {f"{n}{'x' * 50}": {"type": "string", "pattern": f"^[a-z]{{1,{n + 1}}}(x|y{n})*$"}
+             for n in range(8)}  # fmt: skip
+    tools = tuple(
+        Tool(name=f"t{n}", parameters={"properties": {f"{n}{key}": parts[key] for key in parts}})
+        for n in range(300)
+    )
+    (call,) = said(loaded, asked_of(loaded, "Qwen-Qwen3-0.6B", tools=tools)).calls
+    assert isinstance(msgspec.json.decode(call.arguments), dict)
+    assert asked_of(loaded, "Qwen-Qwen3-0.6B", tools=tools, choice="auto").generation.sampling
 
 
 @pytest.mark.parametrize("name", ["sky", "sea"])

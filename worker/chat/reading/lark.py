@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from worker.chat.message import Tool
-from worker.chat.reading.parameters import referred
+from worker.chat.reading.parameters import referred, types_of
 
 # (schema, what it belongs to) -> the schema as text behind `%json`, without what cannot be held
 Loosened = Callable[[dict[str, Any], str], str]
@@ -93,6 +93,11 @@ class Lark:
     def written(self, start: str) -> str:
         """The whole grammar of an expression."""
         return "\n".join([f"start: {start}", *self._rules, _FIXED])
+
+
+def by_types(schema: dict[str, Any], _what: str) -> str:
+    """All that is held of a schema where the tools are too many to hold more: its types."""
+    return json.dumps({"type": sorted(types_of(schema, schema))})
 
 
 def row(*bodies: str) -> str:

@@ -20,7 +20,7 @@ def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
 
     root: the schema in which `#/...` leads somewhere
     """
-    return _named_types(schema, root, set()) or _ANY
+    return _named_types(schema, root, set()) & _ANY or _ANY
 
 
 def leads_nowhere(where: str, root: Mapping[str, Any]) -> bool:

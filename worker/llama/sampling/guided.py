@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 import numpy as np
 
@@ -73,13 +74,21 @@ class GuidedChoice:
             masked = self._workspace.masked(row)
             token = self._choice.choose(masked)
             if not math.isfinite(masked[token]):
-                self._fail()
+                token = self._end_in(self._workspace.mask)
         if token in self._ends:
             return token
         matcher.accept(token)
         if self._constraint.repeats and matcher.is_done:
             self._leave()
         return token
+
+    def _end_in(self, mask: np.ndarray) -> int:
+        """The end of a text that may not go on. It counts also where the request forbids ends: a
+        whole answer is no error."""
+        found = [end for end in self._ends if int(mask[end >> 5]) >> (end & 31) & 1]
+        if not found:
+            self._fail()
+        return found[0]
 
     def _lucky(self, row: np.ndarray, matcher: AnyMatcher) -> int | None:
         """A token chosen among all, where it is allowed and such choices mostly are."""
@@ -150,7 +159,7 @@ class GuidedChoice:
             self._leave()
         return True
 
-    def _fail(self) -> None:
+    def _fail(self) -> NoReturn:
         raise RequestError(
             "The constraint leaves no token to choose.", param=self._constraint.param
         )

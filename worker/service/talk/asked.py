@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from worker import log
+from worker.chat.constraint import PARAM as TOOLS
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.reader import ChatReader
+from worker.chat.reading.lark import Loosened, by_types
 from worker.chat.template import ChatTemplate
 from worker.engine.request import SpanLimit
 from worker.errors import RequestError
@@ -20,6 +23,7 @@ from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
 
+_log = log.get("talk")
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -81,9 +85,8 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
     if truncated is None:
         check_roles(talk.messages, conversation.text, talk.param)
     sampling = talk.sampling
-    constraint = _constraint(talk, chat, conversation.text, loaded)
+    constraint = _prepared_constraint(talk, chat, conversation.text, loaded)
     if constraint is not None:
-        loaded.backend.prepare(constraint)
         sampling = msgspec.structs.replace(sampling, constraint=constraint)
     checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
     generation = Generation(
@@ -112,7 +115,27 @@ def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLim
     return SpanLimit(budget, end.opens, end.ends, tuple(forced), end.is_open)
 
 
-def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> Constraint | None:
+def _prepared_constraint(
+    talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded
+) -> Constraint | None:
+    """What holds the answer. Tools that are too many to be held are held by their types, and then
+    not at all, unless there must be a call. Raises RequestError."""
+    must = talk.choice == "required" or talk.only is not None
+    must = must or talk.sampling.constraint is not None
+    for loosened in (loaded.backend.guides.loosened, by_types):
+        try:
+            constraint = _constraint(talk, chat, prompt, loosened)
+            if constraint is not None:
+                loaded.backend.prepare(constraint)
+            return constraint
+        except RequestError as error:
+            if error.param != TOOLS or (must and loosened is by_types):
+                raise
+            _log.warning("tools are not held by their schemas", why=str(error))
+    return None
+
+
+def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loosened: Loosened) -> Constraint | None:
     """What holds the answer to calls and to the structure asked for. Raises RequestError."""
     tools = talk.callable
     if talk.only is not None and not tools:
@@ -126,7 +149,7 @@ def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> Co
         thinking=talk.thinking,
         required=required,
         parallel=talk.parallel and talk.only is None,
-        loosened=loaded.backend.guides.loosened,
+        loosened=loosened,
         body=talk.sampling.constraint,
     )
 
