@@ -22,7 +22,8 @@ from worker.service.prompts import Prompt
 from worker.service.talk.said import Said
 
 LOADED = cast(Loaded, SimpleNamespace(model_id="m", backend=SimpleNamespace(pieces=[])))
-TOKENS = ("(Ra", "in?)", "I ", "look.", "[sky:", '{"at": ', "1}]", "[now:", "{}]", "")
+# A line end between the parts of an object is none between lines.
+TOKENS = ("(Ra", "in?)", "I ", "look.", "[sky:", '{\n\t"at": ', "1\r\n}]", "[now:", "{}]", "")
 CALLS: list[dict[str, Any]] = [
     {"id": "call-0", "function": {"index": 0, "name": "sky", "arguments": {"at": 1}}},
     {"id": "call-1", "function": {"index": 1, "name": "now", "arguments": {}}},

@@ -122,13 +122,18 @@ class OllamaExchange(Exchange):
         return {"done": True, "done_reason": reason, **cost_of(self._tally)}
 
 
+def _in_one_line(arguments: str) -> msgspec.Raw:
+    """Models write line ends between the parts of an object, and a line end ends the reply's."""
+    return msgspec.Raw(msgspec.json.format(arguments, indent=0).encode())
+
+
 class OllamaChatExchange(OllamaExchange):
     """POST /api/chat."""
 
     def line(self, piece: LinePiece, **fields: Any) -> ChatLine:
         """A message."""
         calls = [
-            SaidCall(call.id, SaidFunction(n, call.name, msgspec.Raw(call.arguments.encode())))
+            SaidCall(call.id, SaidFunction(n, call.name, _in_one_line(call.arguments)))
             for n, call in piece.calls
         ]
         message = SaidMessage(
