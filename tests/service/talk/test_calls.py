@@ -9,8 +9,9 @@ import pytest
 
 from tests.service.talk.answers import asked_of, said
 from tests.support.models import templates
-from worker.chat.message import Message, Tool
+from worker.chat.message import Message
 from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
@@ -38,17 +39,28 @@ def test_required_calls_are_valid(loaded: Loaded, family: str) -> None:
     assert isinstance(arguments["deep"], bool)
 
 
-def test_tools_that_are_too_many_to_be_held(loaded: Loaded) -> None:
+@pytest.mark.parametrize("choice", ["required", "auto"])
+def test_tools_that_are_too_many_to_be_held(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
     """They are held by their names and by the types of what they take."""
-    parts = {f"{n}{'x' * 50}": {"type": "string", "pattern": f"^[a-z]{{1,{n + 1}}}(x|y{n})*$"}
-             for n in range(8)}  # fmt: skip
-    tools = tuple(
-        Tool(name=f"t{n}", parameters={"properties": {f"{n}{key}": parts[key] for key in parts}})
-        for n in range(300)
-    )
-    (call,) = said(loaded, asked_of(loaded, "Qwen-Qwen3-0.6B", tools=tools)).calls
-    assert isinstance(msgspec.json.decode(call.arguments), dict)
-    assert asked_of(loaded, "Qwen-Qwen3-0.6B", tools=tools, choice="auto").generation.sampling
+    prepare, refused = loaded.backend.prepare, list[Constraint]()
+
+    def refuse_once(constraint: Constraint) -> None:
+        if not refused:
+            refused.append(constraint)
+            constraint.refuse("cannot be held: too big")
+        prepare(constraint)
+
+    monkeypatch.setattr(loaded.backend, "prepare", refuse_once)
+    asked = asked_of(loaded, "Qwen-Qwen3-0.6B", choice=choice)
+    held = asked.generation.sampling.constraint
+    assert held is not None
+    assert "Rome" in refused[0].text
+    assert "Rome" not in held.text
+    if choice == "required":
+        (call,) = said(loaded, asked).calls
+        assert isinstance(msgspec.json.decode(call.arguments), dict)
 
 
 @pytest.mark.parametrize("name", ["sky", "sea"])
