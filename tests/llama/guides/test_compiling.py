@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -83,3 +85,24 @@ def test_loosened(writer: Writer) -> None:
     assert loosened(deep, "f") == SchemaReader({"type": "object"}, "f").text
     constraint = Constraint(kind="lark", text=f"start: %json {loosened(look, 'f')}")
     assert writer.write(constraint, most=3)[0].startswith(b"{")
+
+
+def test_one_compiles_at_a_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large schemas that come together leave CPUs to the event loop."""
+    guides = Guides(writer.vocab, writer.workspace)
+    matcher = guides.compiled(Constraint(kind="regex", text="b"))
+    running = most = 0
+
+    def counted(*_: object) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.01)  # others would begin now
+        running -= 1
+        return matcher
+
+    monkeypatch.setattr(guides, "_compile", counted)
+    wanted = [Constraint(kind="regex", text=f"a{{{number}}}") for number in range(1, 7)]
+    with ThreadPoolExecutor(6) as pool:
+        assert len(list(pool.map(guides.compiled, wanted))) == 6
+    assert (most, running) == (1, 0)

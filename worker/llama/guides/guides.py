@@ -50,6 +50,8 @@ class Guides:
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
         self._kept: OrderedDict[tuple[str, str], AnyMatcher] = OrderedDict()
+        # One at a time: eight large schemas at once took all CPUs, and /health took 600 ms.
+        self._compiling = threading.Lock()
 
     def compiled(self, constraint: Constraint) -> AnyMatcher:
         """A matcher at the beginning of a text, to be copied. Raises RequestError.
@@ -62,10 +64,9 @@ class Guides:
                 self._kept.move_to_end(key)
                 return self._kept[key]
             tokenizer = self.tokenizer
-        if constraint.kind == "gbnf":
-            made = self._follow(constraint, tokenizer)
-        else:
-            made = self._compile(constraint, tokenizer)
+        with self._compiling:
+            follow = self._follow if constraint.kind == "gbnf" else self._compile
+            made = follow(constraint, tokenizer)
         with self._lock:
             self._kept[key] = made
             while len(self._kept) > MAX_KEPT:
