@@ -116,9 +116,12 @@ def repeated(body: str, *between: str, one: bool) -> str:
 
 
 def object_schema(tool: Tool) -> dict[str, Any]:
-    """The schema of a tool's arguments, which are an object."""
+    """The schema of a tool's arguments, which are an object: any, where it asks for no object."""
     schema = tool.parameters
-    if any(word in schema for word in ("type", "$ref", "anyOf", "oneOf", "allOf")):
+    kind: Any = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        return {"type": "object"}
+    if any(word in schema for word in ("$ref", "anyOf", "oneOf", "allOf")):
         return schema
     return {**schema, "type": "object"}
 
