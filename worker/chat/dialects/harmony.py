@@ -11,13 +11,14 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from worker.chat.events import ChatEvent, Content, Thought
+from worker.chat.events import Content, Thought
 from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
 from worker.chat.reading.lark import Lark, row
-from worker.chat.reading.source import DamagedError, Steps, TextSource
+from worker.chat.reading.source import DamagedError, Steps
+from worker.chat.reading.stepwise import StepwiseReader
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"
@@ -47,7 +48,7 @@ def header_of(text: str) -> HarmonyHeader:
     return HarmonyHeader(recipient[1] if recipient else "", channel[1] if channel else "")
 
 
-class HarmonyReader:
+class HarmonyReader(StepwiseReader):
     """Reads an answer message by message. What has no header is content."""
 
     def __init__(
@@ -57,31 +58,9 @@ class HarmonyReader:
         opening = prompt.rpartition(_OPENING)[2] if _OPENING in prompt else ""
         before, is_open, _ = opening.rpartition(MESSAGE)
         self._open = header_of(before) if is_open else None
-        self._source = TextSource("" if is_open else opening)
-        self._events: list[ChatEvent] = []
+        super().__init__("" if is_open else opening)
         self._calls = Calls(self._source, tools, self._events.append, parallel=parallel)
         self._inline = inline
-        self._steps: Generator[None, None, None] | None = self._read()
-
-    def feed(self, text: str) -> list[ChatEvent]:
-        """What the text makes certain."""
-        self._source.feed(text)
-        return self._go_on()
-
-    def finish(self) -> list[ChatEvent]:
-        """The last events."""
-        self._source.is_ended = True
-        return self._go_on()
-
-    def _go_on(self) -> list[ChatEvent]:
-        if self._steps is not None:
-            try:
-                next(self._steps)
-            except StopIteration:
-                self._steps = None
-        events = self._events[:]
-        self._events.clear()
-        return events
 
     def _read(self) -> Generator[None, None, None]:
         source = self._source

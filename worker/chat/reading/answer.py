@@ -7,11 +7,12 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from worker.chat.events import ChatEvent, Content, Thought
+from worker.chat.events import Content, Thought
 from worker.chat.message import Call, Tool
 from worker.chat.reading.calls import Calls, new_id
 from worker.chat.reading.lark import Lark
 from worker.chat.reading.source import DamagedError, Steps, TextSource
+from worker.chat.reading.stepwise import StepwiseReader
 
 
 class ThoughtTags(msgspec.Struct, frozen=True):
@@ -83,7 +84,7 @@ def written(call: Call) -> str:
     return f'{{"name": {name}, "arguments": {call.arguments.strip() or "{}"}}}'
 
 
-class AnswerReader:
+class AnswerReader(StepwiseReader):
     """Reads thoughts between tags, calls, and content.
 
     - A thought begins at the beginning of an answer, after another one, or after a call.
@@ -109,8 +110,7 @@ class AnswerReader:
         inline  thoughts stay in the content, with their tags
         before  text of the prompt's end that the answer is to be read with
         """
-        self._source = TextSource(before)
-        self._events: list[ChatEvent] = []
+        super().__init__(before)
         self._calls = Calls(
             self._source, tools, self._events.append, make_id=syntax.make_id, parallel=parallel
         )
@@ -123,31 +123,10 @@ class AnswerReader:
         self._skips = False  # white space that follows is left out
         self._is_fresh = True  # no content since the beginning, or since a thought or a call
         self._last = "\n"  # the last character that was told
-        self._steps: Generator[None, None, None] | None = self._read()
         if thinks:
             self._skips = not inline
             if inline and tags.open:
                 self._tell_content(tags.open)
-
-    def feed(self, text: str) -> list[ChatEvent]:
-        """What the text makes certain."""
-        self._source.feed(text)
-        return self._go_on()
-
-    def finish(self) -> list[ChatEvent]:
-        """The last events."""
-        self._source.is_ended = True
-        return self._go_on()
-
-    def _go_on(self) -> list[ChatEvent]:
-        if self._steps is not None:
-            try:
-                next(self._steps)
-            except StopIteration:
-                self._steps = None
-        events = self._events[:]
-        self._events.clear()
-        return events
 
     def _read(self) -> Generator[None, None, None]:
         source = self._source
