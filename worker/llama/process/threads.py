@@ -17,9 +17,9 @@ _PAIRS = 3
 _CLEARLY_WORSE, _CLEARLY_BETTER = 1.25, 0.5
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
-# Steps until the numbers beside the best one are tried again, because neighbours come and go. The
-# first wait is short: a verdict of a busy minute (one thread where two are a quarter faster) must
-# not last. Each verdict that changes nothing doubles it.
+# Steps until the numbers beside the best one are tried again, because neighbours come and go. After
+# a change the wait is short: a verdict of a busy minute (one thread where two are a quarter faster)
+# must not last. Each verdict that changes nothing doubles it.
 _FIRST_WAIT, _LONGEST_WAIT = 60, 1000
 
 
@@ -68,7 +68,7 @@ class _Lesson:
         self._limit, self._best = limit, limit
         self.others = _halves(limit)  # to be tried
         self._wait = 0  # steps until they are
-        self._next_wait = _FIRST_WAIT
+        self._next_wait = _LONGEST_WAIT
         self._restart()
 
     def _restart(self) -> None:
