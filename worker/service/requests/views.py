@@ -6,12 +6,12 @@ from typing import Literal
 
 import msgspec
 
-State = Literal["waiting", "reading", "writing"]
+from worker.log import Line
+
+LiveState = Literal["waiting", "reading", "writing"]
 Outcome = Literal["stop", "length", "cancelled", "left", "error", "refused"]
 # Unix seconds; prompt tokens computed a second; tokens sampled a second.
 Speed = tuple[int, float, float]
-# Time in UTC, level, part, event, the other fields.
-LogLine = tuple[str, str, str, str, str]
 
 
 class LiveMemory(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class LiveRequest(msgspec.Struct, frozen=True):
     correlation_id: str | None
     route: str
     model: str
-    state: State
+    state: LiveState
     sequences: int
     stream: bool
     age_s: float
@@ -134,7 +134,7 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
     speeds  one point each 5 s, oldest first
     data    what generates, oldest first
     recent  what ended last, newest first
-    log     the last lines, oldest first
+    log     the last lines, oldest first: time in UTC, level, part, event, the other fields
     """
 
     object: str = "list"
@@ -143,7 +143,7 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
     speeds: list[Speed]
     data: list[LiveRequest]
     recent: list[EndedRequest]
-    log: list[LogLine]
+    log: list[Line]
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):
