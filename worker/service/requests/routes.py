@@ -33,7 +33,7 @@ async def live_requests(request: Request[Any, Any, Any], watch: Watch) -> Respon
             media_type="text/event-stream",  # Litestar adds the charset
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
-    return Response(watch.latest(MIN_INTERVAL_S), media_type="application/json")
+    return Response(watch.latest(0), media_type="application/json")
 
 
 @post(paths.REQUESTS + "/{request_id:str}/cancel", status_code=200, summary="Cancel a request")

@@ -62,7 +62,7 @@ class Work:
         )
         self._stream, self._engine, self._copies = stream, engine, copies
         self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}
-        self._running = set(self._lengths)
+        self._running: set[str] = set(self._lengths)
         self._seen: dict[str, Standing] = {}  # as it was when somebody looked last, or at the end
         self._samples: list[tuple[float, int]] = []
         stream.watcher = self
@@ -111,7 +111,7 @@ class Work:
         self.was_left = self.error is None
         for name in self._running:
             self._look(name)
-        self._running = set()
+        self._running.clear()
         self.on_end()
 
     def sums(self, now: float) -> Sums:
