@@ -21,12 +21,12 @@ LogFormat = Literal["console", "json"]
 
 
 # Time, level, part, event, the other fields as text.
-Line = tuple[str, str, str, str, str]
+LogLine = tuple[str, str, str, str, str]
 _MAX_RECENT = 50
 _MAX_FIELDS_CHARS = 500
 _APART = frozenset(" =\"'")
 _SHOWN_APART = frozenset({"timestamp", "level", "part", "event", "exc_info"})
-_recent: deque[Line] = deque(maxlen=_MAX_RECENT)
+_recent: deque[LogLine] = deque(maxlen=_MAX_RECENT)
 
 # How long a line waits for the reader of standard error. Once one has waited in vain, the next
 # lines do not wait until the reader reads again.
@@ -111,7 +111,7 @@ def request_ids() -> tuple[str | None, str | None]:
     return bound.get("x_request_id"), bound.get("x_correlation_id")
 
 
-def recent() -> list[Line]:
+def recent() -> list[LogLine]:
     """The last lines, oldest first."""
     return list(_recent)
 

@@ -34,7 +34,7 @@ class Sums(msgspec.Struct, frozen=True):
     first_token: float | None
 
 
-class Work:
+class RequestWork:
     """Watches the stream of one request. Nothing happens here for a token: who looks, counts.
 
     began          when it was accepted; as all times here of `time.monotonic`, the engine's clock
@@ -168,7 +168,7 @@ def follow(stream: Stream, requests: Sequence[Request], copies: int, engine: Eng
     """Let the record of the request at hand know what the engine has accepted for it."""
     record = current()
     if record is not None:
-        record.follow(Work(stream, requests, copies, engine))
+        record.follow(RequestWork(stream, requests, copies, engine))
 
 
 def _nothing() -> None:
