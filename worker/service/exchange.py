@@ -15,6 +15,7 @@ from worker.engine.stream import Stream
 from worker.service import sse
 from worker.service.errors import reply_of
 from worker.service.front.replies import ErrorReply
+from worker.service.requests.record import current, note
 
 # A reader that takes nothing for this long is gone; its connection is not held for ever.
 WRITE_TIMEOUT_S = 60.0
@@ -38,6 +39,9 @@ class Exchange(ABC):
         self.stream = stream
         self.streaming = streaming
         stream.wants_all = not streaming
+        record = current()
+        if record is not None:
+            record.streaming = streaming
         self._has_started = False  # the status was sent
         self._num_parts = 0  # begun to write
         self._num_writing = 0
@@ -104,6 +108,7 @@ class Exchange(ABC):
             await self._send_event(send, self.closing, more=False)
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
             status, reply, headers = self.error_reply(error)
+            note(error)
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
             if self._has_started:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker import log
 from worker.errors import (
     NotAuthenticatedError,
     QueueFullError,
@@ -26,6 +27,7 @@ _TYPES = {
     409: "conflict_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
+    499: "cancelled_error",
     500: "server_error",
     503: "unavailable_error",
     504: "timeout_error",
@@ -46,9 +48,14 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """{"error": {...}}"""
+    """{"error": {...}}, and the ids of the answer's headers, which a stream's reader may not see.
+
+    As Anthropic's shape has them; what stands inside of `error` is OpenAI's.
+    """
 
     error: ErrorBody
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def reply_of_ours(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
@@ -77,4 +84,5 @@ def reply(
         # Openai clients retry 5xx; what failed here would fail again.
         headers["x-should-retry"] = "false"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return status, ErrorReply(ErrorBody(message, kind, param, code)), headers
+    ids = (msgspec.UNSET if name is None else name for name in log.request_ids())
+    return status, ErrorReply(ErrorBody(message, kind, param, code), *ids), headers

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.service.front.replies import ErrorBody
+from worker.service.front.replies import ErrorReply
 
 
 class OllamaErrorReply(msgspec.Struct, frozen=True):
     """{"error": "..."}, as a reply and as a line of a stream."""
 
     error: str
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def ollama_reply(_status: int, body: ErrorBody) -> OllamaErrorReply:
+def ollama_reply(_status: int, reply: ErrorReply) -> OllamaErrorReply:
     """The same error in Ollama's shape."""
-    return OllamaErrorReply(body.message)
+    return OllamaErrorReply(reply.error.message, reply.request_id, reply.correlation_id)
