@@ -1,5 +1,5 @@
-"""The outermost layer: request ids, HEAD for every GET, 401 without the key, 503 until ready and
-while draining. It is there before the application that it wraps."""
+"""The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
+503 until ready and while draining. It is there before the application that it wraps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from worker import log
-from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
+from worker.errors import ForbiddenError, NotAuthenticatedError, UnavailableError, WorkerError
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.page import page
 
 _MAX_ID = 256
 _JOB_STREAM = "/stream"
@@ -37,6 +38,7 @@ class Gate:
         self._opened = asyncio.Event()
         self._worker = worker
         self._auth = Auth(worker.settings.api_key)
+        self._has_page = worker.settings.page
 
     def open(self, app: Any) -> None:
         """Pass requests on to `app` from now on."""
@@ -66,6 +68,12 @@ class Gate:
             await send(message)
 
         refusal = self._refusal(scope)
+        if self._has_page and page.is_wanted(scope):
+            # Whatever the state is: the page shows it.
+            if not page.is_foreign(scope):
+                await page.send_page(send_with_ids)
+                return
+            refusal = ForbiddenError("Pages of other origins may not have this page.")
         if refusal is None:
             try:
                 await self._opened.wait()
