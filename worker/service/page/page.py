@@ -12,6 +12,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from worker.errors import ForbiddenError
+
 PATH = "/"
 _HERE = Path(__file__).parent
 # In this order they are one script: a file uses names of those before it when it is read, and of
@@ -81,11 +83,16 @@ def _quality(scope: Any, kind: str) -> float:
     return next((found[name] for name in (*names, "*/*") if name in found), 0.0)
 
 
-def is_foreign(scope: Any) -> bool:
-    """Whether a page's script asks that came from elsewhere; who follows a link sends no Origin."""
+def refusal_of(scope: Any) -> ForbiddenError | None:
+    """The error for a page of another origin whose script asks; who follows a link sends no Origin.
+
+    The worker's state and the key do not matter: the page shows the one and asks for the other.
+    """
     headers = dict(scope["headers"])
     origin = headers.get(b"origin")
-    return origin is not None and origin.partition(b"://")[2] != headers.get(b"host")
+    if origin is None or origin.partition(b"://")[2] == headers.get(b"host"):
+        return None
+    return ForbiddenError("Pages of other origins may not have this page.")
 
 
 async def send_page(send: Any) -> None:

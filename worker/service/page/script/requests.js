@@ -1,21 +1,18 @@
 // The requests that run, wait or have ended.
 
 const MAX_ROWS = 50;
-const rows = new Map(); // id -> its element; kept from event to event, so that focus stays
+let rows = new Map(); // id -> its elements; kept from event to event, so that focus stays
 
 function showRequests(running, ended) {
-  const shown = running.slice(0, MAX_ROWS);
-  const ids = new Set(shown.map((request) => request.id));
-  for (const [id, row] of rows) {
-    if (!ids.has(id)) {
-      row.remove();
-      rows.delete(id);
-    }
+  const before = rows;
+  rows = new Map();
+  for (const request of running.slice(0, MAX_ROWS)) {
+    // Clients may give an id twice.
+    const row = before.get(request.id)?.shift() ?? $("requests").appendChild(newRow(request));
+    rows.set(request.id, [...(rows.get(request.id) ?? []), row]);
+    showRow(row, request);
   }
-  for (const request of shown) {
-    if (!rows.has(request.id)) rows.set(request.id, $("requests").appendChild(newRow(request)));
-    showRow(rows.get(request.id), request);
-  }
+  for (const row of [...before.values()].flat()) row.remove();
   $("no-requests").hidden = running.length > 0;
   $("more-requests").hidden = running.length <= MAX_ROWS;
   say($("more-requests"), `and ${count(running.length - MAX_ROWS)} more`);
