@@ -43,9 +43,10 @@ def test_axe(
         with http.stream("POST", url, json=body) as answer:
             next(answer.iter_lines())
             page.fill("#prompt", "Hello")
-            page.click("#write-send")  # 256 tokens of 20 ms
+            page.evaluate("document.getElementById('max_tokens').value = 1900")
+            page.click("#write-send")
             expect(page.locator(".request").first).to_be_visible()
-            expect(page.locator("#written span").nth(20)).to_be_visible()
+            expect(page.locator("#written span").nth(20)).to_be_attached()
             check(page)
         page.click("#write-stop")
         for part in ("#code", "#ended-part", "#sampling:not([open])"):
@@ -68,10 +69,10 @@ def test_axe(
 
 def test_the_key_dialog_and_loading(server: Server, browser: Browser) -> None:
     """What is rarely seen is as good."""
+    refusal = {"error": {"message": "A key is needed."}}
     for scheme in ("light", "dark"):
         with tab(browser, color_scheme=scheme) as page:
-            refusal = {"status": 401, "json": {"error": {"message": "A key is needed."}}}
-            page.route("**/v1/requests*", lambda route, told=refusal: route.fulfill(**told))
+            page.route("**/v1/requests*", lambda route: route.fulfill(status=401, json=refusal))
             page.goto(server.url + "/")
             expect(page.locator("#key-dialog")).to_be_visible()
             check(page)

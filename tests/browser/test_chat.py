@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.browser.conftest import ANSWER, QUESTION, SECOND, SECOND_ANSWER, THOUGHT
 from tests.browser.driving import Page, expect, sent_by, visit
-from tests.support.programs.processes import Server
+from tests.support.models.ggufs import write_llama
+from tests.support.programs.processes import Server, serving
 
 
 def test_conversation(speaker: Server, page: Page) -> None:
@@ -58,13 +61,15 @@ def test_instructions(speaker: Server, page: Page) -> None:
     ]
 
 
-def test_without_a_template(server: Server, page: Page) -> None:
+def test_without_a_template(tmp_path: Path, page: Page) -> None:
     """A file without a template says so; a message that was refused is still there to send."""
-    visit(page, server)
-    page.click("#tab-chat")
-    expect(page.locator("#no-template")).to_be_visible()
-    page.fill("#message", "Hello")
-    page.keyboard.press("Enter")
-    expect(page.locator("#chat-status")).to_contain_text("template")
-    assert page.input_value("#message") == "Hello"
-    assert page.locator("#messages li").count() == 0
+    model = write_llama(tmp_path / "plain.gguf", chat_template=None)
+    with serving("--model", model, "-t", "1") as server:
+        visit(page, server)
+        page.click("#tab-chat")
+        expect(page.locator("#no-template")).to_be_visible()
+        page.fill("#message", "Hello")
+        page.keyboard.press("Enter")
+        expect(page.locator("#chat-status")).to_contain_text("template")
+        assert page.input_value("#message") == "Hello"
+        assert page.locator("#messages li").count() == 0

@@ -21,7 +21,7 @@ def locked(tiny: Path) -> Generator[Server]:
 
 
 def test_key(locked: Server, page: Page) -> None:
-    """A wrong key is told; the right one opens; nothing of it stays where a page can keep things."""
+    """A wrong key is told, the right one opens, and nothing of it stays where pages keep things."""
     page.goto(locked.url + "/")
     expect(page.locator("#key-dialog")).to_be_visible()
     expect(page.locator("#key")).to_be_focused()
@@ -42,7 +42,9 @@ def test_key(locked: Server, page: Page) -> None:
     page.click("#code summary")
     expect(page.locator("#curl")).to_contain_text('"Authorization: Bearer $API_KEY"')
     expect(page.locator("#python")).to_contain_text('os.environ["API_KEY"]')
-    kept = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+    kept = (
+        "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+    )
     assert KEY not in page.evaluate(kept)
     assert KEY not in page.content()
     assert page.input_value("#key") == ""

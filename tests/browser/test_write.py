@@ -13,7 +13,7 @@ import pytest
 from tests.browser.driving import Page, answer_of, expect, sent_by, visit
 from tests.support.programs.processes import Server
 
-HOSTILE = "It's \"so\"\n<script>alert(1)</script> $HOME `id` \\ é\u2028😀"
+HOSTILE = 'It\'s "so"\n<script>alert(1)</script> $HOME `id` \\ é\u2028😀'
 
 
 def write(page: Page, prompt: str, **fields: str) -> None:
@@ -29,7 +29,7 @@ def test_stream(slow_server: Server, page: Page) -> None:
     visit(page, slow_server)
     bodies = sent_by(page, "/v1/completions")
     write(page, "Hello", temperature="0", max_tokens="120")
-    expect(page.locator("#written span").nth(3)).to_be_visible()
+    expect(page.locator("#written span").nth(3)).to_be_attached()
     assert page.locator("#written").get_attribute("aria-busy") == "true"
     assert page.locator("#write-send").is_disabled()
     expect(page.locator("#write-status")).to_contain_text("ended by the limit · 120 tokens")
@@ -43,7 +43,7 @@ def test_stop(slow_server: Server, page: Page) -> None:
     """Stop ends the request in the worker too."""
     visit(page, slow_server)
     write(page, "Hello", max_tokens="1900")
-    expect(page.locator("#written span").first).to_be_visible()
+    expect(page.locator("#written span").first).to_be_attached()
     slow_server.wait_until(slots_processing=1)
     page.click("#write-stop")
     expect(page.locator("#write-status")).to_contain_text("stopped after")
@@ -64,7 +64,9 @@ def test_go_on(server: Server, page: Page) -> None:
 def shown(page: Page) -> list[tuple[str, str]]:
     """The inspector's rows: token and percentage."""
     rows = page.locator("#inspector li")
-    return [(row.locator("code").inner_text(), row.inner_text().split("\n")[-1]) for row in rows.all()]
+    return [
+        (row.locator("code").inner_text(), row.inner_text().split("\n")[-1]) for row in rows.all()
+    ]
 
 
 def test_inspect(server: Server, page: Page) -> None:

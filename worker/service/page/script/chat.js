@@ -21,7 +21,7 @@ const chat = new Generator("chat", () => {
 /** A new message in the list; returns where its text goes. */
 function addMessage(role, name) {
   const text = el("div", { class: role === "user" ? "plain" : "tokens" });
-  const item = el("li", { class: role }, el("h3", {}, name), text);
+  const item = el("li", { class: role }, el("p", { class: "who" }, name), text);
   $("messages").append(item);
   if (role === "assistant") {
     text.tabIndex = 0;

@@ -28,7 +28,7 @@ const percent = (part) => `${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`;
 const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 /** 12.3, and 1,234 where a tenth says nothing. */
-const speed = (number) => (number < 100 ? number.toFixed(1) : count(number));
+const speed = (number) => (number > 0 && number < 100 ? number.toFixed(1) : count(number));
 
 function bytes(number) {
   const unit = ["B", "kB", "MB", "GB", "TB"];

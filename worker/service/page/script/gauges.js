@@ -60,7 +60,8 @@ function showLog(lines) {
   log.replaceChildren(
     ...lines.map(([at, level, part, event, rest]) => {
       const time = new Date(at).toTimeString().slice(0, 8);
-      return el("li", { class: level }, [time, part, event, rest].filter(Boolean).join(" "));
+      const text = [part, event, rest].filter(Boolean).join(" ");
+      return el("li", { class: level }, el("span", { class: "dim" }, time), " ", text);
     }),
   );
   if (isAtEnd) log.scrollTop = log.scrollHeight;

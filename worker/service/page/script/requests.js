@@ -80,12 +80,12 @@ function showEnded(ended) {
     ...ended.map((request) => {
       const rate = request.tokens_per_second;
       const text = [
-        `${count(request.prompt_tokens)} + ${count(request.generated_tokens)} tokens`,
+        `${count(request.prompt_tokens)} read, ${count(request.generated_tokens)} written`,
         ...(rate === null ? [] : [`${speed(rate)} tok/s`]),
         seconds(request.duration_s),
       ];
-      const name = el("span", { title: request.id }, `${routeOf(request)} · ${request.outcome}`);
-      return el("li", {}, name, el("span", { class: "dim" }, text.join(" · ")));
+      const head = el("div", { title: request.id }, el("b", {}, routeOf(request)), request.outcome);
+      return el("li", {}, head, el("p", { class: "dim" }, text.join(" · ")));
     }),
   );
 }

@@ -66,7 +66,8 @@ function inspect(token) {
 
 function panelOf({ token, p, top }) {
   const head = el("p", {}, el("code", {}, visible(token)), percent(p));
-  const all = top.some(([other]) => other === token) ? top : [...top, [token, p]];
+  const all = top.some(([other]) => other === token) ? [...top] : [...top, [token, p]];
+  all.sort((one, other) => other[1] - one[1]);
   const items = all.map(([other, q]) => {
     const bar = el("i");
     bar.style.width = `${100 * Math.min(1, q)}%`;
