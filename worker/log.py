@@ -21,11 +21,12 @@ LogFormat = Literal["console", "json"]
 
 
 # Time, level, part, event, the other fields as text.
-Line = tuple[str, str, str, str, str]
+LogLine = tuple[str, str, str, str, str]
 _MAX_RECENT = 50
 _MAX_FIELDS_CHARS = 500
+_APART = frozenset(" =\"'")
 _SHOWN_APART = frozenset({"timestamp", "level", "part", "event", "exc_info"})
-_recent: deque[Line] = deque(maxlen=_MAX_RECENT)
+_recent: deque[LogLine] = deque(maxlen=_MAX_RECENT)
 
 # How long a line waits for the reader of standard error. Once one has waited in vain, the next
 # lines do not wait until the reader reads again.
@@ -110,7 +111,7 @@ def request_ids() -> tuple[str | None, str | None]:
     return bound.get("x_request_id"), bound.get("x_correlation_id")
 
 
-def recent() -> list[Line]:
+def recent() -> list[LogLine]:
     """The last lines, oldest first."""
     return list(_recent)
 
@@ -128,22 +129,26 @@ def _structlog() -> Any:
     return structlog
 
 
-def _keep(_logger: object, level: str, entry: structlog.typing.EventDict) -> Any:
+def _keep(_logger: object, _level: str, entry: structlog.typing.EventDict) -> Any:
     """Keep the line for who looks later, as text: what it tells of may go. No tracebacks."""
     error = entry.get("exc_info")
     fields = [
-        f"{name}={value!r}" if isinstance(value, str) and not value.isprintable() else
-        f"{name}={value}"
+        f"{name}={value if _is_plain(value) else repr(value)}"
         for name, value in entry.items()
         if name not in _SHOWN_APART
-    ]  # fmt: skip
+    ]
     if error:
         kind = type(error) if isinstance(error, BaseException) else sys.exc_info()[0]
         fields.append(f"error={getattr(kind, '__name__', kind)}")
     text = " ".join(fields)[:_MAX_FIELDS_CHARS]
     event, part = str(entry["event"]), str(entry.get("part", ""))
-    _recent.append((entry["timestamp"], level, part, event[:_MAX_FIELDS_CHARS], text))
+    _recent.append((entry["timestamp"], entry["level"], part, event[:_MAX_FIELDS_CHARS], text))
     return entry
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value can be told from what follows it without quotes."""
+    return isinstance(value, str) and value.isprintable() and _APART.isdisjoint(value)
 
 
 def _apply() -> None:

@@ -36,8 +36,8 @@ from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
 from worker.service.requests.journal import Journal
+from worker.service.requests.lookout import Lookout
 from worker.service.requests.routes import cancel_request, live_requests
-from worker.service.requests.watch import Watch
 from worker.service.responses.routes import responses
 from worker.service.talk.asked import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
@@ -65,10 +65,10 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         chat      the model file's chat format, made once; 400 where it has none
         jobs      the jobs that were accepted and are not forgotten
         journal   the requests that generate, and the last ones that ended
-        watch     how they are shown
+        lookout   how they are shown
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
-    watching = Watch(worker, journal)
+    looking = Lookout(worker, journal)
 
     async def the_worker() -> Worker:
         return worker
@@ -85,8 +85,8 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def the_journal() -> Journal:
         return journal
 
-    async def watch() -> Watch:
-        return watching
+    async def lookout() -> Lookout:
+        return looking
 
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed.
     with without("pydantic", "attrs"):
@@ -98,7 +98,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
                 "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
                 "jobs": Provide(jobs),
                 "journal": Provide(the_journal),
-                "watch": Provide(watch),
+                "lookout": Provide(lookout),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,

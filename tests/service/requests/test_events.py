@@ -99,6 +99,9 @@ def test_to_the_end(tiny: Path) -> None:
                 (view,) = views(late)
             assert [request["id"] for request in view["data"]] == ["last"]
             assert look(server)["worker"]["state"] == "draining"
+            assert server.post({"prompt": "a"}).status_code == 503
+            refused = server.wait_for("request")
+            assert (refused["outcome"], refused["code"]) == ("refused", "draining")
             assert cancel(server, "last").status_code == 200
             assert '"code":"cancelled"' in running.read().decode()
             assert server.wait() == 0

@@ -69,14 +69,11 @@ def test_lines(own: Server) -> None:
     assert SECRET not in "".join(own.lines)
 
 
-def test_the_view_has_them_too(own: Server) -> None:
-    """The last 50 lines; a terminal's lines look alike."""
-    view = look(own)
-    assert [line[3] for line in view["log"]][-1] == "ready"
-    assert f"model={view['worker']['model']}" in view["log"][-1][4]
+def test_the_view_has_them_too(server: Server) -> None:
+    """The last 50 lines."""
     for _ in range(60):
-        own.post({"prompt": SECRET, "temperature": "warm"})
-    view = look(own)
+        server.post({"prompt": SECRET, "temperature": "warm"})
+    view = look(server)
     assert len(view["log"]) == 50
     time, level, part, event, rest = view["log"][-1]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", time)
@@ -85,24 +82,9 @@ def test_the_view_has_them_too(own: Server) -> None:
     assert SECRET not in json.dumps(view)
 
 
-def test_while_draining(own: Server) -> None:
-    """Work that comes too late is refused, and its line says why."""
-    with http.stream(
-        "POST", own.url + "/v1/completions",
-        json={"prompt": "a", "max_tokens": 1_900, "ignore_eos": True, "stream": True},
-    ):  # fmt: skip
-        http.post(own.url + "/shutdown")
-        own.wait_for("stopping")
-        assert own.post({"prompt": "a"}).status_code == 503
-        (refused,) = told(own, 1)
-        assert (refused["outcome"], refused["code"]) == ("refused", "draining")
-
-
-@pytest.mark.parametrize("form", ["console", "json"])
-def test_nobody_writes_lines_of_their_own(tiny: Path, form: str) -> None:
+def test_nobody_writes_lines_of_their_own(tiny: Path) -> None:
     """Ids, paths and methods of clients stay inside their line, whatever they hold."""
-    options = ("serve", "--model", str(tiny), "--port", "0", "-t", "1", "--log-format", form)
-    worker = WorkerProcess(*options)
+    worker = WorkerProcess("serve", "--model", str(tiny), "--port", "0", "-t", "1")
     try:
         until(lambda: any("ready" in line and "memory_mb" in line for line in worker.lines))
         url = next(re.search(r"http://[\d.:]+\d", line) for line in worker.lines if "url" in line)
@@ -114,7 +96,7 @@ def test_nobody_writes_lines_of_their_own(tiny: Path, form: str) -> None:
             ("/" + "b" * 5_000, {"x-request-id": "\u00a0nbsp\u0085"}),
             ("/v1/requests/%0aevil/cancel", {"x-correlation-id": evil}),
         ):
-            encoded = {name: value.encode("latin-1") for name, value in ids.items()}
+            encoded = {name.encode(): value.encode("latin-1") for name, value in ids.items()}
             method = "GET" if "cancel" not in path else "POST"
             assert http.request(method, url[0] + path, headers=encoded).status_code == 404
         until(lambda: len(worker.lines) >= before + 3)

@@ -14,9 +14,9 @@ from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, DecodeError, RequestError, WorkerError
 from worker.service.requests.journal import Journal
-from worker.service.requests.record import Record
+from worker.service.requests.record import RequestRecord
 from worker.service.requests.speeds import MAX_POINTS, Speeds
-from worker.service.requests.work import Work
+from worker.service.requests.work import RequestWork
 
 
 class Bench:
@@ -34,7 +34,7 @@ class Bench:
         ]
         self.stream = Stream([request.id for request in requests], self.engine.abort)
         thread = SimpleNamespace(engine=self.engine, standing=self.engine.standing)
-        self.work = Work(self.stream, requests, copies, cast("EngineThread", thread))
+        self.work = RequestWork(self.stream, requests, copies, cast("EngineThread", thread))
         self.work.began = self.now
         self.record.follow(self.work)
         for request in requests:
@@ -50,7 +50,7 @@ class Bench:
             self.step()
 
 
-def live(record: Record, now: float = 100.0) -> Any:
+def live(record: RequestRecord, now: float = 100.0) -> Any:
     return record.live(now, "model")
 
 

@@ -9,7 +9,7 @@ from contextvars import Context
 from worker import log
 from worker.errors import NotFoundError
 from worker.service.front import paths
-from worker.service.requests.record import Record, enter
+from worker.service.requests.record import RequestRecord, enter
 from worker.service.requests.speeds import Speeds
 from worker.service.requests.views import EndedRequest
 
@@ -33,31 +33,33 @@ class Journal:
         self.speeds = Speeds()
         self.num_ended = self.num_errors = 0
         self.closing = asyncio.Event()
-        self._live: dict[Record, None] = {}  # in the order of their coming
+        self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 
-    def open(self, request_id: str, correlation_id: str | None, method: str, path: str) -> Record:
+    def open(
+        self, request_id: str, correlation_id: str | None, method: str, path: str
+    ) -> RequestRecord:
         """A record for the request at hand; `current()` has it from now on."""
         if not path.isprintable() or len(path) > _MAX_PATH:
             path = ascii(path[:_MAX_PATH])[1:-1]
-        record = Record(self, request_id, correlation_id, f"{method} {path}")
+        record = RequestRecord(self, request_id, correlation_id, f"{method} {path}")
         record.is_poll = method in ("GET", "HEAD") and path in _POLLS
         enter(record)
         return record
 
     @property
-    def live(self) -> list[Record]:
+    def live(self) -> list[RequestRecord]:
         """Those of which something runs or waits, the oldest first."""
         return list(self._live)
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: RequestRecord) -> None:
         """The engine has accepted it."""
         self._live[record] = None
 
-    def leave(self, record: Record) -> None:
+    def leave(self, record: RequestRecord) -> None:
         """Nothing of it runs any more; its answer may still be on its way."""
         self._live.pop(record, None)
 
-    def end(self, record: Record) -> None:
+    def end(self, record: RequestRecord) -> None:
         """It is over; a line tells of it, unless it was no work and nothing went wrong."""
         self.leave(record)
         if not record.is_told:

@@ -11,13 +11,13 @@ from worker.service.requests.views import EndedRequest, LiveRequest, Outcome
 
 if TYPE_CHECKING:  # the gate answers before there is an engine
     from worker.service.requests.journal import Journal
-    from worker.service.requests.work import Work
+    from worker.service.requests.work import RequestWork
 
 # Statuses of who is not refused for anything that he sent.
 _FAILED = frozenset({500, 504})
 
 
-class Record:
+class RequestRecord:
     """Has ended once its answer is sent and nothing of its work runs: a job may outlive the
     answer that names it, and an answer ends after its work.
 
@@ -45,7 +45,7 @@ class Record:
     ) -> None:
         self.id, self.correlation_id, self.route = request_id, correlation_id, route
         self.streaming = self.is_poll = self._answered = False
-        self.work: Work | None = None
+        self.work: RequestWork | None = None
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None
@@ -62,7 +62,7 @@ class Record:
         """That the engine accepted."""
         return 0 if self.work is None else self.work.num_sequences
 
-    def follow(self, work: Work) -> None:
+    def follow(self, work: RequestWork) -> None:
         """The engine has accepted it."""
         self.work = work
         work.on_end = self._on_end
@@ -153,7 +153,7 @@ class Record:
         return "length" if work.was_cut else "stop"
 
 
-_current: ContextVar[Record | None] = ContextVar("record", default=None)
+_current: ContextVar[RequestRecord | None] = ContextVar("record", default=None)
 current = _current.get
 enter = _current.set
 

@@ -14,26 +14,26 @@ from worker.service.errors import json_response
 from worker.service.front import paths
 from worker.service.info.shutdown import check_origin
 from worker.service.requests.journal import Journal
+from worker.service.requests.lookout import MAX_INTERVAL_S, MIN_INTERVAL_S, Lookout
 from worker.service.requests.views import RequestCancelled
-from worker.service.requests.watch import MAX_INTERVAL_S, MIN_INTERVAL_S, Watch
 
 _INTERVAL_S = 0.5
 
 
 # No slot and no engine behind the stream: that it just ends when its reader leaves is fine.
 @get(paths.REQUESTS, summary="What the worker does")
-async def live_requests(request: Request[Any, Any, Any], watch: Watch) -> Response[Any]:
+async def live_requests(request: Request[Any, Any, Any], lookout: Lookout) -> Response[Any]:
     """All at once, or as events again and again."""
     interval = _interval_of(request.query_params.get("interval"))
     accepted = request.headers.get("accept", "")
     asked = request.query_params.get("stream", "").lower()
     if asked in ("1", "true") or (not asked and "text/event-stream" in accepted):
         return Stream(
-            watch.events(interval),
+            lookout.events(interval),
             media_type="text/event-stream",  # Litestar adds the charset
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
-    return Response(watch.latest(MIN_INTERVAL_S), media_type="application/json")
+    return Response(lookout.latest(0), media_type="application/json")
 
 
 @post(paths.REQUESTS + "/{request_id:str}/cancel", status_code=200, summary="Cancel a request")

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from worker.log import Line
+from worker.log import LogLine
 
 LiveState = Literal["waiting", "reading", "writing"]
 Outcome = Literal["stop", "length", "cancelled", "left", "error", "refused"]
@@ -143,7 +143,7 @@ class LiveReply(msgspec.Struct, frozen=True, kw_only=True):
     speeds: list[Speed]
     data: list[LiveRequest]
     recent: list[EndedRequest]
-    log: list[Line]
+    log: list[LogLine]
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):

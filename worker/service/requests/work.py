@@ -34,7 +34,7 @@ class Sums(msgspec.Struct, frozen=True):
     first_token: float | None
 
 
-class Work:
+class RequestWork:
     """Watches the stream of one request. Nothing happens here for a token: who looks, counts.
 
     began          when it was accepted; as all times here of `time.monotonic`, the engine's clock
@@ -62,7 +62,7 @@ class Work:
         )
         self._stream, self._engine, self._copies = stream, engine, copies
         self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}
-        self._running = set(self._lengths)
+        self._running: set[str] = set(self._lengths)
         self._seen: dict[str, Standing] = {}  # as it was when somebody looked last, or at the end
         self._samples: list[tuple[float, int]] = []
         stream.watcher = self
@@ -111,7 +111,7 @@ class Work:
         self.was_left = self.error is None
         for name in self._running:
             self._look(name)
-        self._running = set()
+        self._running.clear()
         self.on_end()
 
     def sums(self, now: float) -> Sums:
@@ -168,7 +168,7 @@ def follow(stream: Stream, requests: Sequence[Request], copies: int, engine: Eng
     """Let the record of the request at hand know what the engine has accepted for it."""
     record = current()
     if record is not None:
-        record.follow(Work(stream, requests, copies, engine))
+        record.follow(RequestWork(stream, requests, copies, engine))
 
 
 def _nothing() -> None:

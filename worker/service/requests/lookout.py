@@ -26,7 +26,7 @@ from worker.service.requests.views import (
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 60.0
 
 
-class Watch:
+class Lookout:
     """Made when somebody looks, and then for all who look at about the same time."""
 
     def __init__(self, worker: Worker, journal: Journal) -> None:
