@@ -2,22 +2,27 @@
 
 const CHART_S = 600;
 
-function showCache({ cells, kept, memory }) {
+function showCache({ cells, kept }) {
   fill($("cells"), share(cells.live, cells.total), share(cells.cached, cells.total));
   say($("cells-live"), `${count(cells.live)} live`);
   say($("cells-cached"), `${count(cells.cached)} cached`);
   say($("cells-free"), `${count(cells.free)} free`);
-  const parts = [];
+  const places = [];
   if (kept.memory_limit_bytes) {
-    parts.push(`Kept in memory: ${bytes(kept.memory_bytes)} of ${bytes(kept.memory_limit_bytes)}`);
+    places.push(`Kept in memory: ${bytes(kept.memory_bytes)} of ${bytes(kept.memory_limit_bytes)}`);
   }
   if (kept.disk_limit_bytes) {
-    parts.push(`on disk: ${bytes(kept.disk_bytes)} of ${bytes(kept.disk_limit_bytes)}`);
+    places.push(`on disk: ${bytes(kept.disk_bytes)} of ${bytes(kept.disk_limit_bytes)}`);
   }
-  say($("kept"), parts.join(", ") || "No conversations are kept outside the cells.");
-  fill($("memory"), share(memory.resident_bytes, memory.planned_bytes));
-  const planned = memory.planned_bytes ? ` of ${bytes(memory.planned_bytes)} planned` : "";
-  say($("memory-text"), `${bytes(memory.resident_bytes)} held${planned}`);
+  say($("kept"), places.join(", ") || "No conversations are kept outside the cells.");
+}
+
+/** The plan knows nothing of kept conversations: they come on top. */
+function showMemory({ kept, memory }) {
+  fill($("memory"), share(memory.resident_bytes, memory.planned_bytes + kept.memory_bytes));
+  const parts = [`${bytes(memory.planned_bytes)} planned`];
+  if (kept.memory_bytes) parts.push(`${bytes(kept.memory_bytes)} for kept conversations`);
+  say($("memory-text"), `${bytes(memory.resident_bytes)} held; ${parts.join(", ")}`);
 }
 
 function showSpeeds(speeds, now) {

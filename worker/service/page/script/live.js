@@ -34,6 +34,7 @@ async function follow() {
 
 function showGone(error) {
   setState("gone", "gone, trying again");
+  say($("counts"), "");
   if (error && !(error instanceof Lost)) reportError(error);
 }
 
@@ -89,6 +90,7 @@ function showLive(seen) {
   say($("counts"), `${busy} · up ${seconds(worker.uptime_s)}`);
   showRequests(seen.data, seen.recent);
   showCache(worker);
+  showMemory(worker);
   showSpeeds(seen.speeds, seen.at);
   showLog(seen.log);
 }

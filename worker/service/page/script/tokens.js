@@ -88,7 +88,8 @@ function place(at) {
 const tokenAt = (event) => (scoresOf.has(event.target) ? event.target : null);
 document.addEventListener("mouseover", (event) => inspect(tokenAt(event)));
 document.addEventListener("click", (event) => inspect(tokenAt(event)));
-document.addEventListener("scroll", () => inspect(null), { capture: true, passive: true });
+const onScroll = (event) => inspected && event.target.contains(inspected) && inspect(null);
+document.addEventListener("scroll", onScroll, { capture: true, passive: true });
 document.addEventListener("focusout", () => inspect(null));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") return inspect(null);
