@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -69,11 +70,13 @@ def visit(page: Page, server: Server) -> None:
     expect(page.locator("#state")).to_have_text("live")
 
 
-def answer_of(server: Server, body: dict[str, Any], path: str = "/v1/completions") -> Any:
-    """The one choice that a request of the page gets without a stream."""
-    answer = server.post({**body, "stream": False, "stream_options": None}, path)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["choices"][0]
+def endless(page: Page) -> None:
+    """Let no answer end before its limit: a model of random weights ends it anywhere."""
+
+    def go_on(route: Any) -> None:
+        route.continue_(post_data=json.dumps({**route.request.post_data_json, "ignore_eos": True}))
+
+    page.route("**/v1/completions", go_on)
 
 
 def sent_by(page: Page, path: str) -> list[dict[str, Any]]:
@@ -84,3 +87,16 @@ def sent_by(page: Page, path: str) -> list[dict[str, Any]]:
         lambda request: bodies.append(request.post_data_json) if path in request.url else None,
     )
     return bodies
+
+
+def heard_by(page: Page, path: str) -> list[Any]:
+    """A list that gets each answer that the page has from this path; for `choices_of`."""
+    answers: list[Any] = []
+    page.on("response", lambda answer: answers.append(answer) if path in answer.url else None)
+    return answers
+
+
+def choices_of(answer: Any) -> list[dict[str, Any]]:
+    """The choices of a stream that has ended."""
+    frames = [json.loads(line[6:]) for line in answer.text().split("\n\n") if line[:7] == "data: {"]
+    return [choice for frame in frames for choice in frame["choices"]]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import QUESTION
-from tests.browser.driving import Browser, Page, expect, tab, visit
+from tests.browser.driving import Browser, Page, endless, expect, tab, visit
 from tests.support import http
 from tests.support.programs.processes import Server
 
@@ -38,6 +38,7 @@ def test_axe(
     body = {"prompt": "Hello", "max_tokens": 1900, "ignore_eos": True, "stream": True}
     with tab(browser, **options) as page:
         visit(page, slow_server)
+        endless(page)
         check(page)
         url = f"{slow_server.url}/v1/completions"
         with http.stream("POST", url, json=body) as answer:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.driving import Page, expect
+from tests.browser.driving import Page, endless, expect
 from tests.support.programs.processes import Server, serving
 
 KEY = "k3y-with/pUnct+uation=="
@@ -35,6 +35,7 @@ def test_key(locked: Server, page: Page) -> None:
     expect(page.locator("#state")).to_have_text("live")
     expect(page.locator("#key-dialog")).to_be_hidden()
 
+    endless(page)
     page.fill("#prompt", "Hello")
     page.fill("#max_tokens", "5")
     page.click("#write-send")

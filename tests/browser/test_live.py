@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.browser.driving import Page, expect, visit
+from tests.browser.driving import Page, endless, expect, visit
 from tests.support import http
 from tests.support.programs.processes import Server, serving, starting
 
@@ -83,6 +83,7 @@ def test_a_worker_that_dies_and_comes_back(tiny: Path, page: Page) -> None:
     """The page says that it is gone, also in the middle of an answer, and finds the next one."""
     with serving("--model", tiny, "-t", "1", "-a", "first", step_seconds=0.02) as server:
         visit(page, server)
+        endless(page)
         page.evaluate("window.isSamePage = true")
         page.fill("#prompt", "Hello")
         page.fill("#max_tokens", "1900")

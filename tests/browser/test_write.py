@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -10,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.browser.driving import Page, answer_of, expect, sent_by, visit
+from tests.browser.conftest import ANSWER, QUESTION
+from tests.browser.driving import (
+    Page,
+    choices_of,
+    endless,
+    expect,
+    heard_by,
+    sent_by,
+    visit,
+)
 from tests.support.programs.processes import Server
 
 HOSTILE = 'It\'s "so"\n<script>alert(1)</script> $HOME `id` \\ é\u2028😀'
@@ -25,9 +35,10 @@ def write(page: Page, prompt: str, **fields: str) -> None:
 
 
 def test_stream(slow_server: Server, page: Page) -> None:
-    """Tokens are there before the answer is, and in the end they are the API's own text."""
+    """Tokens are there before the answer is, and in the end they are the text that came."""
     visit(page, slow_server)
-    bodies = sent_by(page, "/v1/completions")
+    endless(page)
+    bodies, answers = sent_by(page, "/v1/completions"), heard_by(page, "/v1/completions")
     write(page, "Hello", temperature="0", max_tokens="120")
     expect(page.locator("#written span").nth(3)).to_be_attached()
     assert page.locator("#written").get_attribute("aria-busy") == "true"
@@ -35,13 +46,15 @@ def test_stream(slow_server: Server, page: Page) -> None:
     expect(page.locator("#write-status")).to_contain_text("ended by the limit · 120 tokens")
     (body,) = bodies
     assert (body["prompt"], body["temperature"], body["max_tokens"]) == ("Hello", 0, 120)
-    assert page.locator("#written").text_content() == answer_of(slow_server, body)["text"]
+    text = "".join(choice["text"] for choice in choices_of(answers[0]))
+    assert page.locator("#written").text_content() == text
     assert page.locator("#written").get_attribute("aria-busy") is None
 
 
 def test_stop(slow_server: Server, page: Page) -> None:
     """Stop ends the request in the worker too."""
     visit(page, slow_server)
+    endless(page)
     write(page, "Hello", max_tokens="1900")
     expect(page.locator("#written span").first).to_be_attached()
     slow_server.wait_until(slots_processing=1)
@@ -54,6 +67,7 @@ def test_stop(slow_server: Server, page: Page) -> None:
 def test_go_on(server: Server, page: Page) -> None:
     """What was written becomes a part of the text to go on with."""
     visit(page, server)
+    endless(page)
     write(page, "Hello", max_tokens="5", temperature="0")
     expect(page.locator("#write-more")).to_be_enabled()
     text = page.locator("#written").text_content() or ""
@@ -72,10 +86,11 @@ def shown(page: Page) -> list[tuple[str, str]]:
 def test_inspect(server: Server, page: Page) -> None:
     """A token under the pointer tells what the API says of it; so do the arrow keys."""
     visit(page, server)
-    bodies = sent_by(page, "/v1/completions")
+    endless(page)
+    answers = heard_by(page, "/v1/completions")
     write(page, "Hello", max_tokens="8", temperature="0")
     expect(page.locator("#write-status")).to_contain_text("8 tokens")
-    scores = answer_of(server, bodies[0])["logprobs"]
+    scores = next(each["logprobs"] for each in choices_of(answers[0]) if each["logprobs"])
     page.hover("#written span >> nth=0")
     expect(page.locator("#inspector")).to_be_visible()
     rows = shown(page)
@@ -121,21 +136,33 @@ def test_what_the_worker_refuses(server: Server, page: Page) -> None:
     expect(page.locator("#write-status")).to_have_text("temperature must be from 0 to 100.")
 
 
-def test_programs(server: Server, page: Page) -> None:
-    """The request as curl and as Python gives what the page got, whatever is in its text."""
-    visit(page, server)
-    write(page, HOSTILE, temperature="0", max_tokens="12", top_k="40")
-    expect(page.locator("#write-status")).to_contain_text("ended by")
-    text = page.locator("#written").text_content() or ""
+def test_programs(speaker: Server, page: Page) -> None:
+    """The request as curl and as Python gets what the page got, whatever is in its text."""
+    visit(page, speaker)
     page.click("#code summary")
+    page.fill("#prompt", HOSTILE)
+    assert body_of(page)["prompt"] == HOSTILE
+    page.click("#tab-chat")
+    page.fill("#message", f"{HOSTILE}\n{QUESTION}")
+    page.fill("#top_k", "40")
     program = page.locator("#python").text_content() or ""
     command = page.locator("#curl").text_content() or ""
+    told = body_of(page)
+    bodies = sent_by(page, "/v1/chat/completions")
+    page.click("#chat-send")
+    expect(page.locator("#messages li.assistant > .tokens")).to_have_text(ANSWER)
+    assert told == bodies[0]
     assert "API_KEY" not in program + command
-    python = run([sys.executable, "-c", program])
-    assert python == text
+    assert run([sys.executable, "-c", program]) == ANSWER
     streamed = run(["bash", "-c", f"{command} -s"])
     assert streamed.rstrip().endswith("data: [DONE]")
-    assert '"finish_reason":"length"' in streamed
+    assert '"finish_reason":"stop"' in streamed
+
+
+def body_of(page: Page) -> dict[str, Any]:
+    """What the shell makes of the body in the command that is shown."""
+    command = page.locator("#curl").text_content() or ""
+    return json.loads(run(["bash", "-c", f'curl() {{ printf %s "${{@: -1}}"; }}; {command}']))
 
 
 def run(command: list[str]) -> str:
