@@ -37,6 +37,6 @@ from worker.service.front.replies import reply_of_ours
 def test_types(error: WorkerError, status: int, kind: str) -> None:
     """Each status has its type, and the official package knows it."""
     found, reply, headers = reply_of_ours(error)
-    told = oracle.error(msgspec.json.encode(anthropic_reply(found, reply.error)))
+    told = oracle.error(msgspec.json.encode(anthropic_reply(found, reply)))
     assert (found, told.error.type, told.error.message) == (status, kind, "no")
     assert ("retry-after" in headers) == (status in (429, 503))

@@ -133,7 +133,7 @@ def test_refused(server: Server, path: str, body: Any, status: int) -> None:
     """What cannot be done is refused in Ollama's shape; the next request is served."""
     answer: httpx.Response = server.post(body, f"/api/{path}")
     assert answer.status_code == status, answer.text
-    assert list(answer.json()) == ["error"]
+    assert list(answer.json()) == ["error", "request_id"]
     after = server.post({"messages": HELLO, "options": OPTIONS}, "/api/chat")
     assert after.status_code == 200
 
@@ -149,7 +149,7 @@ def test_without_a_template(tmp_path: Path) -> None:
         with pytest.raises(ollama.ResponseError, match="no chat template"):
             client.chat(model="any", messages=HELLO)
         locked = http.get(plain.url + "/api/tags")
-        assert (locked.status_code, list(locked.json())) == (401, ["error"])
+        assert (locked.status_code, list(locked.json())) == (401, ["error", "request_id"])
 
 
 def test_while_loading(tiny: Path, tmp_path: Path) -> None:

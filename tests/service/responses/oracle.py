@@ -30,6 +30,8 @@ def events(stream: str) -> list[Any]:
     found: list[Any] = []
     assert stream.endswith("\n\n")
     for frame in stream.removesuffix("\n\n").split("\n\n"):
+        if frame == ":":  # a machine that is busy says nothing for a second
+            continue
         name, data = frame.split("\n")
         kind = json.loads(data.removeprefix("data: "))["type"]
         assert name == f"event: {kind}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker import log
-from worker.service.front.replies import ErrorBody
+from worker.service.front.replies import ErrorReply
 
 # HTTP status -> Anthropic's error type
 _TYPES = {
@@ -48,9 +48,10 @@ class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="er
     correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def anthropic_reply(status: int, body: ErrorBody) -> AnthropicErrorReply:
-    """The same error in Anthropic's shape, with the id of the request at hand."""
+def anthropic_reply(status: int, reply: ErrorReply) -> AnthropicErrorReply:
+    """The same error in Anthropic's shape; the id of the request at hand is always in it."""
+    body = reply.error
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
     told = AnthropicError(kind, body.message, details)
-    return AnthropicErrorReply(told, log.request_ids()[0], body.correlation_id)
+    return AnthropicErrorReply(told, log.request_ids()[0], reply.correlation_id)

@@ -81,7 +81,7 @@ class MessageExchange(Exchange):
 
     def shaped(self, status: int, reply: ErrorReply) -> AnthropicErrorReply:
         """In Anthropic's shape."""
-        return anthropic_reply(status, reply.error)
+        return anthropic_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:
         """The error event."""

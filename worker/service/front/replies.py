@@ -38,7 +38,6 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """What OpenAI clients read. `code` is a word, or the status where llama-server sends it.
 
     retriable  whether the same request may succeed later; only in the job API
-    request_id, correlation_id  as in the answer's headers, which who reads a stream may not see
     """
 
     message: str
@@ -46,14 +45,17 @@ class ErrorBody(msgspec.Struct, frozen=True):
     param: str | None = None
     code: str | int | None = None
     retriable: bool | msgspec.UnsetType = msgspec.UNSET
-    request_id: str | msgspec.UnsetType = msgspec.UNSET
-    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """{"error": {...}}"""
+    """{"error": {...}}, and the ids of the answer's headers, which a stream's reader may not see.
+
+    As Anthropic's shape has them; what stands inside of `error` is OpenAI's.
+    """
 
     error: ErrorBody
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def reply_of_ours(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
@@ -82,8 +84,5 @@ def reply(
         # Openai clients retry 5xx; what failed here would fail again.
         headers["x-should-retry"] = "false"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    request_id, correlation_id = (msgspec.UNSET if i is None else i for i in log.request_ids())
-    body = ErrorBody(
-        message, kind, param, code, request_id=request_id, correlation_id=correlation_id
-    )
-    return status, ErrorReply(body), headers
+    ids = (msgspec.UNSET if name is None else name for name in log.request_ids())
+    return status, ErrorReply(ErrorBody(message, kind, param, code), *ids), headers

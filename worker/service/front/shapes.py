@@ -13,7 +13,7 @@ from worker.service.ollama.errors import ollama_reply
 def shaped(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
     """The body of an error's answer: OpenAI's shape, or that of another API whose path it is."""
     if path.startswith(paths.MESSAGES):
-        return anthropic_reply(status, reply.error)
+        return anthropic_reply(status, reply)
     if path.startswith(paths.OLLAMA):
-        return ollama_reply(status, reply.error)
+        return ollama_reply(status, reply)
     return reply

@@ -33,7 +33,7 @@ def job_reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
         code=_CODES.get(status, reply.error.code),
         retriable=status in _RETRIABLE,
     )
-    return status, ErrorReply(body), headers
+    return status, msgspec.structs.replace(reply, error=body), headers
 
 
 def on_job_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

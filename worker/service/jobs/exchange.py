@@ -89,8 +89,8 @@ class EventExchange(JobExchange):
 
     def failure(self, error: Exception) -> bytes:
         """The error event."""
-        body = self.error_reply(error)[1].error
-        ids = (body.request_id, body.correlation_id)
+        reply = self.error_reply(error)[1]
+        body, ids = reply.error, (reply.request_id, reply.correlation_id)
         return self.event(Failed(str(body.code), body.message, bool(body.retriable), *ids))
 
     async def body(self) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.service.front.replies import ErrorBody
+from worker.service.front.replies import ErrorReply
 
 
 class OllamaErrorReply(msgspec.Struct, frozen=True):
@@ -15,6 +15,6 @@ class OllamaErrorReply(msgspec.Struct, frozen=True):
     correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def ollama_reply(_status: int, body: ErrorBody) -> OllamaErrorReply:
+def ollama_reply(_status: int, reply: ErrorReply) -> OllamaErrorReply:
     """The same error in Ollama's shape."""
-    return OllamaErrorReply(body.message, body.request_id, body.correlation_id)
+    return OllamaErrorReply(reply.error.message, reply.request_id, reply.correlation_id)

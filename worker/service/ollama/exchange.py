@@ -87,7 +87,7 @@ class OllamaExchange(Exchange):
 
     def shaped(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
         """In Ollama's shape."""
-        return ollama_reply(status, reply.error)
+        return ollama_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:
         """The line that tells of it."""

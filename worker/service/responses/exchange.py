@@ -95,19 +95,20 @@ class ResponseExchange(Exchange):
     def failure(self, error: Exception) -> bytes:
         """What was wrong, then the response that failed."""
         begun = self._begin()
-        body = self.error_reply(error)[1].error
+        reply = self.error_reply(error)[1]
+        body = reply.error
         code = None if body.code is None else str(body.code)
         told = ErrorEvent(
             code=code, message=body.message, param=body.param,
-            request_id=body.request_id, correlation_id=body.correlation_id,
+            request_id=reply.request_id, correlation_id=reply.correlation_id,
         )  # fmt: skip
-        reply = msgspec.structs.replace(
+        failed = msgspec.structs.replace(
             self._reply,
             status="failed",
             error=Breakdown("server_error", body.message),
             output=self._output.items(broken=True),
         )
-        return begun + self._frames([told, ResponseFailed(response=reply)])
+        return begun + self._frames([told, ResponseFailed(response=failed)])
 
     def _begin(self) -> bytes:
         """What opens the stream; nothing where it is open."""
