@@ -12,7 +12,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test test-offload test-managers clients lint format proof bench peers demo-model constraints clean
+.PHONY: help install serve test test-offload test-managers test-page clients lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
@@ -36,6 +36,16 @@ test-managers: ## test examples/ with supervisor, circus, litellm and others in 
 	@test -x .venv-managers/bin/python || .venv/bin/python -m venv .venv-managers
 	@.venv-managers/bin/python -m pip install --quiet --disable-pip-version-check --requirement examples/requirements.txt
 	@PATH="$(CURDIR)/.venv-managers/bin:$$PATH" exec .venv/bin/python -m pytest tests/examples $(ARGS)
+
+# Where there is no Chromium, Debian's is installed if that is allowed; the tests say what is missing.
+test-page: ## test the page at / with Chromium, by Playwright in .venv-page
+	@$(INSTALL) --quiet --extra dev
+	@test -x .venv-page/bin/python || .venv/bin/python -m venv .venv-page
+	@.venv-page/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/browser/requirements.txt
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		{ test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && apt-get install --yes -qq chromium; } || \
+		echo "gguf-worker: no Chromium here; on Debian: sudo apt-get install chromium" >&2
+	@PAGE_VENV="$(CURDIR)/.venv-page" exec .venv/bin/python -m pytest tests/browser $(ARGS)
 
 # Without npm the programs in Node are left out.
 clients: ## test with clients of others, such as openai, anthropic and the AI SDK, in .venv-clients
@@ -78,4 +88,4 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks

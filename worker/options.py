@@ -69,6 +69,11 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "requests that may wait (64)"),
         Option("drain_timeout", ("--drain-timeout",), values.number(0, 3600),
                "seconds running requests get at SIGTERM (4)", "SECONDS"),
+        Option("page", ("--page", "--webui", "--ui"), values.switch,
+               "show browsers a page at / (on); it asks for the key like every client", "on|off",
+               const=True, env=("LLAMA_ARG_UI", "LLAMA_ARG_WEBUI")),
+        Option("page", ("--no-page", "--no-webui", "--no-ui"), values.opposite, "the opposite",
+               "on|off", const=False),
     ),
     "Pool manager": (
         Option("worker_id", ("--worker-id",), values.name,

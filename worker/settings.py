@@ -24,6 +24,7 @@ _SECRET = frozenset({"api_key", "callback_url", "heartbeat_url"})
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What this process was asked to do. `None` means: decided from the model and the machine.
 
+    page             whether browsers get a page at /
     public_host      host in the address that a manager gets; None: `host`
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval: float = 30.0
     die_with_parent: str = "off"
     drain_timeout: float = 4.0
+    page: bool = True
     ctx_size: int | None = None
     parallel: int | None = None
     queue_size: int = 64

@@ -77,6 +77,10 @@ def accepted(*words: str) -> list[str]:
         ("--mmap --no-mmap", {"mmap": False}),
         ("--load-mode mmap", {"mmap": True}),
         ("--load-mode dio", {"mmap": False}),
+        ("-np 1", {"page": True}),
+        ("--no-page", {"page": False}),
+        ("--no-webui", {"page": False}),
+        ("--no-ui --page", {"page": True}),
         ("-cram 100", {"cache_ram": 100}),
         ("--cache-ram 0", {"cache_ram": 0}),
         ("--cache-ram -1", {"cache_ram": None}),
@@ -102,11 +106,13 @@ VALUES = {
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
-    "reasoning_field": "reasoning",
+    "reasoning_field": "reasoning", "page": "on",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
-SPECIAL = {"--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0"}
+SPECIAL = {
+    "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.flags[0])
@@ -255,7 +261,7 @@ def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]
 
 def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
     """The value of a misspelt flag is not shown, because it may be a secret."""
-    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--no-webui", "hush"]):
+    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--offline", "hush"]):
         assert main(["serve", *words]) == 2
         error = capsys.readouterr().err
         assert "hush" not in error
@@ -285,7 +291,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_serving_process(tiny: Path) -> None:
     """--model stays two words in argv; one warning names all foreign flags; no secret is logged."""
-    words = ("--model", tiny, "-t", "1", "--no-webui", "--hf-token", "hush1", "--offline")
+    words = ("--model", tiny, "-t", "1", "--no-perf", "--hf-token", "hush1", "--offline")
     env = {"LLORCH_API_TOKEN": "hush2"}
     with serving(*words, "--callback-url", "http://localhost:9999/?hush3", env=env) as server:
         cmdline = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().split(b"\0")
@@ -293,7 +299,7 @@ def test_a_serving_process(tiny: Path) -> None:
         server.process.terminate()
         assert server.wait() == 0
     (warning,) = (line for line in server.lines if "mean nothing here" in line)
-    assert '"--no-webui --hf-token --offline"' in warning
+    assert '"--no-perf --hf-token --offline"' in warning
     assert "hush" not in "\n".join(server.lines)
 
 

@@ -17,7 +17,7 @@ from worker.errors import UsageError
 ALONE = """
     --cont-batching -cb --no-cont-batching -nocb --no-context-shift
     --jinja --no-jinja --no-mmproj --no-mmproj-auto --no-mmproj-offload
-    --webui --no-webui --ui --no-ui --no-ui-mcp-proxy --no-webui-mcp-proxy --no-agent -no-ag
+    --no-ui-mcp-proxy --no-webui-mcp-proxy --no-agent -no-ag
     --offline --metrics --slots --no-slots --props
     --warmup --no-warmup --perf --no-perf --escape --no-escape -e
     --log-disable --log-verbose --log-prefix --no-log-prefix

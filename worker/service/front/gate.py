@@ -1,5 +1,5 @@
-"""The outermost layer: request ids, HEAD for every GET, 401 without the key, 503 until ready and
-while draining. It is there before the application that it wraps."""
+"""The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
+503 until ready and while draining. It is there before the application that it wraps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.page import page
 from worker.service.requests.journal import Journal
 
 _MAX_ID = 256
@@ -41,6 +42,7 @@ class Gate:
         self._worker = worker
         self._journal = journal
         self._auth = Auth(worker.settings.api_key)
+        self._has_page = worker.settings.page
 
     def open(self, app: Any) -> None:
         """Pass requests on to `app` from now on."""
@@ -74,9 +76,12 @@ class Gate:
                 message = {**message, "body": b""}
             await send(message)
 
-        refusal = self._refusal(scope)
+        is_page = self._has_page and page.is_wanted(scope)
+        refusal = page.refusal_of(scope) if is_page else self._refusal(scope)
         try:
-            if refusal is None:
+            if refusal is None and is_page:
+                await page.send_page(send_with_ids)
+            elif refusal is None:
                 try:
                     await self._opened.wait()
                     await self._app(scope, receive, send_with_ids)

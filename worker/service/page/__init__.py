@@ -1,0 +1,1 @@
+"""The page at `/`: what a browser shows of this worker."""
