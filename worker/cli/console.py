@@ -57,3 +57,8 @@ def plain(text: str) -> Text:
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
     return Text("".join(shown))
+
+
+def one_line(text: str) -> Text:
+    """The same as `plain`, in one line: what a file's name breaks, a reader of lines would too."""
+    return plain(text.replace("\n", "\\n"))

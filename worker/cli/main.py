@@ -20,6 +20,7 @@ COMMANDS = {
     "generate": "continue a text in the terminal",
     "pull": "bring models from the Hub to this machine",
     "show": "show what a model file says about itself",
+    "check": "say whether model files are good, and where they are not",
     "plan": "say how much memory a model needs, and what context fits",
     "bench": "measure quant levels on this machine, and say which one to take",
     "quantize": "write a model in another encoding",
