@@ -74,7 +74,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
-        "cache/index.py", "log.py",
+        "cache/index.py", "log.py", "cli/top/feed.py",
     },
 }  # fmt: skip
 

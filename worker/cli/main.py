@@ -24,6 +24,7 @@ COMMANDS = {
     "plan": "say how much memory a model needs, and what context fits",
     "bench": "measure quant levels on this machine, and say which one to take",
     "quantize": "write a model in another encoding",
+    "top": "watch what a running worker does",
     "version": "say what is installed and which backends it has",
 }
 _INTERRUPTED = 130
