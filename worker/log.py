@@ -9,6 +9,7 @@ import os
 import select
 import sys
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from worker.imports import without
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 LogFormat = Literal["console", "json"]
 
+
+# Time, level, part, event, the other fields as text.
+LogLine = tuple[str, str, str, str, str]
+_MAX_RECENT = 50
+_MAX_FIELDS_CHARS = 500
+_APART = frozenset(" =\"'")
+_SHOWN_APART = frozenset({"timestamp", "level", "part", "event", "exc_info"})
+_recent: deque[LogLine] = deque(maxlen=_MAX_RECENT)
 
 # How long a line waits for the reader of standard error. Once one has waited in vain, the next
 # lines do not wait until the reader reads again.
@@ -96,9 +105,15 @@ def bind_request(**ids: str) -> None:
     variables.bind_contextvars(**ids)
 
 
-def request_id() -> str | None:
-    """The id of the request at hand; None outside of one."""
-    return _structlog().contextvars.get_contextvars().get("x_request_id")
+def request_ids() -> tuple[str | None, str | None]:
+    """The id of the request at hand, None outside of one; and its correlation id, if it has one."""
+    bound = _structlog().contextvars.get_contextvars()
+    return bound.get("x_request_id"), bound.get("x_correlation_id")
+
+
+def recent() -> list[LogLine]:
+    """The last lines, oldest first."""
+    return list(_recent)
 
 
 @functools.cache
@@ -114,6 +129,28 @@ def _structlog() -> Any:
     return structlog
 
 
+def _keep(_logger: object, _level: str, entry: structlog.typing.EventDict) -> Any:
+    """Keep the line for who looks later, as text: what it tells of may go. No tracebacks."""
+    error = entry.get("exc_info")
+    fields = [
+        f"{name}={value if _is_plain(value) else repr(value)}"
+        for name, value in entry.items()
+        if name not in _SHOWN_APART
+    ]
+    if error:
+        kind = type(error) if isinstance(error, BaseException) else sys.exc_info()[0]
+        fields.append(f"error={getattr(kind, '__name__', kind)}")
+    text = " ".join(fields)[:_MAX_FIELDS_CHARS]
+    event, part = str(entry["event"]), str(entry.get("part", ""))
+    _recent.append((entry["timestamp"], entry["level"], part, event[:_MAX_FIELDS_CHARS], text))
+    return entry
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value can be told from what follows it without quotes."""
+    return isinstance(value, str) and value.isprintable() and _APART.isdisjoint(value)
+
+
 def _apply() -> None:
     import structlog
 
@@ -122,6 +159,7 @@ def _apply() -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        _keep,
     ]
     if _Settings.fmt == "json":
         tail: list[structlog.typing.Processor] = [

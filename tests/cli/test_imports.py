@@ -63,9 +63,10 @@ import asyncio
 from pathlib import Path
 from worker.lifecycle.worker import Worker
 from worker.service.app import create_app
+from worker.service.requests.journal import Journal
 from worker.settings import make
 async def main():
-    assert create_app(Worker(make({}), Path("model.gguf"))).routes
+    assert create_app(Worker(make({}), Path("model.gguf")), Journal("model")).routes
 asyncio.run(main())
 """
     found = modules_after(code)

@@ -15,7 +15,7 @@ from worker.engine.output import token_logprob
 from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
-from worker.engine.sequence import Delta, Sequence
+from worker.engine.sequence import Delta, Sequence, Standing
 from worker.engine.stats import EngineSnapshot, SequenceProgress, Stats
 from worker.errors import DecodeError, RequestError, WorkerError
 
@@ -54,7 +54,7 @@ class Engine:
         self.backend = backend
         self._clock = clock
         self._sequences: dict[str, Sequence] = {}
-        self._num_steps = 0
+        self._num_steps = self._num_read = 0
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
@@ -99,6 +99,11 @@ class Engine:
         if sequence is not None:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
+
+    def standing(self, request_id: str) -> Standing | None:
+        """How a request stands; None: it has ended, or was never added. Any thread may ask."""
+        sequence = self._sequences.get(request_id)
+        return None if sequence is None else sequence.standing()
 
     def step(self) -> list[Delta]:
         """Schedule, fill, compute, commit: what was added to whom."""
@@ -152,6 +157,7 @@ class Engine:
             self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
         for fill in plan.padding:
             self.backend.drop(fill.slot.index, fill.position)
+        self._num_read += plan.prompt_rows
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
         self.scheduler.observe(plan, self._clock() - started)
@@ -246,7 +252,7 @@ class Engine:
         if sequence is None:
             return []
         self._forget(sequence, "error")
-        return [Delta(sequence.id, error=error)]
+        return [sequence.ended(Delta(sequence.id, error=error), None, self._clock())]
 
     def _forget(self, sequence: Sequence, reason: str) -> None:
         """The one place where a sequence ends: queue, slot, cells and sampler are released."""
@@ -285,4 +291,5 @@ class Engine:
             scheduler.num_preempted,
             self._stats,
             CacheStats() if self._store is None else self._store.stats,
+            self._num_read,
         )

@@ -42,6 +42,7 @@ class Delta(msgspec.Struct, frozen=True):
     progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
     stopped_by      the stop text before which the sequence ended; None: it ended otherwise
+    sampled_tokens  of the whole sequence, as all that follows: in its last delta
     """
 
     id: str
@@ -53,6 +54,7 @@ class Delta(msgspec.Struct, frozen=True):
     stopped_by: str | None = None
     error: WorkerError | None = None
     progress: PromptRead | None = None
+    sampled_tokens: int = 0
     cached_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -62,6 +64,22 @@ class Delta(msgspec.Struct, frozen=True):
     def is_last(self) -> bool:
         """Whether nothing follows."""
         return self.finish_reason is not None or self.error is not None
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a sequence that has not ended stands; times are of the clock of its `Timings`.
+
+    is_running            it holds a slot
+    read_tokens           of the prompt, that are in the KV cache; cached_tokens were found there
+    admitted, first_token 0 until it was, until there is one
+    """
+
+    is_running: bool = False
+    read_tokens: int = 0
+    cached_tokens: int = 0
+    sampled_tokens: int = 0
+    admitted: float = 0.0
+    first_token: float = 0.0
 
 
 class Sequence:
@@ -183,13 +201,26 @@ class Sequence:
             self.id, progress=PromptRead(self.num_prompt, self.cached_tokens, computed, seconds)
         )
 
-    def ended(self, delta: Delta, reason: str, now: float) -> Delta:
+    def standing(self) -> Standing:
+        """How it stands; any thread may ask."""
+        slot, sampled = self.slot, self.num_sampled
+        return Standing(
+            slot is not None,
+            0 if slot is None else min(slot.length, self.num_prompt),
+            self.cached_tokens,
+            sampled,
+            self.admitted_at if slot is not None or self.was_put_back else 0.0,
+            self.first_token_at if sampled else 0.0,
+        )
+
+    def ended(self, delta: Delta, reason: str | None, now: float) -> Delta:
         """The last delta, with what there is to tell about all of a sequence that ends now."""
         draft = self.draft
         return msgspec.structs.replace(
             delta,
             finish_reason=reason,
             stopped_by=self._stops.found,
+            sampled_tokens=self.num_sampled,
             cached_tokens=self.cached_tokens,
             drafted_tokens=draft.num_drafted if draft else 0,
             accepted_tokens=draft.num_accepted if draft else 0,

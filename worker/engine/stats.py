@@ -113,6 +113,7 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     num_preempted times that a running sequence was put back into the queue for want of cells
     stats         sums over the requests that have ended
     kept          states of ended sequences outside of the KV cache
+    num_read      prompt tokens that were computed, since the start
     """
 
     max_running: int
@@ -125,6 +126,7 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     num_preempted: int
     stats: Stats
     kept: CacheStats = CacheStats()
+    num_read: int = 0
 
     @property
     def num_running(self) -> int:

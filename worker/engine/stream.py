@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from worker.engine.sequence import Delta
+from worker.errors import WorkerError
+
+
+class Watcher(Protocol):
+    """Follows how the requests of a stream end, and nothing of what they say before."""
+
+    def ended(self, delta: Delta) -> None:
+        """One has; its last delta."""
+
+    def left(self) -> None:
+        """Those that still run are about to be aborted, because nobody reads on."""
 
 
 class Stream:
@@ -13,6 +25,8 @@ class Stream:
 
     Reading late never makes the engine wait. Leave it with `close()` (or use it in a `with`), as
     often as you like: it aborts what is still running.
+
+    watcher  who wants to know how its requests end
     """
 
     def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
@@ -20,6 +34,7 @@ class Stream:
         self._abort = abort
         self._deltas: list[Delta] = []
         self._reader: asyncio.Future[None] | None = None  # waits for the next delta
+        self.watcher: Watcher | None = None
 
     @property
     def is_running(self) -> bool:
@@ -31,6 +46,8 @@ class Stream:
         self._deltas.append(delta)
         if delta.is_last:
             self._running.discard(delta.id)
+            if self.watcher is not None:
+                self.watcher.ended(delta)
         # An asyncio.Event would keep a list of readers; there is one.
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
@@ -55,11 +72,19 @@ class Stream:
         assert error is not None
         raise error
 
+    def fail(self, error: WorkerError) -> None:
+        """End what still runs: its reader gets the error after all that was said so far."""
+        for request_id in tuple(self._running):
+            self.put(Delta(request_id, error=error))
+            self._abort(request_id)
+
     def close(self) -> None:
         """Stop generating for this stream, if anything still does."""
-        for request_id in self._running:
+        running, self._running = self._running, set()
+        if running and self.watcher is not None:
+            self.watcher.left()
+        for request_id in running:
             self._abort(request_id)
-        self._running = set()
 
     def __enter__(self) -> Stream:
         return self

@@ -13,7 +13,7 @@ from worker import log
 from worker.engine.engine import Engine
 from worker.engine.outbox import Outbox, Write
 from worker.engine.request import Request
-from worker.engine.sequence import Delta
+from worker.engine.sequence import Delta, Standing
 from worker.engine.stats import EngineSnapshot
 from worker.engine.stream import Stream
 from worker.errors import QueueFullError, RequestError, UnavailableError, WorkerError
@@ -69,6 +69,10 @@ class EngineThread:
         except OSError:  # the thread has ended
             return None
 
+    def standing(self, request_id: str) -> Standing | None:
+        """How a request stands; None: it waits to be taken in, or has ended."""
+        return self.engine.standing(request_id)
+
     @property
     def num_streams(self) -> int:
         """Requests that were accepted and have not ended."""
@@ -119,11 +123,8 @@ class EngineThread:
         while self._streams and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         left = dict(self._streams)
-        for request_id, stream in left.items():
-            self.abort(request_id)
-            stream.put(
-                Delta(request_id, error=UnavailableError("The worker stopped.", code="draining"))
-            )
+        for stream in left.values():
+            stream.fail(UnavailableError("The worker stopped.", code="draining"))
         return len(left)
 
     def stop(self, seconds: float) -> bool:

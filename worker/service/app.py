@@ -35,6 +35,9 @@ from worker.service.ollama.routes import generate, ollama_chat
 from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
+from worker.service.requests.journal import Journal
+from worker.service.requests.lookout import Lookout
+from worker.service.requests.routes import cancel_request, live_requests
 from worker.service.responses.routes import responses
 from worker.service.talk.asked import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
@@ -48,10 +51,11 @@ ROUTES: list[Any] = [
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
     *(info, version, is_sleeping, model_ready, props, slots),
+    *(live_requests, cancel_request),
 ]
 
 
-def create_app(worker: Worker) -> Any:
+def create_app(worker: Worker, journal: Journal) -> Any:
     """The ASGI application behind the gate.
 
     A handler names what it needs:
@@ -60,8 +64,11 @@ def create_app(worker: Worker) -> Any:
         loaded    what the worker has loaded; 503 while that is not there
         chat      the model file's chat format, made once; 400 where it has none
         jobs      the jobs that were accepted and are not forgotten
+        journal   the requests that generate, and the last ones that ended
+        lookout   how they are shown
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
+    looking = Lookout(worker, journal)
 
     async def the_worker() -> Worker:
         return worker
@@ -75,6 +82,12 @@ def create_app(worker: Worker) -> Any:
     async def jobs() -> Jobs:
         return accepted
 
+    async def the_journal() -> Journal:
+        return journal
+
+    async def lookout() -> Lookout:
+        return looking
+
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed.
     with without("pydantic", "attrs"):
         return Litestar(
@@ -84,6 +97,8 @@ def create_app(worker: Worker) -> Any:
                 "loaded": Provide(loaded),
                 "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
                 "jobs": Provide(jobs),
+                "journal": Provide(the_journal),
+                "lookout": Provide(lookout),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,

@@ -12,6 +12,7 @@ from worker import log
 from worker.errors import WorkerError
 from worker.service.front.replies import ErrorReply, reply, reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.requests.record import note
 
 # HTTP status -> our words for what Litestar says
 _MESSAGES = {
@@ -39,6 +40,8 @@ def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[byte
 
 def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:
     """What was not raised on purpose is told with its traceback."""
+    if not isinstance(error, HTTPException):  # a path or a method that is not there has no code
+        note(error)
     if status >= 500 and not isinstance(error, WorkerError):
         log.get("service").exception("request failed", path=request.url.path, exc_info=error)
 

@@ -15,6 +15,7 @@ from worker.engine.stream import Stream
 from worker.service import sse
 from worker.service.errors import reply_of
 from worker.service.front.replies import ErrorReply
+from worker.service.requests.record import current, note
 
 # A reader that takes nothing for this long is gone; its connection is not held for ever.
 WRITE_TIMEOUT_S = 60.0
@@ -37,6 +38,9 @@ class Exchange(ABC):
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
         self.streaming = streaming
+        record = current()
+        if record is not None:
+            record.streaming = streaming
         self._has_started = False  # the status was sent
         self._num_parts = 0  # begun to write
         self._num_writing = 0
@@ -103,6 +107,7 @@ class Exchange(ABC):
             await self._send_event(send, self.closing, more=False)
         except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
             status, reply, headers = self.error_reply(error)
+            note(error)
             if status == 500:
                 log.get("service").exception("an answer failed", exc_info=error)
             if self._has_started:

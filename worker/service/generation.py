@@ -16,6 +16,7 @@ from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.prompts import Prompt
+from worker.service.requests.work import follow
 from worker.service.talk.truncation import Truncated
 
 MAX_SEQUENCES = 128  # of one generation
@@ -133,4 +134,5 @@ def run(generation: Generation, loaded: Loaded) -> Running:
     """Hand it to the engine. Raises RequestError, QueueFullError or UnavailableError."""
     requests = generation.requests(loaded.backend.max_length)
     stream = loaded.engine.submit(requests, param=generation.multiplied_by)
+    follow(stream, requests, generation.best_of, loaded.engine)
     return Running(generation, tuple(request.id for request in requests), stream)

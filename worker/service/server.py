@@ -23,6 +23,7 @@ from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.front.gate import Gate
 from worker.service.front.http import server_of
+from worker.service.requests.journal import Journal
 from worker.settings import Settings
 
 _BACKLOG = 1024
@@ -90,12 +91,13 @@ async def serve(
     log.get("service").info(
         "listening", url=f"http://{shown}:{port}", pid=os.getpid(), id=worker.id
     )
-    gate = Gate(worker)
+    journal = Journal(worker.model_id)
+    gate = Gate(worker, journal)
     server = server_of(gate)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     await asyncio.sleep(0)  # it listens before anything else is imported
-    routes = asyncio.create_task(_open(gate, worker))
-    loading = asyncio.create_task(_become_ready(worker, routes, host, port))
+    routes = asyncio.create_task(_open(gate, worker, journal))
+    loading = asyncio.create_task(_become_ready(worker, journal, routes, host, port))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -105,6 +107,7 @@ async def serve(
         if serving.done() and (error := serving.exception()):
             worker.fail(WorkerError(f"The server failed: {error!r}."))
     finally:
+        journal.closing.set()
         await worker.drain()
         server.should_exit = True
         await asyncio.wait([serving, loading], timeout=LAST_BYTES_S)
@@ -127,7 +130,7 @@ def _own_threads() -> ThreadPoolExecutor:
     return threads
 
 
-async def _open(gate: Gate, worker: Worker) -> Any:
+async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
     """Import and make the application behind the gate, while native code loads the weights."""
 
     def make() -> Any:
@@ -138,19 +141,22 @@ async def _open(gate: Gate, worker: Worker) -> Any:
             from worker.service.app import create_app
 
             del kept, loaded, loading, manager  # others will find them imported
-            return create_app(worker)
+            return create_app(worker, journal)
 
     app = await in_thread("routes", make)
     gate.open(app)
     return app
 
 
-async def _become_ready(worker: Worker, routes: asyncio.Task[Any], host: str, port: int) -> None:
+async def _become_ready(
+    worker: Worker, journal: Journal, routes: asyncio.Task[Any], host: str, port: int
+) -> None:
     with in_a_hurry():
         await worker.load(beside=routes)
     if worker.state is State.READY:
         from worker.lifecycle.manager import Manager
 
+        journal.speeds.start(worker.loaded.engine)
         Manager(worker, worker.loaded, host, port).start()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(worker.stop_requested.wait(), _REST_AFTER_S)

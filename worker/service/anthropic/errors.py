@@ -16,6 +16,7 @@ _TYPES = {
     408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    499: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
@@ -44,10 +45,12 @@ class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="er
 
     error: AnthropicError
     request_id: str | None
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def anthropic_reply(status: int, body: ErrorBody) -> AnthropicErrorReply:
     """The same error in Anthropic's shape, with the id of the request at hand."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
-    return AnthropicErrorReply(AnthropicError(kind, body.message, details), log.request_id())
+    told = AnthropicError(kind, body.message, details)
+    return AnthropicErrorReply(told, log.request_ids()[0], body.correlation_id)

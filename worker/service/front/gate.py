@@ -17,13 +17,15 @@ from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.requests.journal import Journal
 
 _MAX_ID = 256
 _JOB_STREAM = "/stream"
+_ONE_REQUEST = paths.REQUESTS + "/"
 # How loading goes, and being told to stop.
 _ALWAYS = frozenset({paths.PROGRESS, *paths.SHUTDOWN})
 # What concerns work that was accepted before.
-_WHILE_DRAINING = frozenset({"/cancel"})
+_WHILE_DRAINING = frozenset({"/cancel", paths.REQUESTS})
 
 
 class Gate:
@@ -32,10 +34,12 @@ class Gate:
     What may pass already waits until the application is there.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, journal: Journal) -> None:
+        """journal: gets a record of each request"""
         self._app: Any = None
         self._opened = asyncio.Event()
         self._worker = worker
+        self._journal = journal
         self._auth = Auth(worker.settings.api_key)
 
     def open(self, app: Any) -> None:
@@ -47,6 +51,9 @@ class Gate:
         """Answer what must not reach the application, pass on the rest."""
         ids = _ids(scope["headers"])
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
+        record = self._journal.open(
+            ids["x-request-id"], ids.get("x-correlation-id"), scope["method"], scope["path"]
+        )
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", dict(fields)[b"x-request-id"]))
@@ -54,26 +61,32 @@ class Gate:
         head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
-        started = False
+        if scope["path"].startswith(_ONE_REQUEST):  # an id may hold a slash
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        status: int | None = None
 
         async def send_with_ids(message: Any) -> None:
-            nonlocal started
-            started = True
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message = {**message, "headers": [*message["headers"], *fields]}
             elif head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
         refusal = self._refusal(scope)
-        if refusal is None:
-            try:
-                await self._opened.wait()
-                await self._app(scope, receive, send_with_ids)
-            except asyncio.CancelledError:  # the process ends before this answer is there
-                refusal = UnavailableError("The worker stopped.", code="draining")
-        if refusal is not None and not started:
-            await _send_error(scope["path"], refusal, send_with_ids)
+        try:
+            if refusal is None:
+                try:
+                    await self._opened.wait()
+                    await self._app(scope, receive, send_with_ids)
+                except asyncio.CancelledError:  # the process ends before this answer is there
+                    refusal = UnavailableError("The worker stopped.", code="draining")
+            if refusal is not None and status is None:
+                record.failed(refusal)
+                await _send_error(scope["path"], refusal, send_with_ids)
+        finally:
+            record.answered(status)
 
     def _refusal(self, scope: Any) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
@@ -84,7 +97,9 @@ class Gate:
             return error
         if state is State.READY or path in _ALWAYS:
             return None
-        if state is State.DRAINING and (path in _WHILE_DRAINING or path.endswith(_JOB_STREAM)):
+        if state is State.DRAINING and (
+            path in _WHILE_DRAINING or path.startswith(_ONE_REQUEST) or path.endswith(_JOB_STREAM)
+        ):
             return None
         if state is State.LOADING:
             return UnavailableError("Loading model", code="loading")

@@ -7,6 +7,8 @@ HEALTH = [
     "/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
 ]  # fmt: skip
 PROGRESS = "/v1/loading/progress"
+METRICS = "/metrics"
+REQUESTS = "/v1/requests"
 # Where other APIs than OpenAI's begin.
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"

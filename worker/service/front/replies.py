@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker import log
 from worker.errors import (
     NotAuthenticatedError,
     QueueFullError,
@@ -26,6 +27,7 @@ _TYPES = {
     409: "conflict_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
+    499: "cancelled_error",
     500: "server_error",
     503: "unavailable_error",
     504: "timeout_error",
@@ -36,6 +38,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """What OpenAI clients read. `code` is a word, or the status where llama-server sends it.
 
     retriable  whether the same request may succeed later; only in the job API
+    request_id, correlation_id  as in the answer's headers, which who reads a stream may not see
     """
 
     message: str
@@ -43,6 +46,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
     param: str | None = None
     code: str | int | None = None
     retriable: bool | msgspec.UnsetType = msgspec.UNSET
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
@@ -77,4 +82,8 @@ def reply(
         # Openai clients retry 5xx; what failed here would fail again.
         headers["x-should-retry"] = "false"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return status, ErrorReply(ErrorBody(message, kind, param, code)), headers
+    request_id, correlation_id = (msgspec.UNSET if i is None else i for i in log.request_ids())
+    body = ErrorBody(
+        message, kind, param, code, request_id=request_id, correlation_id=correlation_id
+    )
+    return status, ErrorReply(body), headers

@@ -6,9 +6,10 @@ from litestar import Response, get
 
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.front import paths
 
 
-@get("/metrics", summary="Prometheus metrics")
+@get(paths.METRICS, summary="Prometheus metrics")
 async def metrics(worker: Worker, loaded: Loaded) -> Response[bytes]:
     """Counters, gauges and histograms as text."""
     from worker.service.info.collector import metrics_text  # prometheus_client takes 15 ms

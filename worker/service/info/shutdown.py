@@ -32,15 +32,20 @@ async def shutdown(request: Request[Any, Any, Any], worker: Worker) -> Response[
 
 
 def check_local(request: Request[Any, Any, Any]) -> None:
-    """Raise ForbiddenError unless it is a program of this machine that asks.
-
-    A page from elsewhere can make a browser here send a POST, but not without its Origin.
-    """
+    """Raise ForbiddenError unless it is a program of this machine that asks."""
     if request.client is None or not is_loopback(request.client.host):
         raise ForbiddenError(
             "Without an API key only this machine may ask for that.",
             hint="Start the worker with --api-key and send the key.",
         )
+    check_origin(request)
+
+
+def check_origin(request: Request[Any, Any, Any]) -> None:
+    """Raise ForbiddenError where a page asks that is not this machine's.
+
+    A page from elsewhere can make a browser here send a POST, but not without its Origin.
+    """
     origin = request.headers.get("origin")
     if origin is not None and not is_loopback(_host_of(origin)):
         raise ForbiddenError("Pages of other origins may not ask for that.")

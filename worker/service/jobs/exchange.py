@@ -90,7 +90,8 @@ class EventExchange(JobExchange):
     def failure(self, error: Exception) -> bytes:
         """The error event."""
         body = self.error_reply(error)[1].error
-        return self.event(Failed(str(body.code), body.message, bool(body.retriable)))
+        ids = (body.request_id, body.correlation_id)
+        return self.event(Failed(str(body.code), body.message, bool(body.retriable), *ids))
 
     async def body(self) -> object:
         """Never asked for: this is always a stream."""

@@ -17,7 +17,6 @@ import time
 import uuid
 
 from worker.engine.request import Request
-from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import (
@@ -29,6 +28,7 @@ from worker.errors import (
     RequestError,
     WorkerError,
 )
+from worker.service.requests.work import follow
 
 UNREAD_S = 60.0
 MAX_UNREAD = 128
@@ -60,9 +60,8 @@ class Job:
 
     def tell_error(self) -> None:
         """Put the error behind what the stream holds, where there is a stream already."""
-        if self.stream is not None and self.request is not None:
-            self.stream.close()
-            self.stream.put(Delta(self.request.id, error=self.error))
+        if self.stream is not None and self.error is not None:
+            self.stream.fail(self.error)
 
 
 class Jobs:
@@ -103,6 +102,7 @@ class Jobs:
         """Hand a prepared job to the engine. Raises what `EngineThread.submit` raises."""
         job.request = request
         job.stream = engine.submit([request])
+        follow(job.stream, [request], 1, engine)
         if job.error is not None:  # cancelled while it was prepared
             job.tell_error()
         loop = asyncio.get_running_loop()

@@ -19,6 +19,7 @@ from worker.service.jobs.exchange import EventExchange, InferExchange, NamedEven
 from worker.service.jobs.limits import generation_of
 from worker.service.jobs.registry import Job, Jobs
 from worker.service.jobs.schemas import CancelReply, CancelRequest, JobReply, JobRequest
+from worker.service.requests.record import current
 
 
 async def _start(
@@ -63,6 +64,8 @@ async def create(
     """Where its events can be read."""
     body = await read_json(request, JobRequest)
     job, _ = await _start(body, worker, loaded, jobs, read=False)
+    if (record := current()) is not None:
+        record.streaming = True  # by another request
     return json_response(JobReply(job.id, f"{request.url.path}/{job.id}/stream"))
 
 

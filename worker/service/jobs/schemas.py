@@ -66,11 +66,16 @@ class End(msgspec.Struct, tag_field="type", tag="end"):
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="error"):
-    """Something did not; `retriable`: the same request may succeed later or elsewhere."""
+    """Something did not; `retriable`: the same request may succeed later or elsewhere.
+
+    request_id  of the request that reads the job
+    """
 
     code: str
     message: str
     retriable: bool
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class InferReply(msgspec.Struct):

@@ -11,8 +11,10 @@ class OllamaErrorReply(msgspec.Struct, frozen=True):
     """{"error": "..."}, as a reply and as a line of a stream."""
 
     error: str
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def ollama_reply(_status: int, body: ErrorBody) -> OllamaErrorReply:
     """The same error in Ollama's shape."""
-    return OllamaErrorReply(body.message)
+    return OllamaErrorReply(body.message, body.request_id, body.correlation_id)

@@ -52,6 +52,8 @@ class ErrorEvent(ResponseEvent, tag="error"):
     code: str | None
     message: str
     param: str | None
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ItemEvent(ResponseEvent):

@@ -97,7 +97,10 @@ class ResponseExchange(Exchange):
         begun = self._begin()
         body = self.error_reply(error)[1].error
         code = None if body.code is None else str(body.code)
-        told = ErrorEvent(code=code, message=body.message, param=body.param)
+        told = ErrorEvent(
+            code=code, message=body.message, param=body.param,
+            request_id=body.request_id, correlation_id=body.correlation_id,
+        )  # fmt: skip
         reply = msgspec.structs.replace(
             self._reply,
             status="failed",

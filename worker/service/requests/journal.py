@@ -1,0 +1,114 @@
+"""All requests that generate, the last ones that ended, and a line in the log for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import Context
+
+from worker import log
+from worker.errors import NotFoundError
+from worker.service.front import paths
+from worker.service.requests.record import RequestRecord, enter
+from worker.service.requests.speeds import Speeds
+from worker.service.requests.views import EndedRequest
+
+MAX_RECENT = 20
+_MAX_PATH = 200
+_POLLS = frozenset({*paths.HEALTH, paths.METRICS, paths.PROGRESS, paths.REQUESTS})
+
+
+class Journal:
+    """On the event loop.
+
+    recent      the last requests that ended, newest first
+    num_ended, num_errors  since the start; refused ones are among them
+    closing     set when the process begins to leave: who watches is told so
+    """
+
+    def __init__(self, model: str) -> None:
+        """model: its id, as clients see it"""
+        self.model = model
+        self.recent: deque[EndedRequest] = deque(maxlen=MAX_RECENT)
+        self.speeds = Speeds()
+        self.num_ended = self.num_errors = 0
+        self.closing = asyncio.Event()
+        self._live: dict[RequestRecord, None] = {}  # in the order of their coming
+
+    def open(
+        self, request_id: str, correlation_id: str | None, method: str, path: str
+    ) -> RequestRecord:
+        """A record for the request at hand; `current()` has it from now on."""
+        if not path.isprintable() or len(path) > _MAX_PATH:
+            path = ascii(path[:_MAX_PATH])[1:-1]
+        record = RequestRecord(self, request_id, correlation_id, f"{method} {path}")
+        record.is_poll = method in ("GET", "HEAD") and path in _POLLS
+        enter(record)
+        return record
+
+    @property
+    def live(self) -> list[RequestRecord]:
+        """Those of which something runs or waits, the oldest first."""
+        return list(self._live)
+
+    def begin(self, record: RequestRecord) -> None:
+        """The engine has accepted it."""
+        self._live[record] = None
+
+    def leave(self, record: RequestRecord) -> None:
+        """Nothing of it runs any more; its answer may still be on its way."""
+        self._live.pop(record, None)
+
+    def end(self, record: RequestRecord) -> None:
+        """It is over; a line tells of it, unless it was no work and nothing went wrong."""
+        self.leave(record)
+        if not record.is_told:
+            return
+        ended = record.ended(self.model)
+        self.recent.appendleft(ended)
+        self.num_ended += 1
+        self.num_errors += ended.outcome == "error"
+        # The request at hand may be another one, such as that which cancelled this one.
+        Context().run(_tell, ended, record.num_sequences)
+
+    def cancel(self, request_id: str) -> int:
+        """End all requests of this id, which clients may give twice; how many there were.
+
+        Raises NotFoundError.
+        """
+        found = [record for record in self._live if record.id == request_id]
+        if not found:
+            raise NotFoundError(
+                "No request of this id runs or waits.",
+                hint="GET /v1/requests lists them.",
+                code="request_not_found",
+            )
+        for record in found:
+            record.cancel()
+        return len(found)
+
+
+def _tell(ended: EndedRequest, num_sequences: int) -> None:
+    fields = {
+        "route": ended.route,
+        "model": ended.model,
+        "status": ended.status,
+        "outcome": ended.outcome,
+        "duration_s": ended.duration_s,
+        "x_request_id": ended.id,
+    }
+    if num_sequences:
+        fields |= {
+            "sequences": num_sequences,
+            "prompt_tokens": ended.prompt_tokens,
+            "cached_tokens": ended.cached_tokens,
+            "generated_tokens": ended.generated_tokens,
+            "wait_s": ended.wait_s,
+            "first_token_s": ended.first_token_s,
+            "tokens_per_second": ended.tokens_per_second,
+        }
+    if ended.code is not None:
+        fields["code"] = ended.code
+    if ended.correlation_id is not None:
+        fields["x_correlation_id"] = ended.correlation_id
+    log.get("service").info("request", **fields)

@@ -1,0 +1,165 @@
+"""One request, from its coming to its end."""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from worker.errors import CancelledError
+from worker.service.requests.views import EndedRequest, LiveRequest, Outcome
+
+if TYPE_CHECKING:  # the gate answers before there is an engine
+    from worker.service.requests.journal import Journal
+    from worker.service.requests.work import RequestWork
+
+# Statuses of who is not refused for anything that he sent.
+_FAILED = frozenset({500, 504})
+
+
+class RequestRecord:
+    """Has ended once its answer is sent and nothing of its work runs: a job may outlive the
+    answer that names it, and an answer ends after its work.
+
+    work       what the engine does for it; None: nothing yet, or it was refused
+    streaming  whether its answer is events
+    is_poll    it is asked so often that no line tells of it where it is refused
+    """
+
+    __slots__ = (
+        "_answered",
+        "_began",
+        "_error",
+        "_journal",
+        "_status",
+        "correlation_id",
+        "id",
+        "is_poll",
+        "route",
+        "streaming",
+        "work",
+    )
+
+    def __init__(
+        self, journal: Journal, request_id: str, correlation_id: str | None, route: str
+    ) -> None:
+        self.id, self.correlation_id, self.route = request_id, correlation_id, route
+        self.streaming = self.is_poll = self._answered = False
+        self.work: RequestWork | None = None
+        self._journal = journal
+        self._began = time.monotonic()
+        self._status: int | None = None
+        self._error: Exception | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a line tells of it: it was work, or it was refused."""
+        refused = self._status is not None and self._status >= 400
+        return self.work is not None or (refused and not self.is_poll)
+
+    @property
+    def num_sequences(self) -> int:
+        """That the engine accepted."""
+        return 0 if self.work is None else self.work.num_sequences
+
+    def follow(self, work: RequestWork) -> None:
+        """The engine has accepted it."""
+        self.work = work
+        work.on_end = self._on_end
+        self._journal.begin(self)
+
+    def failed(self, error: Exception) -> None:
+        """Its client is told of this error; the first one counts."""
+        self._error = self._error or error
+
+    def answered(self, status: int | None) -> None:
+        """Its answer has ended; None: before it began."""
+        self._answered, self._status = True, status
+        self._on_end()
+
+    def cancel(self) -> None:
+        """End its work; its client is told."""
+        if self.work is not None:
+            self.work.cancel(CancelledError("The request was cancelled.", code="cancelled"))
+
+    def live(self, now: float, model: str) -> LiveRequest | None:
+        """How far it is; None where nothing of it runs or waits."""
+        work = self.work
+        if work is None or work.is_over:
+            return None
+        sums = work.sums(now)
+        busy = "writing" if sums.first_token is not None else "reading"
+        speed = work.speed(sums, now)
+        return LiveRequest(
+            id=self.id,
+            correlation_id=self.correlation_id,
+            route=self.route,
+            model=model,
+            state=busy if sums.num_running else "waiting",
+            sequences=work.num_sequences,
+            stream=self.streaming,
+            age_s=round(now - self._began, 3),
+            wait_s=round(sums.wait_s, 3),
+            prompt_tokens=work.prompt_tokens,
+            read_tokens=sums.read_tokens,
+            cached_tokens=sums.cached_tokens,
+            generated_tokens=sums.generated_tokens,
+            max_tokens=work.max_tokens,
+            tokens_per_second=None if speed is None else round(speed, 2),
+        )
+
+    def _on_end(self) -> None:
+        if self._answered and (self.work is None or self.work.is_over):
+            self._journal.end(self)
+        elif self.work is not None and self.work.is_over:
+            self._journal.leave(self)
+
+    def ended(self, model: str) -> EndedRequest:
+        """What is left of it."""
+        work, now = self.work, time.monotonic()
+        sums = None if work is None else work.sums(now)
+        error = self._error or (work and work.error)
+        first = None if sums is None else sums.first_token
+        speed = None if work is None or sums is None else work.whole_speed(sums)
+        return EndedRequest(
+            id=self.id,
+            correlation_id=self.correlation_id,
+            route=self.route,
+            model=model,
+            status=self._status,
+            outcome=self._outcome(),
+            code=getattr(error, "code", "internal") if error else None,
+            ended_at=round(time.time(), 3),
+            duration_s=round(now - self._began, 4),
+            wait_s=0.0 if sums is None else round(sums.wait_s, 4),
+            first_token_s=None if first is None else round(first - self._began, 4),
+            prompt_tokens=0 if work is None else work.prompt_tokens,
+            cached_tokens=0 if sums is None else sums.cached_tokens,
+            generated_tokens=0 if sums is None else sums.generated_tokens,
+            tokens_per_second=None if speed is None else round(speed, 2),
+        )
+
+    def _outcome(self) -> Outcome:
+        work = self.work
+        if work is None:
+            return "error" if self._status in _FAILED else "refused"
+        error = self._error or work.error
+        if isinstance(error, CancelledError):
+            return "cancelled"
+        if error is not None:  # the engine refuses a grammar that leaves no token
+            return "refused" if getattr(error, "http_status", 500) < 500 else "error"
+        if work.was_left:
+            return "left"
+        return "length" if work.was_cut else "stop"
+
+
+_current: ContextVar[RequestRecord | None] = ContextVar("record", default=None)
+current = _current.get
+enter = _current.set
+
+
+def note(error: Exception) -> None:
+    """The client of the request at hand is told of this error."""
+    record = current()
+    if record is not None:
+        record.failed(error)
