@@ -95,7 +95,7 @@ def test_a_wide_terminal_shows_more() -> None:
     """The route, and a bar of how far a request is."""
     line = line_of(shown(doing(request("req-a")), width=140), "req-a")
     assert "POST /v1/chat/completions" in line
-    assert "████░░░░░░░░" in line
+    assert "███░░░░░░░" in line
 
 
 def test_what_does_not_fit_is_counted() -> None:

@@ -42,12 +42,17 @@ class Feed:
     def _follow(self) -> None:
         while True:
             try:
-                for said in events(self._address):
-                    self.sight = Sight(activity_of(said))
-                error = WatchError(f"{self._address} has ended the connection.")
-            except WatchError as failure:
-                error = failure
-            last = self.sight
-            since = time.monotonic() if last.error is None else last.since
-            self.sight = Sight(last.activity, error, since)
+                self._look()
+            except WatchError as error:
+                last = self.sight
+                since = time.monotonic() if last.error is None else last.since
+                self.sight = Sight(last.activity, error, since)
             time.sleep(_AGAIN_S)
+
+    def _look(self) -> None:
+        """Until the events end, as they do while a worker drains. Raises WatchError."""
+        before = self.sight
+        for said in events(self._address):
+            self.sight = Sight(activity_of(said))
+        if self.sight is before:
+            raise WatchError(f"{self._address} ends the connection without an event.")

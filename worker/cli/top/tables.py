@@ -17,8 +17,8 @@ from worker.cli.top.glyphs import Glyphs
 
 _LEVELS = {"warning": "yellow", "error": "red", "critical": "red"}
 _BUSY = {"waiting": "yellow", "reading": "cyan", "writing": "green"}
-_GOOD = frozenset({"stop", "length"})
-_ROUTE, _BAR, _MIN_ID = 26, 12, 12
+_ENDS = {"stop": "", "length": "", "cancelled": "yellow", "left": "yellow", "refused": "yellow"}
+_ROUTE, _BAR, _MIN_ID = 25, 10, 12
 
 _Cell = tuple[str, int, str]
 """Text, width (negative: to the right), style."""
@@ -53,7 +53,7 @@ def ended_rows(ended: Sequence[WatchedEnd], width: int, *, wide: bool) -> list[T
     headings = _columns(heads, "dim", wide=wide, route="route", bar="")
     rows = [_row("request", headings, width, "dim")]
     for each in ended:
-        style = "" if each.outcome in _GOOD else "red"
+        style = _ENDS.get(each.outcome, "red")
         speed = f"{each.tokens_per_second:,.1f}" if each.tokens_per_second is not None else ""
         tokens = f"{each.prompt_tokens:,} + {each.generated_tokens:,}"
         values = [each.outcome, tokens, speed, f"{each.cached_tokens:,}",
