@@ -14,6 +14,7 @@ from tests.model.checks.test_model import OTHERS as OTHER_FILES
 from tests.model.checks.test_tensors import TENSORS
 from tests.model.checks.test_tokenizer import BPE, TOKENIZER
 from tests.support.models import ggufs
+from tests.support.models.architectures import WRITERS
 from tests.support.models.native import LOADED, Judge
 from tests.support.models.native import judge as natively
 from tests.support.models.spoiled import Change, Row, rows, write_spoiled
@@ -46,24 +47,17 @@ DAMAGED: list[Row] = [*FOREIGN, *HEADER, *KEYS, *TABLE, *VALUES, *OTHER_FILES, *
 
 @pytest.mark.parametrize(("code", "change"), rows(DAMAGED))
 def test_a_damaged_file(code: str, change: Change, tmp_path: Path) -> None:
-    """Named files are refused as a service refuses them; none stops the reading of weights."""
+    """A named file is refused as a service refuses it, and so is one in a folder, unless it is
+    sound and something else than a model."""
     path = write_spoiled(tmp_path, change)
     error = served(path)
     assert isinstance(error, ModelFileError)
-    for deep in (False, True):
-        verdict = verdict_of(path, deep=deep)
-        assert (verdict.ok, verdict.code) == (False, code)
+    assert error.code == code
+    for found in (False, True):
+        verdict = verdict_of(path, found=found, deep=True)
+        assert verdict.ok == (found and code in OTHERS)
         said = (error.code, error.message, error.hint, error.offset, error.field)
         assert (verdict.code, verdict.message, verdict.hint, verdict.offset, verdict.field) == said
-
-
-@pytest.mark.parametrize(("code", "change"), rows(DAMAGED))
-def test_a_damaged_file_in_a_folder(code: str, change: Change, tmp_path: Path) -> None:
-    """It is bad there as well, unless it is sound and something else than a model."""
-    verdict = verdict_of(write_spoiled(tmp_path, change), found=True)
-    assert verdict.code is not None
-    assert verdict.ok == (verdict.code in OTHERS)
-    assert verdict.code == code or (code in OTHERS and not verdict.ok)
 
 
 @pytest.mark.parametrize(("code", "change"), rows(BPE))
@@ -87,6 +81,16 @@ def test_what_is_good_loads(encoding: str, tmp_path: Path, native: Judge) -> Non
     verdict = verdict_of(path, deep=True)
     assert verdict.ok
     assert (verdict.architecture, verdict.bytes) == ("llama", path.stat().st_size)
+    assert served(path) is None
+    assert native.try_file(path) == LOADED
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_other_architectures(name: str, tmp_path: Path, native: Judge) -> None:
+    """The same for models that are no Llamas."""
+    path = WRITERS[name](tmp_path / "m.gguf")
+    verdict = verdict_of(path, deep=True)
+    assert (verdict.ok, verdict.weights_read, verdict.tensors) == (True, True, ())
     assert served(path) is None
     assert native.try_file(path) == LOADED
 

@@ -66,7 +66,7 @@ def test_too_large(tmp_path: Path) -> None:
     gguf = ggufs.llama_gguf(encoding="Q8_0")
     spoil(gguf, "output.weight", 0, np.float16(1000.0).tobytes())
     verdict = deep(gguf.write(tmp_path / "m.gguf"))
-    assert (verdict.ok, verdict.code, verdict.field) == (False, "TOO_LARGE", "output.weight")
+    assert (verdict.ok, verdict.code, verdict.field) == (False, "WEIGHT_TOO_LARGE", "output.weight")
     assert [(tensor.large, tensor.largest) for tensor in verdict.tensors] == [(1, 128_000.0)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 from tests.support.models import ggufs
 from tests.support.programs.processes import WorkerProcess
+from worker.cli.check import progress
 from worker.cli.main import main
 
 
@@ -144,6 +147,28 @@ def test_names_that_attack_a_terminal(as_json: bool, tmp_path: Path) -> None:
         assert any("[bold]" in line for line in lines)
 
 
+def test_names_of_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of the user's catalogue leads into the Hub's cache, where the checksum is known."""
+    own = tmp_path / "own.toml"
+    own.write_text('[mine]\nrepo = "org/mine"\nlicense = "mit"\nparameters = 1\ncontext = 1\n'
+                   'quants = ["F32", "Q8_0"]\nfile = "mine.{QUANT}.gguf"\n')  # fmt: skip
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    data = ggufs.llama_gguf().encode()
+    repo = tmp_path / "hub" / "models--org--mine"
+    blob = repo / "blobs" / hashlib.sha256(data).hexdigest()
+    pointer = repo / "snapshots" / ("0" * 40) / "mine.F32.gguf"
+    for path in (blob, pointer):
+        path.parent.mkdir(parents=True)
+    blob.write_bytes(data)
+    pointer.symlink_to(blob)
+    names = ("mine:F32", "mine:Q8_0")
+    found = verdicts(capsys, *names, "--deep", "--catalog", own)
+    assert (found["mine.F32.gguf"]["ok"], found["mine.F32.gguf"]["checksum"]) == (True, "right")
+    assert found["mine:Q8_0"]["code"] == "NOT_DOWNLOADED"
+
+
 def test_nothing_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a file it is a wrong command line; a folder without models is bad."""
     assert main(["check"]) == 2
@@ -165,6 +190,25 @@ def test_the_service_refuses_in_the_same_words(folder: Path) -> None:
         assert f"error: {said['code']}: {said['message']} {said['hint']}" in process.lines
     finally:
         process.end()
+
+
+def test_progress(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal a bar says what takes long, on standard error, and is gone in the end."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "_PAUSE_S", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    (folder / "z\x1b[7m.gguf").touch()
+    code, lines, prose = check(capsys, "--json", folder)
+    assert (code, [json.loads(line)["ok"] for line in lines]) == (1, [False, True, True, False])
+    assert "checking cut.gguf" in prose
+    assert "checking z\\x1b[7m.gguf" in prose
+    assert "4/4" in prose
+    assert "\x1b[7m" not in prose
+    assert prose.endswith("\x1b[2K")  # the bar's line is empty
+    assert check(capsys, "--deep", folder)[0] == 1
 
 
 def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def check_numbers(odd: Sequence[OddTensor]) -> None:
         code, what, limit = "NOT_FINITE", "numbers that are not finite", "finite"
         told = [f"{t.name} ({_counts(t)})" for t in endless]
     elif odd:
-        code, limit = "TOO_LARGE", f"{MAX_WEIGHT:g}"
+        code, limit = "WEIGHT_TOO_LARGE", f"{MAX_WEIGHT:g}"
         what = "weights that no model can have learnt"
         told = [f"{t.name} (up to {t.largest:.3g})" for t in odd]
     else:

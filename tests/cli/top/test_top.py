@@ -204,6 +204,14 @@ def test_a_full_screen(columns: int, lines: int) -> None:
     assert any(line.startswith("  … and 1") for line in drawn)
 
 
+def test_a_terminal_that_cannot_draw() -> None:
+    """It gets the view once, as a pipe does."""
+    with watched() as server, terminal("top", server.url, TERM="dumb") as screen:
+        assert screen.leave() == 0
+        assert "req-before" in screen.text
+        assert b"\x1b" not in screen.output
+
+
 def test_another_size() -> None:
     """A terminal that gets wider shows more at once."""
     with watched() as server:

@@ -10,7 +10,7 @@ from typing import Any
 
 from worker.cli.console import one_line
 
-_PATIENCE_S = 2.0
+_PATIENCE_S, _PAUSE_S = 2.0, 0.1
 _MAX_NAME = 40
 
 
@@ -42,8 +42,10 @@ class CheckProgress:
             self._bar.stop()
 
     def _show(self) -> None:
-        if time.monotonic() < self._due:
+        now = time.monotonic()
+        if now < self._due:
             return
+        self._due = now + _PAUSE_S
         if self._bar is None:
             self._bar = _make_bar(self._total, in_bytes=self._in_bytes)
         name = one_line(self._name).plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from worker.cli.options import add_options, settings_from
 if TYPE_CHECKING:
     from worker.cli.top.address import Address
 
+_CANNOT_DRAW = ("dumb", "unknown")
 _DEFAULT_URL = "http://127.0.0.1:8080"
 
 
@@ -43,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     key = settings_from(arguments).api_key
     address = parse_address(arguments.url, key)
-    if arguments.json or arguments.once or not sys.stdout.isatty():
+    cannot_draw = not sys.stdout.isatty() or os.environ.get("TERM") in _CANNOT_DRAW
+    if arguments.json or arguments.once or cannot_draw:
         return _once(address, as_json=arguments.json)
     from worker.cli.top.screen import watch
 
