@@ -104,7 +104,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _fail(error: WorkerError) -> int:
-    log.say(f"error: {error.code}: {error}\n")
+    log.say(f"error: {error.code}: {log.harmless(str(error))}\n")
     return error.exit_code
 
 

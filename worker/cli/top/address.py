@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from worker.errors import UsageError, WorkerError
+from worker.log import harmless
 
 _PATH = "/v1/requests"
 _TIMEOUT_S = 5.0  # without an event or an answer; events come twice a second
@@ -130,8 +131,7 @@ def _refused(address: Address, status: int, body: bytes) -> WatchError:
         message = str(msgspec.json.decode(body)["error"]["message"])[:200]
     except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError):
         message = http.client.responses.get(status, "")
-    message = "".join(c if c.isprintable() else "?" for c in message)
-    return WatchError(f"{address} answers {status}: {message}".rstrip(": ") + ".")
+    return WatchError(f"{address} answers {status}: {harmless(message)}".rstrip(": .") + ".")
 
 
 def _other(address: Address) -> WatchError:
