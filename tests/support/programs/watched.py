@@ -90,6 +90,8 @@ class _Watched(BaseHTTPRequestHandler):
             return
         with contextlib.suppress(OSError):
             while not server.closed.wait(0.05):
+                if isinstance(server.says, dict):
+                    server.says["worker"]["uptime_s"] += 1
                 self.wfile.write(b"data: " + server.body() + b"\n\n")
 
 

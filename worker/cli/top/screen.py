@@ -37,12 +37,17 @@ def watch(address: Address) -> None:
             console=console, screen=True, auto_refresh=False,
             redirect_stdout=False, redirect_stderr=False,
         ) as live:  # fmt: skip
-            while not feed.sight.is_hopeless:
-                live.update(_drawn(feed.sight, address, console), refresh=True)
+            shown = None
+            while not (sight := feed.sight).is_hopeless:
+                wanted = (sight, console.size)
+                # How long a worker has been gone changes by itself.
+                if wanted != shown or sight.error is not None:
+                    live.update(_drawn(sight, address, console), refresh=True)
+                    shown = wanted
                 if _LEAVE & set(pressed()):
                     return
-        assert feed.sight.error is not None
-        raise feed.sight.error
+        assert sight.error is not None
+        raise sight.error
 
 
 def _drawn(sight: Sight, address: Address, console: Console) -> Group:
