@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"gguf", "errors"},
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
+    "audit": {"hub", "model", "gguf", "errors"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "errors", "log"},
     "chat": {"grammar", "errors"},
@@ -51,8 +52,8 @@ ALLOWED: dict[str, set[str]] = {
         "machine", "errors", "log",
     },
     "cli": {
-        "service", "bench", "lifecycle", "llama", "engine", "hub", "memory", "model", "gguf",
-        "settings", "options", "files", "machine", "errors", "log", "demo",
+        "service", "bench", "audit", "lifecycle", "llama", "engine", "hub", "memory", "model",
+        "gguf", "settings", "options", "files", "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
 
@@ -73,7 +74,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
-        "cache/index.py", "log.py",
+        "cache/index.py", "log.py", "cli/top/feed.py",
     },
 }  # fmt: skip
 

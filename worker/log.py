@@ -70,6 +70,11 @@ class _Foreign(logging.Handler):
         get(record.name).error(record.getMessage(), exc_info=record.exc_info)
 
 
+def harmless(text: str) -> str:
+    """Text from a file, a name or a network, in one line that does not control a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def say(text: str) -> None:
     """Write prose to standard error. It never fails, and never waits long for a reader."""
     _stderr.write(text)

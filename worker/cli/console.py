@@ -10,6 +10,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from worker.log import harmless
+
 # Without a terminal rich assumes 80 columns, and would fold lines that a program reads.
 _WIDTH_WITHOUT_TERMINAL = 120
 
@@ -53,7 +55,9 @@ def pairs(title: str, rows: dict[str, str]) -> Group:
 
 def plain(text: str) -> Text:
     """Text from a model file, without markup and without characters that control a terminal."""
-    shown = (
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
-    return Text("".join(shown))
+    return Text("\n".join(map(harmless, text.split("\n"))))
+
+
+def one_line(text: str) -> Text:
+    """The same in one line: what a file's name breaks, a reader of lines would too."""
+    return Text(harmless(text))

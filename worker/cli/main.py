@@ -20,9 +20,11 @@ COMMANDS = {
     "generate": "continue a text in the terminal",
     "pull": "bring models from the Hub to this machine",
     "show": "show what a model file says about itself",
+    "check": "say whether model files are good, and where they are not",
     "plan": "say how much memory a model needs, and what context fits",
     "bench": "measure quant levels on this machine, and say which one to take",
     "quantize": "write a model in another encoding",
+    "top": "watch what a running worker does",
     "version": "say what is installed and which backends it has",
 }
 _INTERRUPTED = 130
@@ -102,7 +104,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _fail(error: WorkerError) -> int:
-    log.say(f"error: {error.code}: {error}\n")
+    log.say(f"error: {error.code}: {log.harmless(str(error))}\n")
     return error.exit_code
 
 

@@ -9,7 +9,6 @@ a file gets its name when its checksum is right.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import time
@@ -33,6 +32,7 @@ from worker import __version__
 from worker.errors import DownloadError
 from worker.gguf.reader import MAGIC
 from worker.hub.catalog import is_inside
+from worker.hub.checksum import digest_for
 from worker.hub.errors import is_passing, translated
 
 # An interruption loses up to one chunk, and progress is reported once a chunk: 10 MiB are too many.
@@ -180,10 +180,7 @@ def is_right(file: HubFile, path: Path, count: Count) -> bool:
     """Whether the bytes at `path` are those of `file`."""
     if path.stat().st_size != file.size:
         return False
-    if len(file.checksum) == 64:
-        digest = hashlib.sha256()
-    else:
-        digest = hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    digest = digest_for(file.checksum, file.size)
     done = 0
     with path.open("rb") as stream:
         while chunk := stream.read(_HASH_BYTES):

@@ -8,6 +8,8 @@ writes it, also quantised and split. Equal arguments give equal bytes.
 
 from __future__ import annotations
 
+import math
+import os
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,6 +94,15 @@ def encode_scalar(kind: int, value: Any) -> bytes:
         raw = value.encode() if isinstance(value, str) else bytes(value)
         return struct.pack("<Q", len(raw)) + raw
     return struct.pack(_LAYOUT[kind], value)
+
+
+class Hole(bytes):
+    """So many zeros that are never made: the file has a hole there."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
 
 
 @dataclass
@@ -193,6 +204,14 @@ def weights(shape: Sequence[int], kind: str, rng: np.random.Generator) -> bytes:
     return rng.integers(0, 32, nbytes, np.uint8).tobytes()
 
 
+def hole(shape: Sequence[int], kind: str) -> Hole:
+    """As many zeros as weights of that shape have bytes."""
+    encoding = ENCODINGS[TYPE_BY_NAME[kind]]
+    found = Hole()
+    found.size = math.prod(shape) // encoding.block * encoding.nbytes
+    return found
+
+
 def spm_vocabulary(size: int = 320) -> dict[str | bytes, Key | Raw]:
     """Keys of a SentencePiece vocabulary: three specials, 256 bytes, then short pieces."""
     assert size >= 300
@@ -281,8 +300,11 @@ def llama_gguf(
     chat_template: str | None = CHAT_TEMPLATE,
     name: str = "tiny",
     seed: int = 0,
+    hollow: bool = False,
 ) -> Gguf:
     """A tiny random Llama; matrices are stored in `encoding`, norms in F32.
+
+    hollow: with holes instead of weights, for `sparse_llama`
 
     `embedding` and `feed_forward` default to 64 and 128, or to one block where that is longer.
     """
@@ -319,10 +341,11 @@ def llama_gguf(
 
     def matrix(name: str, *shape: int) -> None:
         kind = TYPE_BY_NAME[encoding]
-        gguf.tensors.append(Tensor(name, shape, kind, weights(shape, encoding, rng)))
+        data = hole(shape, encoding) if hollow else weights(shape, encoding, rng)
+        gguf.tensors.append(Tensor(name, shape, kind, data))
 
     def norm(name: str) -> None:
-        data = np.ones(width, "<f4").tobytes()
+        data = hole((width,), "F32") if hollow else np.ones(width, "<f4").tobytes()
         gguf.tensors.append(Tensor(name, (width,), TYPE_BY_NAME["F32"], data))
 
     matrix("token_embd.weight", width, vocab_size)
@@ -365,6 +388,20 @@ def write_llama(path: Path, *, splits: int = 1, **options: Any) -> Path:
     if splits == 1:
         return gguf.write(path)
     return write_split(path, gguf, splits)
+
+
+def sparse_llama(path: Path, **options: Any) -> Path:
+    """Write `llama_gguf(**options)` with holes for weights: any size, and next to no disk.
+
+    The `width` of the model, its `layers` and so on may be those of a real one.
+    """
+    gguf = llama_gguf(**options, hollow=True)
+    end = pad(len(gguf.head()), gguf.alignment)
+    for tensor in gguf.tensors:
+        end += pad(len(tensor.data), gguf.alignment)
+    path.write_bytes(gguf.head())
+    os.truncate(path, end)
+    return path
 
 
 def write_split(path: Path, gguf: Gguf, splits: int) -> Path:

@@ -19,6 +19,7 @@ All codes of ModelFileError, by what they mean:
                     BAD_BYTE_TOKEN NO_BOS
     split files     SPLIT_NAME SPLIT_MISSING SPLIT_MISMATCH NOT_FIRST_SPLIT
     quantising      BAD_IMATRIX
+    worker check    NOT_FINITE WEIGHT_TOO_LARGE WRONG_CHECKSUM
 
 The pinned llama.cpp decides what is valid. A rule is here for one of two reasons: native code would
 abort on the file, or our sentence says more than llama.cpp's log.

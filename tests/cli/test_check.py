@@ -1,0 +1,218 @@
+"""`worker check` as a user and as a pipeline sees it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+
+from tests.support.models import ggufs
+from tests.support.programs.processes import WorkerProcess
+from worker.cli.check import progress
+from worker.cli.main import main
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, list[str], str]:
+    """Exit code, lines on standard output, text on standard error."""
+    code = main(["check", *map(str, words)])
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
+
+
+def verdicts(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, dict[str, Any]]:
+    """What `--json` says, by file name."""
+    code, lines, prose = check(capsys, *words, "--json")
+    found = [json.loads(line) for line in lines]
+    assert prose == ""
+    assert code == int(not all(each["ok"] for each in found))
+    return {Path(each["file"]).name: each for each in found}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A good model, a bad one, a projector."""
+    top = tmp_path / "models"
+    top.mkdir()
+    path = ggufs.write_llama(top / "good.gguf", encoding="Q4_0")
+    (top / "cut.gguf").write_bytes(path.read_bytes()[:-1000])
+    gguf = ggufs.llama_gguf()
+    gguf.keys["general.architecture"] = ggufs.text("clip")
+    gguf.write(top / "mmproj.gguf")
+    return top
+
+
+def test_a_line_for_each_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Good, bad and neither; the code is 1 where one is bad, and the last line counts them."""
+    code, lines, prose = check(capsys, folder)
+    assert code == 1
+    bad, good, other = lines
+    assert bad.startswith(f"bad   {folder}/cut.gguf: TRUNCATED: The file ends before the weights")
+    assert "(byte " in bad
+    assert good == f"good  {folder}/good.gguf (llama, Q4_0, 73.3 KiB)"
+    assert other.startswith(f"other {folder}/mmproj.gguf: MMPROJ: ")
+    assert prose == "3 files checked, 1 bad\n"
+    code, lines, prose = check(capsys, folder / "good.gguf")
+    assert (code, len(lines), prose) == (0, 1, "1 file checked, 0 bad\n")
+
+
+def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of JSON for each, with all that is known."""
+    found = verdicts(capsys, folder)
+    good, cut = found["good.gguf"], found["cut.gguf"]
+    size = (folder / "good.gguf").stat().st_size
+    assert good | {"seconds": 0} == {
+        "file": str(folder / "good.gguf"), "ok": True, "code": None, "message": None, "hint": None,
+        "offset": None, "field": None, "architecture": "llama", "quant": "Q4_0", "files": 1,
+        "bytes": size, "weights_read": False, "checksum": None, "tensors": [], "seconds": 0,
+    }  # fmt: skip
+    assert (cut["ok"], cut["code"], cut["bytes"]) == (False, "TRUNCATED", size - 1000)
+    assert cut["offset"] > 0
+    assert cut["field"].startswith("blk.1.")
+    assert (found["mmproj.gguf"]["ok"], found["mmproj.gguf"]["code"]) == (True, "MMPROJ")
+
+
+def test_a_projector_that_is_named_is_bad(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who names it wants to serve it."""
+    found = verdicts(capsys, folder / "mmproj.gguf", folder / "good.gguf")
+    assert [each["ok"] for each in found.values()] == [False, True]
+
+
+def test_deep(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The weights are read where that is asked for."""
+    gguf = ggufs.llama_gguf()
+    gguf.tensors[0].data = np.float32(np.nan).tobytes() + gguf.tensors[0].data[4:]
+    path = gguf.write(folder / "nan.gguf")
+    assert verdicts(capsys, path)["nan.gguf"]["ok"]
+    found = verdicts(capsys, folder, "--deep")
+    assert found["good.gguf"]["weights_read"]
+    assert found["nan.gguf"]["code"] == "NOT_FINITE"
+    (tensor,) = found["nan.gguf"]["tensors"]
+    assert (tensor["name"], tensor["nan"]) == ("token_embd.weight", 1)
+    code, lines, _ = check(capsys, "--deep", path, folder / "good.gguf")
+    assert code == 1
+    assert (
+        "NOT_FINITE: There are numbers that are not finite in token_embd.weight (1 NaN" in lines[0]
+    )
+    assert lines[1].endswith("(llama, Q4_0, 73.3 KiB, weights read)")
+
+
+def test_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has its own code, none keeps the command from ending, and the last one is checked."""
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "empty.gguf").touch()
+    (tmp_path / "link.gguf").symlink_to("nowhere")
+    (tmp_path / "folder.gguf").mkdir()
+    names = ["pipe.gguf", "empty.gguf", "link.gguf", "folder.gguf", "gone.gguf"]
+    paths = [tmp_path / name for name in names]
+    found = verdicts(capsys, *paths, "no-such-model", ggufs.write_llama(tmp_path / "z.gguf"))
+    codes = ["NOT_A_FILE", "EMPTY_FILE", "NOT_FOUND", "DIRECTORY", "NOT_FOUND"]
+    assert {name: found[name]["code"] for name in names} == dict(zip(names, codes, strict=True))
+    assert found["no-such-model"]["code"] == "UNKNOWN_MODEL"
+    assert found["z.gguf"]["ok"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_names_that_attack_a_terminal(as_json: bool, tmp_path: Path) -> None:
+    """A name neither controls the terminal nor makes a second line, whatever its bytes are."""
+    folder = os.fsencode(tmp_path)
+    names = [
+        b"a\nbad   forged.gguf",
+        b"\x1b[31mred[bold].gguf",
+        b"\xff\xfe.gguf",
+        "ä.gguf".encode(),
+    ]
+    for name in names:
+        Path(os.fsdecode(folder + b"/" + name)).write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-m", "worker", "check", str(tmp_path), *(["--json"] if as_json else [])],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    lines = done.stdout.decode().splitlines()
+    assert len(lines) == len(names)
+    assert b"\x1b" not in done.stdout + done.stderr
+    if as_json:
+        assert {json.loads(line)["code"] for line in lines} == {"EMPTY_FILE"}
+        assert any(json.loads(line)["file"].endswith("\\xff\\xfe.gguf") for line in lines)
+    else:
+        assert all(line.startswith("bad   ") for line in lines)
+        assert any("[bold]" in line for line in lines)
+
+
+def test_names_of_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name of the user's catalogue leads into the Hub's cache, where the checksum is known."""
+    own = tmp_path / "own.toml"
+    own.write_text('[mine]\nrepo = "org/mine"\nlicense = "mit"\nparameters = 1\ncontext = 1\n'
+                   'quants = ["F32", "Q8_0"]\nfile = "mine.{QUANT}.gguf"\n')  # fmt: skip
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    data = ggufs.llama_gguf().encode()
+    repo = tmp_path / "hub" / "models--org--mine"
+    blob = repo / "blobs" / hashlib.sha256(data).hexdigest()
+    pointer = repo / "snapshots" / ("0" * 40) / "mine.F32.gguf"
+    for path in (blob, pointer):
+        path.parent.mkdir(parents=True)
+    blob.write_bytes(data)
+    pointer.symlink_to(blob)
+    names = ("mine:F32", "mine:Q8_0")
+    found = verdicts(capsys, *names, "--deep", "--catalog", own)
+    assert (found["mine.F32.gguf"]["ok"], found["mine.F32.gguf"]["checksum"]) == (True, "right")
+    assert found["mine:Q8_0"]["code"] == "NOT_DOWNLOADED"
+
+
+def test_nothing_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a file it is a wrong command line; a folder without models is bad."""
+    assert main(["check"]) == 2
+    capsys.readouterr()
+    assert verdicts(capsys, tmp_path)[tmp_path.name]["code"] == "DIRECTORY"
+
+
+def test_the_service_refuses_in_the_same_words(folder: Path) -> None:
+    """What `worker serve` says when it leaves is what the check said."""
+    path = str(folder / "cut.gguf")
+    done = subprocess.run(
+        [sys.executable, "-m", "worker", "check", "--json", path],
+        stdout=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    said = json.loads(done.stdout)
+    process = WorkerProcess("serve", "--model", path, "--port", "0")
+    try:
+        assert process.wait() == 1
+        assert f"error: {said['code']}: {said['message']} {said['hint']}" in process.lines
+    finally:
+        process.end()
+
+
+def test_progress(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal a bar says what takes long, on standard error, and is gone in the end."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "_PAUSE_S", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    (folder / "z\x1b[7m.gguf").touch()
+    code, lines, prose = check(capsys, "--json", folder)
+    assert (code, [json.loads(line)["ok"] for line in lines]) == (1, [False, True, True, False])
+    assert "checking cut.gguf" in prose
+    assert "checking z\\x1b[7m.gguf" in prose
+    assert "4/4" in prose
+    assert "\x1b[7m" not in prose
+    assert prose.endswith("\x1b[2K")  # the bar's line is empty
+    assert check(capsys, "--deep", folder)[0] == 1
+
+
+def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """How to use it in a pipeline stands at the end."""
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert "worker check --deep --json" in capsys.readouterr().out

@@ -1,0 +1,163 @@
+"""What `worker top` draws: it fits, and what a server says cannot draw anything itself."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.support.programs.watched import doing, request
+from worker.cli.top.activity import Activity, activity_of
+from worker.cli.top.address import WatchError
+from worker.cli.top.glyphs import Glyphs
+from worker.cli.top.view import view
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\n[bold]x[/bold]\x9b2J‮日本語\u200b"
+BLOCKS = Glyphs(ascii_only=False)
+
+
+def shown(
+    said: Any,
+    width: int = 80,
+    height: int | None = 24,
+    *,
+    glyphs: Glyphs = BLOCKS,
+    problem: str | None = None,
+) -> list[str]:
+    """The lines for an answer, as text."""
+    lines = view(activity_of(said), "http://gpu7:8080", width, height,
+                 glyphs=glyphs, problem=problem)  # fmt: skip
+    assert all(line.cell_len <= width for line in lines)
+    return [line.plain for line in lines]
+
+
+def line_of(lines: list[str], start: str) -> str:
+    """The line that begins so."""
+    return next(line for line in lines if line.startswith(start))
+
+
+def busy(count: int) -> dict[str, Any]:
+    """Many requests, and a full log."""
+    states = ("writing", "reading", "waiting")
+    data = [request(f"req-{n:08x}", states[n % 3], sequences=1 + n % 2) for n in range(count)]
+    log = [["2026-11-22T10:30:00Z", "warning", "serve", f"event {n}", ""] for n in range(50)]
+    said = doing(*data, log=log)
+    return said | {"recent": said["recent"] * 20}
+
+
+def hostile() -> dict[str, Any]:
+    """A worker whose every word attacks."""
+    said = busy(9)
+    for each in (*said["data"], *said["recent"]):
+        for name in ("id", "route", "state", "outcome"):
+            each[name] = HOSTILE
+    said["worker"] |= {"state": HOSTILE, "model": HOSTILE}
+    said["worker"]["totals"]["prompt_tokens"] = 10**18
+    said["data"][0] |= {"age_s": 1e300, "tokens_per_second": -1e300, "read_tokens": -5}
+    said["speeds"] = [[0, -1e300, 1e300], [1, 1e300, 0]]
+    said["log"] = [[HOSTILE] * 5] * 50
+    return said
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 81, 109, 110, 140, 250])
+@pytest.mark.parametrize("said", [doing(), busy(3), busy(60), hostile()])
+def test_it_fits(said: dict[str, Any], width: int) -> None:
+    """No line is wider and there are no more lines than the terminal has, whatever its size."""
+    for height in (*range(1, 16), 20, 24, 31, 100):
+        assert len(shown(said, width, height)) <= height
+    assert len(shown(said, width, None)) > len(said["data"])
+
+
+def test_what_a_reader_asks() -> None:
+    """State, how far each request is, speeds, cells, memory, totals, log."""
+    lines = shown(doing(request("req-a"), request("req-b", "writing"), request("req-c", "waiting")))
+    assert lines[0] == "ready  demo  up 1:02:05  http://gpu7:8080"
+    assert lines[1] == "2 running, 1 waiting, 4 slots, memory 88.0 MiB of 141.0 MiB planned"
+    assert "812 live, 1,200 cached, 2,084 free" in line_of(lines, "cells")
+    assert "590.0 read/s" in line_of(lines, "tokens")
+    assert "44.5 written/s" in line_of(lines, "tokens")
+    assert "120 requests, 2 errors, 123,456 read, 4,567 cached, 8,910 written" in line_of(
+        lines, "totals"
+    )
+    assert "memory 64.0 MiB of 8.0 GiB" in line_of(lines, "kept")
+    assert line_of(lines, "req-a").split()[1:] == [
+        "reading", "1,200", "of", "4,000", "200", "0.40", "s", "1.25", "s",
+    ]  # fmt: skip
+    assert line_of(lines, "req-b").split()[1:6] == ["writing", "12", "of", "512", "12.3"]
+    assert line_of(lines, "req-c").split()[1] == "waiting"
+    assert line_of(lines, "req-before").split()[1:5] == ["stop", "30", "+", "50"]
+    assert lines[-1] == "10:30:00 serve ready model=demo"
+
+
+def test_a_wide_terminal_shows_more() -> None:
+    """The route, and a bar of how far a request is."""
+    line = line_of(shown(doing(request("req-a")), width=140), "req-a")
+    assert "POST /v1/chat/completions" in line
+    assert "███░░░░░░░" in line
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    """Of many requests the oldest are shown, and how many there are besides; the log stays."""
+    lines = shown(busy(200))
+    hidden = next(line for line in lines if "… and" in line)
+    drawn = sum(line.startswith("req-0") for line in lines)
+    assert hidden == f"  … and {200 - drawn} more"
+    assert lines[-1].endswith("event 49")
+
+
+def test_a_worker_that_is_gone() -> None:
+    """The reason is told, and what was seen last is still there."""
+    lines = shown(doing(request("req-a")), problem="It is gone. Gone for 3 s.")
+    assert lines[0].startswith("gone  demo")
+    assert lines[1] == "It is gone. Gone for 3 s."
+    assert line_of(lines, "req-a")
+
+
+@pytest.mark.parametrize("color", [None, "truecolor"])
+def test_nothing_of_a_server_controls_the_terminal(color: Any) -> None:
+    """Ids, states, models and log lines are text: no sequence, no markup, no second line."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system=color, width=200)
+    activity = activity_of(hostile())
+    for line in view(activity, "http://x", 200, None, glyphs=BLOCKS, problem=HOSTILE):
+        console.print(line)
+    drawn = out.getvalue()
+    assert "[bold]x[/bold]" in drawn
+    for attack in ("\x1b[31mred", "\x1b]0;", "\x07", "\r", "\x9b", "‮", "\u200b"):
+        assert attack not in drawn
+    assert ("\x1b" in drawn) == (color is not None)
+
+
+def test_ascii() -> None:
+    """A terminal that knows ASCII only gets nothing else for bars and curves."""
+    lines = shown(doing(), glyphs=Glyphs(ascii_only=True))
+    assert line_of(lines, "cells").isascii()
+    assert line_of(lines, "tokens").isascii()
+    assert "####" in line_of(lines, "cells")
+
+
+def test_bars() -> None:
+    """As many cells as the share; something is never nothing, and never more than all."""
+    assert BLOCKS.bar(((0.5, ""), (0.25, "")), 8).plain == "████▓▓░░"
+    assert BLOCKS.bar(((1e-9, ""),), 4).plain == "█░░░"
+    assert BLOCKS.bar(((7.0, ""), (7.0, "")), 4).plain == "████"
+    assert BLOCKS.bar(((-1.0, ""),), 4).plain == "░░░░"
+
+
+def test_sparklines() -> None:
+    """The last values, against the largest of them."""
+    assert BLOCKS.sparkline([9, 0, 7, 14], 3) == "▁▅█"
+    assert BLOCKS.sparkline([0, 0], 4) == "  ▁▁"
+    assert BLOCKS.sparkline([], 2) == "  "
+
+
+def test_another_version() -> None:
+    """What is missing is empty; what is more is not looked at; what is else is an error."""
+    assert shown({"worker": {"state": "ready"}, "new": 1})
+    assert activity_of({"worker": {}}) == Activity(worker=activity_of({"worker": {}}).worker)
+    others: list[Any] = [[], {}, {"worker": 1}, {"worker": {}, "data": [1]}]
+    for said in others:
+        with pytest.raises(WatchError, match="not understood"):
+            activity_of(said)

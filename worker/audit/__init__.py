@@ -1,0 +1,1 @@
+"""Model files judged before they are used: headers as the loader does, weights, checksums."""

@@ -1,0 +1,5 @@
+"""worker check: whether model files are good."""
+
+from worker.cli.check.command import add_parser
+
+__all__ = ["add_parser"]

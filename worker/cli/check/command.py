@@ -1,0 +1,77 @@
+"""The command: what to check, one after the other, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from worker import log
+from worker.cli.options import add_options, settings_from
+
+
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
+    parser = commands.add_parser(
+        "check",
+        help=line,
+        description="Check model files as the service does before it loads one, and say of each "
+        "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
+        "count as one. Projectors, importance matrices, adapters, vocabularies, encoders and draft "
+        "models are bad where they are named, because they cannot be served, and merely told where "
+        "a folder holds them. Exits with 1 when a file is bad.",
+        epilog="Example: worker check ~/models; "
+        "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="GGUF file, folder or model's name"
+    )
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
+        "the checksums that the catalogue or the Hub's cache knows",
+    )
+    add_options(parser, "catalog")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check all of them, whatever is wrong with one; 1 where one is bad."""
+    from msgspec.structs import replace
+
+    from worker.audit.found import candidates
+    from worker.audit.verdict import judge
+    from worker.cli.check.progress import check_progress
+    from worker.cli.check.report import show, summary
+    from worker.cli.model import model_path
+
+    settings = settings_from(arguments)
+    entries = ()
+    if arguments.deep:
+        from worker.hub.catalog import load_catalog
+
+        entries = tuple(load_catalog(settings.catalog).entries.values())
+    found = candidates(arguments.files, lambda text: model_path(replace(settings, model=text)))
+    verdicts = [0, 0]
+    total = sum(each.size for each in found) if arguments.deep else len(found)
+    with check_progress(total, in_bytes=arguments.deep) as progress:
+        for each in found:
+            progress.about(each.path.name)
+            verdict = judge(
+                each, deep=arguments.deep, entries=entries,
+                count=progress.add if arguments.deep else _nothing,
+            )  # fmt: skip
+            if not arguments.deep:
+                progress.add(1)
+            progress.hide()
+            show(verdict, as_json=arguments.json)
+            verdicts[verdict.ok] += 1
+    if not arguments.json:
+        log.say(summary(*verdicts))
+    return 1 if verdicts[False] else 0
+
+
+def _nothing(_count: int) -> None:
+    """Headers are counted by the file."""

@@ -1,0 +1,70 @@
+"""A verdict as a line for people, or as a line of JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+from rich.text import Text
+
+from worker.cli.console import data_console, one_line, write_json
+from worker.machine import human_bytes
+
+if TYPE_CHECKING:
+    from worker.audit.verdict import FileVerdict
+
+_STYLES = {"good": "green", "other": "dim", "bad": "bold red"}
+
+
+def show(verdict: FileVerdict, *, as_json: bool) -> None:
+    """Write one line to standard output at once."""
+    if as_json:
+        write_json(_in_utf8(verdict))
+        return
+    word = "bad" if not verdict.ok else "good" if verdict.code is None else "other"
+    line = Text.assemble((f"{word:<5}", _STYLES[word]), " ", one_line(verdict.file))
+    line.append_text(one_line(f": {_sentence(verdict)}" if verdict.code else _what(verdict)))
+    data_console().print(line, soft_wrap=True)
+
+
+def summary(bad: int, good: int) -> str:
+    """The last line: how many there were."""
+    noun = "file" if bad + good == 1 else "files"
+    return f"{bad + good:,} {noun} checked, {bad:,} bad\n"
+
+
+def _sentence(verdict: FileVerdict) -> str:
+    """What is wrong, where, and what to do."""
+    places = [
+        f"byte {verdict.offset:,}" if verdict.offset is not None else "",
+        verdict.field or "",
+    ]
+    place = ", ".join(filter(None, places))
+    text = f"{verdict.code}: {verdict.message}"
+    return " ".join(filter(None, (text, f"({place})" if place else "", verdict.hint)))
+
+
+def _what(verdict: FileVerdict) -> str:
+    parts = [verdict.architecture or "", verdict.quant or "", human_bytes(verdict.bytes)]
+    if verdict.files > 1:
+        parts.append(f"{verdict.files} files")
+    if verdict.weights_read:
+        parts.append("weights read")
+    if verdict.checksum == "right":
+        parts.append("checksum right")
+    return f" ({', '.join(filter(None, parts))})"
+
+
+def _in_utf8(verdict: FileVerdict) -> FileVerdict:
+    r"""The same with names that are UTF-8: another byte in a file's name becomes \xNN."""
+    return replace(
+        verdict,
+        file=_utf8(verdict.file),
+        message=verdict.message and _utf8(verdict.message),
+        hint=verdict.hint and _utf8(verdict.hint),
+        tensors=tuple(replace(tensor, file=_utf8(tensor.file)) for tensor in verdict.tensors),
+    )
+
+
+def _utf8(text: str) -> str:
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

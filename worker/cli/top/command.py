@@ -1,0 +1,72 @@
+"""The command: once for a pipe, else until the user leaves."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from worker.cli.options import add_options, settings_from
+
+if TYPE_CHECKING:
+    from worker.cli.top.address import Address
+
+_CANNOT_DRAW = ("dumb", "unknown")
+_DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
+    parser = commands.add_parser(
+        "top",
+        help=line,
+        description="Watch a running worker: its requests (how much of a prompt is read, tokens "
+        "per second, wait), cells, speeds of the last minutes, memory and log. A worker that dies "
+        "is shown as gone until it answers again. q or Ctrl-C leaves. Where standard output is no "
+        "terminal, the view is printed once.",
+        epilog="Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "url", nargs="?", default=_DEFAULT_URL, metavar="URL",
+        help=f"the worker's address ({_DEFAULT_URL})",
+    )  # fmt: skip
+    add_options(parser, "api_key")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--once", action="store_true", help="print the view once")
+    how.add_argument("--json", action="store_true", help="print what the worker says once, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show it. Raises UsageError, and WatchError where there is nothing to show."""
+    from worker.cli.top.address import parse_address
+
+    key = settings_from(arguments).api_key
+    address = parse_address(arguments.url, key)
+    cannot_draw = not sys.stdout.isatty() or os.environ.get("TERM") in _CANNOT_DRAW
+    if arguments.json or arguments.once or cannot_draw:
+        return _once(address, as_json=arguments.json)
+    from worker.cli.top.screen import watch
+
+    watch(address)
+    return 0
+
+
+def _once(address: Address, *, as_json: bool) -> int:
+    from worker.cli.console import data_console, write_json
+    from worker.cli.top.activity import activity_of
+    from worker.cli.top.address import ask
+    from worker.cli.top.glyphs import Glyphs
+    from worker.cli.top.view import view
+
+    said = ask(address)
+    if as_json:
+        write_json(said)
+        return 0
+    console = data_console()
+    glyphs = Glyphs(ascii_only=console.options.ascii_only)
+    for line in view(activity_of(said), str(address), console.width, None, glyphs=glyphs):
+        console.print(line, no_wrap=True)
+    return 0
