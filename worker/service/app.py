@@ -12,6 +12,7 @@ from worker.imports import bare_package, without
 # Litestar would write pages about the routes with it; there are none.
 with bare_package("yaml"):
     from litestar import Litestar
+    from litestar.datastructures import State
     from litestar.di import Provide
 
 from worker.chat.format import ChatFormat
@@ -21,6 +22,7 @@ from worker.lifecycle.worker import Worker
 from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
+from worker.service.infill.routes import infill
 from worker.service.info.about import info, is_sleeping, model_ready, version
 from worker.service.info.health import health
 from worker.service.info.metrics import metrics
@@ -35,6 +37,7 @@ from worker.service.ollama.routes import generate, ollama_chat
 from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
+from worker.service.preparing import Preparing
 from worker.service.responses.routes import responses
 from worker.service.talk.asked import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
@@ -42,6 +45,7 @@ from worker.service.tokens.routes import detokenize_tokens, tokenize_text, token
 ROUTES: list[Any] = [
     *(completions, chat_completions, apply_template, models, model),
     responses,
+    infill,
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
     job_routes,
@@ -60,8 +64,10 @@ def create_app(worker: Worker) -> Any:
         loaded    what the worker has loaded; 503 while that is not there
         chat      the model file's chat format, made once; 400 where it has none
         jobs      the jobs that were accepted and are not forgotten
+        preparing reads bodies and makes requests ready, in threads
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
+    prepares = Preparing()
 
     async def the_worker() -> Worker:
         return worker
@@ -75,6 +81,9 @@ def create_app(worker: Worker) -> Any:
     async def jobs() -> Jobs:
         return accepted
 
+    async def preparing() -> Preparing:
+        return prepares
+
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed.
     with without("pydantic", "attrs"):
         return Litestar(
@@ -84,12 +93,19 @@ def create_app(worker: Worker) -> Any:
                 "loaded": Provide(loaded),
                 "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
                 "jobs": Provide(jobs),
+                "preparing": Provide(preparing),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,
+            state=State({"preparing": prepares}),
             openapi_config=None,
             logging_config=None,
         )
+
+
+def close(app: Any) -> None:
+    """Begin no work that waits for a thread."""
+    app.state.preparing.close()
 
 
 async def warm_up(app: Any, worker: Worker) -> None:

@@ -112,6 +112,8 @@ async def serve(
         # Prompts that wait to be read there are not: the queue may be long.
         threads.shutdown(wait=False, cancel_futures=True)
         _own_threads()
+        if routes.done() and not routes.cancelled() and routes.exception() is None:
+            _close(routes.result())
         # An answer that is still under way may use the model.
         await asyncio.to_thread(worker.close, free=serving.done())
         for task in (*ends, serving, loading, routes):
@@ -143,6 +145,12 @@ async def _open(gate: Gate, worker: Worker) -> Any:
     app = await in_thread("routes", make)
     gate.open(app)
     return app
+
+
+def _close(app: Any) -> None:
+    from worker.service.app import close
+
+    close(app)
 
 
 async def _become_ready(worker: Worker, routes: asyncio.Task[Any], host: str, port: int) -> None:
