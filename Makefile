@@ -54,6 +54,8 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
 	@test -x .venv-clients/litellm/bin/python || .venv/bin/python -m venv .venv-clients/litellm
 	@.venv-clients/litellm/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements-litellm.txt
+	@test -x .venv-clients/lm_eval/bin/python || .venv/bin/python -m venv .venv-clients/lm_eval
+	@.venv-clients/lm_eval/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements-lm-eval.txt
 	@mkdir -p .venv-clients/node && cp tests/clients/node/package.json .venv-clients/node && \
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)

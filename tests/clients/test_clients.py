@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.installed import PROGRAMS, VENV, interpreter, needs_clients, run
 from tests.clients.programs import scene
 from tests.support.models.speaking import FAMILIES
 from tests.support.programs.processes import Server, serving
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-# Set by `make clients`.
-VENV = os.environ.get("CLIENTS_VENV")
-TIMEOUT_S = 300.0  # what a very busy machine may take for a run of seconds
 THOUGHT = "They want to know."
 CALLED_PET = f"{scene.PET} By a call."
 LAST = 2 * len(scene.STEPS) + 2  # messages of the loop: a question, calls and results, the answer
 
-pytestmark = pytest.mark.skipif(VENV is None, reason="`make clients` installs and runs them")
+pytestmark = needs_clients
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +43,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
         yield running
 
 
-def run(*command: str | Path, **env: str) -> str:
-    """What a program prints. It knows no proxy and nobody's settings."""
-    kept = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()}
-    done = subprocess.run(
-        list(map(str, command)),
-        env={**kept, "OPENAI_API_KEY": "unused", **env},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def python(program: str, server: Server, place: str = ".") -> dict[str, Any]:
     """What a program of ours found with a client that is installed in this place."""
-    interpreter = Path(VENV or "") / place / "bin/python"
-    said = run(interpreter, HERE / f"programs/{program}.py", server.url)
+    said = run(interpreter(place), PROGRAMS / f"{program}.py", server.url)
     return json.loads(said.splitlines()[-1])
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from worker import __version__, log
-from worker.errors import DoesNotFitError, UsageError, WorkerError
+from worker.errors import UsageError, WorkerError
+from worker.lifecycle.exhaustion import out_of_memory
 from worker.lifecycle.leave import leave
 
 # Command -> its help in one line. Its module in this package is imported when it is asked for:
@@ -79,14 +80,19 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         # The reader of our output has gone. The text in the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        return _fail(WorkerError(f"{place}{error.strerror or error}.", code="IO"))
-    except MemoryError:
-        return _fail(DoesNotFitError("Memory ran out.", hint="Free some, or raise the limit."))
     except Exception as error:  # noqa: BLE001  (the last line must say what it was)
-        log.get("cli").exception("unforeseen")
-        return _fail(WorkerError(f"This should not happen: {error!r}."))
+        return _fail(_foreign(error))
+
+
+def _foreign(error: Exception) -> WorkerError:
+    """What is no error of ours, in our words."""
+    if (exhausted := out_of_memory(error)) is not None:
+        return exhausted
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        return WorkerError(f"{place}{error.strerror or error}.", code="IO")
+    log.get("cli").error("unforeseen", exc_info=error)
+    return WorkerError(f"This should not happen: {error!r}.")
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

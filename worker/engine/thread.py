@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from worker import log
 from worker.engine.engine import Engine
@@ -44,6 +45,7 @@ class EngineThread:
         self._on_failure = on_failure
         self._inbox: queue.SimpleQueue[Request | str | None] = queue.SimpleQueue()
         self._streams: dict[str, Stream] = {}
+        self._num_prepared = 0  # requests that are made ready
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(self._loop, self._deliver, write)
         self._closed: WorkerError | None = None
@@ -77,6 +79,23 @@ class EngineThread:
     def num_streams(self) -> int:
         """Requests that were accepted and have not ended."""
         return len(self._streams)
+
+    def check_place(self) -> None:
+        """Raise QueueFullError where no request can be accepted now."""
+        if len(self._streams) + self._num_prepared >= self.max_streams:
+            raise QueueFullError(
+                f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
+            )
+
+    @contextlib.contextmanager
+    def place(self) -> Generator[None]:
+        """Keeps a place for a request that is made ready. Raises QueueFullError."""
+        self.check_place()
+        self._num_prepared += 1
+        try:
+            yield
+        finally:
+            self._num_prepared -= 1
 
     def submit(self, requests: Sequence[Request], *, param: str = "n") -> Stream:
         """Accept all of `requests` or none.

@@ -23,7 +23,7 @@ MAX_CHARS: dict[ConstraintKind, int] = {
 _SPECIAL = re.compile(r"[\\.^$|?*+()\[\]{}/&~#-]")
 
 
-class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """What the text of one sequence must match; hashable.
 
     kind          how `text` is written: a JSON schema that `SchemaReader` has read, a regular

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, cast
 from urllib.parse import unquote
 
 from worker.errors import RequestError
+from worker.grammar.conjunctions import MAX_PATTERNS, Conjunctions, parts_of
 from worker.grammar.keywords import (
     APPLIED,
     BESIDE,
@@ -32,9 +33,10 @@ MAX_DEPTH = 64
 # Levels with references followed; native code takes 5 kB of its stack for each.
 MAX_REFERRED = 250
 MAX_SUBSCHEMAS = 20_000
+MAX_PATTERNED = 128
 MAX_COUNT = 100_000
 MAX_EXACT = 2**53  # numbers become float64 on their way
-MAX_MULTIPLE = 10_000  # in units of the last digit: each remainder is a state
+MAX_MULTIPLE = 10_000  # all together, in units of the last digit: each remainder is a state
 
 # Whitespace between two tokens of JSON: without a bound a model may write it for ever.
 OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
@@ -65,6 +67,8 @@ class SchemaReader:
         self._without = without
         self._document = schema
         self._count = 0
+        self._num_patterned = 0
+        self._multiples: set[float] = set()
         self._names: dict[str, str] = {}
         self._combines = self._looks_combined()
         root = self._read(schema, 0)
@@ -73,6 +77,8 @@ class SchemaReader:
             pointer, name = list(self._names.items())[len(definitions)]
             definitions[name] = self._read(self._target(pointer), 0)
         self._check_references(root, definitions)
+        if Conjunctions(definitions).most(root) > MAX_PATTERNS:
+            self._refuse(f"holds one string to more than {MAX_PATTERNS} patterns at once")
         self.schema: Schema = root if isinstance(root, dict) else ({} if root else {"not": {}})
         if definitions:
             self.schema["$defs"] = definitions
@@ -141,13 +147,7 @@ class SchemaReader:
                 seen.add(name)
                 visit(definitions[name], depth + 1, names | {name})
             for key, value in own.items():
-                if key in SCHEMA_MAPS:
-                    parts = list(cast("Schema", value).values())
-                elif key in SCHEMAS | SCHEMA_LISTS:
-                    parts = cast("list[Any]", value if isinstance(value, list) else [value])
-                else:
-                    continue
-                for part in parts:
+                for part in parts_of(key, value):
                     visit(part, depth + 1, names if key in APPLIED else frozenset())
 
         visit(root, 0, frozenset())
@@ -192,6 +192,7 @@ class SchemaReader:
             if not isinstance(value, dict):
                 self._refuse(f"has {key} of the wrong kind")
             parts = cast("Schema", value)
+            self._count_patterned(len(parts) if key == "patternProperties" else 0)
             out[key] = {name: self._read(part, depth + 1) for name, part in parts.items()}
         elif key == "format":
             if value in FORMATS:
@@ -203,7 +204,7 @@ class SchemaReader:
                 self._drop(key)
         elif key in NUMBERS:
             if isinstance(value, int | float) and (
-                _digits(value) <= MAX_MULTIPLE if key == "multipleOf" else abs(value) <= MAX_EXACT
+                self._is_light(value) if key == "multipleOf" else abs(value) <= MAX_EXACT
             ):
                 out[key] = value
             else:
@@ -214,6 +215,17 @@ class SchemaReader:
                 self._refuse("has an enum that is not a list with something in it")
         else:
             out[key] = value
+
+    def _is_light(self, multiple: float) -> bool:
+        """Whether there is room for one more state for each remainder."""
+        self._multiples.add(_digits(multiple))
+        return sum(self._multiples) <= MAX_MULTIPLE
+
+    def _count_patterned(self, count: int) -> None:
+        """Native code compares each with each, and each with all names."""
+        self._num_patterned += count
+        if self._num_patterned > MAX_PATTERNED:
+            self._refuse(f"has more than {MAX_PATTERNED} patternProperties")
 
     def _counted(self, key: str, value: Any) -> int:
         if isinstance(value, float) and value.is_integer():

@@ -1,12 +1,10 @@
-"""The end of the process."""
+"""The end of the process. Imported before anything else, so it imports next to nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import threading
-from typing import NoReturn
 
 
 def told_to_stop() -> tuple[signal.Signals, ...]:
@@ -27,12 +25,14 @@ def _leave_now(_number: int, _frame: object) -> None:
     os._exit(0)
 
 
-def leave(code: int) -> NoReturn:
-    """Exit with `code`; at once where another thread still runs.
+def leave(code: int) -> None:
+    """Exit with `code`, never to return; at once where another thread still runs.
 
     Such a thread (a step, a load or a prompt that was given up) would be waited for, or would crash
     beside the interpreter's clean-up.
     """
+    import threading
+
     failed = False
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from worker import log
 from worker.errors import ModelLoadError, StalledError, UnavailableError, WorkerError
 from worker.lifecycle.aside import in_thread
+from worker.lifecycle.exhaustion import out_of_memory
 from worker.lifecycle.state import Lifecycle, State
 from worker.lifecycle.watchdog import Watchdog
 from worker.settings import Settings
@@ -125,7 +126,7 @@ class Worker:
                 return  # the load was given up because the worker stops
             if not isinstance(error, WorkerError):
                 log.get("worker").error("loading failed", exc_info=error)
-                error = ModelLoadError(f"Loading failed: {error!r}.")
+                error = out_of_memory(error) or ModelLoadError(f"Loading failed: {error!r}.")
             self.fail(error)
 
     def _start(

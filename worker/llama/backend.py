@@ -177,7 +177,7 @@ class LlamaBackend:
 
         It may take as long as `Guides` says; a sampler that is made later takes microseconds.
         """
-        self.guides.compiled(constraint)
+        self.guides.prepare(constraint)
 
     @property
     def unified(self) -> bool:

@@ -88,6 +88,10 @@ class Vocab:
                 native.llama_vocab_fim_mid,
             )
         )
+        self.infill_files = (
+            _token(native.llama_vocab_fim_rep(handle)),
+            _token(native.llama_vocab_fim_sep(handle)),
+        )
         ends = library.quick(native.llama_vocab_is_eog)
         are_ends = map(ends, repeat(handle), range(self.size))
         self.end_tokens = frozenset(compress(range(self.size), are_ends))

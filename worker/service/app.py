@@ -12,6 +12,7 @@ from worker.imports import bare_package, without
 # Litestar would write pages about the routes with it; there are none.
 with bare_package("yaml"):
     from litestar import Litestar
+    from litestar.datastructures import State
     from litestar.di import Provide
 
 from worker.chat.format import ChatFormat
@@ -21,6 +22,7 @@ from worker.lifecycle.worker import Worker
 from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
+from worker.service.infill.routes import infill
 from worker.service.info.about import info, is_sleeping, model_ready, version
 from worker.service.info.aliases import Window
 from worker.service.info.health import health
@@ -36,6 +38,7 @@ from worker.service.ollama.routes import generate, ollama_chat
 from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
+from worker.service.preparing import Preparing
 from worker.service.requests.journal import Journal
 from worker.service.requests.lookout import Lookout
 from worker.service.requests.routes import cancel_request, live_requests
@@ -46,6 +49,7 @@ from worker.service.tokens.routes import detokenize_tokens, tokenize_text, token
 ROUTES: list[Any] = [
     *(completions, chat_completions, apply_template, models, model),
     responses,
+    infill,
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
     job_routes,
@@ -68,10 +72,12 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         journal   the requests that generate, and the last ones that ended
         lookout   how they are shown
         window    what was told at the last scrape
+        preparing reads bodies and makes requests ready, in threads
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
     looking = Lookout(worker, journal)
     scraped = Window()
+    prepares = Preparing()
 
     async def the_worker() -> Worker:
         return worker
@@ -94,6 +100,9 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def window() -> Window:
         return scraped
 
+    async def preparing() -> Preparing:
+        return prepares
+
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
     # and what it makes spans with; ours are made of records.
     with without("pydantic", "attrs", "opentelemetry"):
@@ -107,12 +116,19 @@ def create_app(worker: Worker, journal: Journal) -> Any:
                 "journal": Provide(the_journal),
                 "lookout": Provide(lookout),
                 "window": Provide(window),
+                "preparing": Provide(preparing),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,
+            state=State({"preparing": prepares}),
             openapi_config=None,
             logging_config=None,
         )
+
+
+def close(app: Any) -> None:
+    """Begin no work that waits for a thread."""
+    app.state.preparing.close()
 
 
 async def warm_up(app: Any, worker: Worker) -> None:

@@ -123,6 +123,8 @@ async def serve(
         # Prompts that wait to be read there are not: the queue may be long.
         threads.shutdown(wait=False, cancel_futures=True)
         _own_threads()
+        if routes.done() and not routes.cancelled() and routes.exception() is None:
+            _close(routes.result())
         left = settings.drain_timeout + LAST_BYTES_S - (time.monotonic() - began)
         # An answer that is still under way may use the model.
         closing = asyncio.to_thread(worker.close, free=serving.done())
@@ -182,6 +184,12 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
     app = await in_thread("routes", make)
     gate.open(app)
     return app
+
+
+def _close(app: Any) -> None:
+    from worker.service.app import close
+
+    close(app)
 
 
 async def _become_ready(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -12,8 +15,10 @@ import pytest
 from tests.support.guided import Writer
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, held_text, schema_constraint
+from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.schema import SchemaReader
 from worker.llama.guides import guides as module
+from worker.llama.guides.compiler import FULL, CompileEffort, Refused
 from worker.llama.guides.guides import Guides
 
 HOSTILE: dict[str, tuple[str, Any]] = {
@@ -36,6 +41,21 @@ HOSTILE: dict[str, tuple[str, Any]] = {
     ),
     "multiples": ("json_schema", {"type": "integer", "multipleOf": 99_999_989}),
     "length": ("json_schema", {"const": "x" * (1 << 20)}),
+    "patterns at once": ("json_schema", {
+        "type": "string", "allOf": [{"pattern": f".*{c}.{{{ord(c)}}}"} for c in ascii_lowercase]
+    }),
+    "patterns by references": ("json_schema", {
+        "$ref": "#/$defs/a", "$defs": {
+            c: {"allOf": [{"$ref": f"#/$defs/{d}"}, {"properties": {"x": {"pattern": c}}}]}
+            for c, d in pairwise(ascii_lowercase)
+        } | {"z": {}},
+    }),
+    "patterns of names": ("json_schema", {
+        "patternProperties": {f"^w{number}_[a-z]{{1,{number}}}$": {} for number in range(1, 1500)}
+    }),
+    "many multiples": ("json_schema", {
+        "properties": {f"p{number}": {"multipleOf": number} for number in range(9000, 9100)}
+    }),
 }  # fmt: skip
 
 
@@ -56,24 +76,68 @@ def test_hostile(writer: Writer, name: str) -> None:
     assert writer.write(Constraint(kind="regex", text="a"))[0] == b"a"
 
 
+def regex(text: str, param: str = "a") -> Constraint:
+    return Constraint(kind="regex", text=text, param=param)
+
+
 def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest goes; what is asked for again stays, whatever its field."""
-    monkeypatch.setattr(module, "MAX_KEPT", 2)
+    monkeypatch.setattr(module, "_BYTES", 1 << 40)
+    monkeypatch.setattr(module, "MAX_BYTES", 5 << 39)  # two and a half
     guides = Guides(writer.vocab, writer.workspace)
+    first, second = guides.compiled(regex("a")), guides.compiled(regex("b"))
+    assert guides.compiled(regex("a", "other")) is first
+    guides.compiled(regex("c"))
+    assert guides.compiled(regex("a")) is first
+    assert guides.compiled(regex("b")) is not second
 
-    def made(text: str, param: str = "a") -> object:
-        return guides.compiled(Constraint(kind="regex", text=text, param=param))
 
-    first, second = made("a"), made("b")
-    assert made("a", "other") is first
-    made("c")
-    assert made("a") is first
-    assert made("b") is not second
+def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the cache is: nothing is compiled in the engine's thread."""
+    monkeypatch.setattr(module, "MAX_BYTES", 1)
+    guides = Guides(writer.vocab, writer.workspace)
+    asked, again = regex("a"), regex("a")
+    guides.prepare(asked)
+    guides.prepare(again)
+    guides.prepare(regex("b"))
+    held = guides.compiled(asked)
+    assert guides.compiled(again) is held
+    del asked, again
+    assert guides.compiled(regex("a")) is not held
+
+
+def test_patience(writer: Writer) -> None:
+    """What takes long is not begun without patience; how it went is known from then on."""
+    guides = Guides(writer.vocab, writer.workspace)
+    long = regex("|".join(f"{number:05}" for number in range(20_000)))
+    dear = regex("a?" * 250_000, "field")
+
+    def impatient(constraint: Constraint) -> object:
+        IS_PATIENT.set(False)
+        return guides.compiled(constraint)
+
+    def alone(constraint: Constraint) -> object:
+        return contextvars.copy_context().run(impatient, constraint)
+
+    for constraint in (long, dear):
+        with pytest.raises(ImpatientError):
+            alone(constraint)
+    assert guides.compiled(long) is alone(long)
+    for ask in (guides.compiled, alone):
+        with pytest.raises(RequestError, match="field takes too much to compile"):
+            ask(dear)
+
+
+def test_wide_grammars_are_refused_before_they_begin(writer: Writer) -> None:
+    """An object of a thousand optional properties, of which any may come first."""
+    wide = {"type": "object", "properties": {f"p{i}": {} for i in range(1000)}}
+    with pytest.raises(RequestError, match="field takes too much to compile"):
+        writer.guides.compiled(schema_constraint(wide, "field"))
 
 
 def test_loosened(writer: Writer) -> None:
     """A tool's schema is held as far as that goes, at worst as any object."""
-    loosened = writer.guides.loosened
+    loosened = writer.guides.loosening()
     ordinary: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
     assert loosened(ordinary, "f") == held_text(ordinary, "f")
     assert "uniqueItems" not in loosened({"type": "array", "uniqueItems": True}, "f")
@@ -87,22 +151,41 @@ def test_loosened(writer: Writer) -> None:
     assert writer.write(constraint, most=3)[0].startswith(b"{")
 
 
-def test_one_compiles_at_a_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large schemas that come together leave CPUs to the event loop."""
+def test_loosening_has_a_budget(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is spent the other schemas are any object, and what is known stays known."""
     guides = Guides(writer.vocab, writer.workspace)
-    matcher = guides.compiled(Constraint(kind="regex", text="b"))
+    one, two = ({"type": "object", "properties": {name: {}}} for name in "ab")
+    assert guides.loosening()(one, "f") == held_text(one, "f")
+    monkeypatch.setattr(module, "LOOSENING_S", -1)
+    spent = guides.loosening()
+    assert spent(one, "f") == held_text(one, "f")
+    assert spent(two, "f") == SchemaReader({"type": "object"}, "f").text
+    monkeypatch.undo()
+    assert guides.loosening()(two, "f") == held_text(two, "f")
+
+
+def test_one_compiles_at_a_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large schemas that come together leave CPUs to the event loop, and those that take long
+    make others wait for nothing."""
+    guides = Guides(writer.vocab, writer.workspace)
+    matcher = guides.compiled(regex("b"))
     running = most = 0
 
-    def counted(*_: object) -> Any:
+    def counted(constraint: Constraint, effort: CompileEffort, *_: object) -> Any:
         nonlocal running, most
+        if effort is FULL:
+            assert guides.compiled(regex("quick")) is matcher
+            return matcher
+        if constraint.text == "long":
+            return Refused("", is_costly=True)
         running += 1
         most = max(most, running)
         time.sleep(0.01)  # others would begin now
         running -= 1
         return matcher
 
-    monkeypatch.setattr(guides, "_compile", counted)
-    wanted = [Constraint(kind="regex", text=f"a{{{number}}}") for number in range(1, 7)]
+    monkeypatch.setattr(module, "compile_within", counted)
+    wanted = [regex(f"a{{{number}}}") for number in range(1, 7)]
     with ThreadPoolExecutor(6) as pool:
-        assert len(list(pool.map(guides.compiled, wanted))) == 6
+        assert len(list(pool.map(guides.compiled, [*wanted, regex("long")]))) == 7
     assert (most, running) == (1, 0)

@@ -37,6 +37,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
         speaker.recital(speaker.answer(*turn), cue)
         for turn, cue in zip(TURNS, ["the weather", *RESULTS], strict=True)
     ]
+    recitals.append(speaker.recital(speaker.answer("", "", [("crm__sky", SKY)]), "the customer"))
     model = speaker.write_model(tmp_path_factory.mktemp("calls") / "model.gguf", recitals)
     with serving("--model", model, "--ctx-size", "8192", "-np", "2") as running:
         yield running
@@ -120,6 +121,19 @@ def test_cut_anywhere(qwen: Server, count: int) -> None:
     calls = [item for item in last.output if item.type == "function_call"]
     assert all(call.status == "completed" for call in calls[:-1])
     assert last.output_text == complete.output_text
+
+
+def test_a_call_in_a_namespace(qwen: Server) -> None:
+    """Coding agents find their MCP tools by the namespace, which comes back beside the name."""
+    space = {"type": "namespace", "name": "crm", "description": "Customers", "tools": TOOLS}
+    body: dict[str, Any] = {"input": "Who is the customer?", "tools": [space]}
+    whole = oracle.response(http.post(qwen.url + "/v1/responses", json=body).content)
+    answer = http.post(qwen.url + "/v1/responses", json={**body, "stream": True})
+    events = oracle.events(answer.text)
+    for found in (whole, events[-1].response):
+        (call,) = found.output
+        assert (call.namespace, call.name, json.loads(call.arguments)) == ("crm", "sky", SKY)
+        assert [tool.name for tool in found.tools[0].tools] == ["sky", "sea"]
 
 
 def test_no_calls(qwen: Server) -> None:

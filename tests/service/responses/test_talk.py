@@ -96,6 +96,15 @@ def test_tools() -> None:
     assert (found.choice, found.only, found.parallel) == ("required", "sky", True)
 
 
+def test_namespaces() -> None:
+    """A function in a namespace has a name of its own for the model, also in past calls."""
+    space = {"type": "namespace", "name": "crm__", "tools": [{"type": "custom", "name": "x"}, SKY]}
+    past = {"type": "function_call", "call_id": "1", "name": "sky", "namespace": "crm__"}
+    found = talk(tools=[SKY, space], input=[{"role": "user", "content": "a"}, past])
+    assert [tool.name for tool in found.tools] == ["sky", "crm__sky"]
+    assert found.messages[-1].calls == (Call("1", "crm__sky", "{}"),)
+
+
 def test_other_fields() -> None:
     """Limits, thinking, logprobs, truncation, sampling."""
     found = talk(
@@ -126,6 +135,7 @@ def test_other_fields() -> None:
         ({"input": [{"type": "function_call_output", "call_id": "1"}]}, "input", "output must be"),
         ({"tools": [{"type": "mcp"}, {"type": "function"}]}, "tools[1].name", "1 to 64"),
         ({"tools": [SKY, SKY]}, "tools[1].name", "before it"),
+        ({"tools": [{"type": "namespace", "tools": [SKY]}]}, "tools[0].name", "without a name"),
         ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "must be"),
         ({"max_output_tokens": 0}, "max_output_tokens", "at least 1"),
         ({"top_logprobs": 21}, "top_logprobs", "from 0 to 20"),

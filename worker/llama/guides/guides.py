@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import re
+import hashlib
 import threading
+import time
 import weakref
-from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -18,18 +18,29 @@ from worker.grammar.check import check_gbnf
 from worker.grammar.constraint import Constraint
 from worker.grammar.gbnf import Grammar
 from worker.grammar.keywords import DOUBTFUL
+from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import Schema, SchemaReader
+from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
 from worker.llama.guides.gbnf import GbnfMatcher
-from worker.llama.guides.matcher import Matcher, MatcherError
+from worker.llama.guides.kept import Kept
+from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import TokenizerInit, functions
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
 AnyMatcher = Matcher | GbnfMatcher
-MAX_KEPT = 512  # compiled constraints, of 25 kB each for ordinary schemas
-# Of the lexer, for each text: 0.7 kB each. A string with maxLength takes 20 for each token.
-_MAX_LEXER_STATES = 100_000
+Key = tuple[str, bytes]
+Loosen = Callable[[Schema | bool, str], str]
+
+# What is kept is taken for 64 kB, 60 bytes for each character of the constraint, and 200 MB for
+# each second of CPU time of its making: 1 to 10 times what was measured. An ordinary schema has
+# 0.1 MB, 100 tools have 2 MB.
+MAX_BYTES = 256 << 20
+_BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
+_MAX_KNOWN_BYTES, _BYTES_OF_KEY = 16 << 20, 200
+# Of CPU time, for the schemas of all tools of one request.
+LOOSENING_S = 1.0
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
 
@@ -49,76 +60,121 @@ class Guides:
         self._workspace = workspace
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
-        self._kept: OrderedDict[tuple[str, str], AnyMatcher] = OrderedDict()
-        # One at a time: eight large schemas at once took all CPUs, and /health took 600 ms.
-        self._compiling = threading.Lock()
+        self._kept: Kept[Key, AnyMatcher | Refused] = Kept(MAX_BYTES)
+        self._long_ones: Kept[Key, bool] = Kept(_MAX_KNOWN_BYTES)
+        self._texts: Kept[bytes, str] = Kept(_MAX_KNOWN_BYTES)  # of schemas that were loosened
+        # While one holds on to what it asked for it is there, whatever else is compiled.
+        self._asked: weakref.WeakKeyDictionary[Constraint, AnyMatcher] = weakref.WeakKeyDictionary()
+        # One at a time: eight large schemas at once took all CPUs, and /health took 600 ms. Those
+        # that take long wait for each other only.
+        self._quick, self._long = threading.Lock(), threading.Lock()
+
+    def prepare(self, constraint: Constraint) -> None:
+        """Compile it for who holds on to this very object. Raises what `compiled` raises."""
+        matcher = self.compiled(constraint)
+        with self._lock:
+            self._asked.pop(constraint, None)
+            self._asked[constraint] = matcher
 
     def compiled(self, constraint: Constraint) -> AnyMatcher:
         """A matcher at the beginning of a text, to be copied. Raises RequestError.
 
-        What may come first is found here, so copies know it.
+        What may come first is found here, so copies know it. Raises ImpatientError where it takes
+        longer than ordinary ones and IS_PATIENT is false.
         """
-        key = constraint.kind, constraint.text
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            tokenizer = self.tokenizer
-        with self._compiling:
-            follow = self._follow if constraint.kind == "gbnf" else self._compile
-            made = follow(constraint, tokenizer)
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+            tokenizer, asked = self.tokenizer, self._asked.get(constraint)
+        if asked is not None:
+            return asked
+        key = constraint.kind, hashlib.blake2b(constraint.text.encode()).digest()
+        found = self._kept.get(key) or self._make(key, constraint, tokenizer)
+        if isinstance(found, Refused):
+            what = "takes too much to compile" if found.is_costly else "cannot be held"
+            constraint.refuse(f"{what}: {found.why}")
+        return found
+
+    def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> AnyMatcher | Refused:
+        if self._long_ones.get(key) is None:
+            with self._quick:
+                found = self._kept.get(key) or self._attempt(key, constraint, QUICK, tokenizer)
+            if not _is_costly(found):
+                return found
+            self._long_ones.add(key, True, _BYTES_OF_KEY)
+        if not IS_PATIENT.get():
+            raise ImpatientError
+        with self._long:
+            return self._kept.get(key) or self._attempt(key, constraint, FULL, tokenizer)
+
+    def _attempt(
+        self, key: Key, constraint: Constraint, effort: CompileEffort, tokenizer: int
+    ) -> AnyMatcher | Refused:
+        begun = time.thread_time()
+        if constraint.kind == "gbnf":
+            made = self._follow(constraint, effort, tokenizer)
+        else:
+            made = compile_within(constraint, effort, tokenizer, self._vocab.size)
+        if isinstance(made, Refused):
+            if effort is FULL or not made.is_costly:
+                self._kept.add(key, made, _BYTES_OF_KEY + len(made.why))
+        else:
+            size = _BYTES + int(_BYTES_A_SECOND * (time.thread_time() - begun))
+            self._kept.add(key, made, size + _BYTES_A_CHAR * len(constraint.text))
         return made
 
-    def _follow(self, constraint: Constraint, tokenizer: int) -> AnyMatcher:
+    def _follow(
+        self, constraint: Constraint, effort: CompileEffort, tokenizer: int
+    ) -> AnyMatcher | Refused:
         """GBNF: as a regular expression where it is one, else by llama.cpp."""
         check_gbnf(constraint.text, constraint.param)
         pattern = regex_of(Grammar(constraint.text, constraint.param))
         if pattern is not None:
             plain = msgspec.structs.replace(constraint, kind="regex", text=pattern)
-            with contextlib.suppress(RequestError):
-                return self._compile(plain, tokenizer)
+            made = compile_within(plain, effort, tokenizer, self._vocab.size)
+            if isinstance(made, Matcher) or (made.is_costly and effort is QUICK):
+                return made
         return GbnfMatcher(constraint, self._vocab, self._workspace)
 
-    def loosened(self, schema: Schema | bool, what: str) -> str:
-        """A schema without what cannot be held, as text for `%json` in Lark; any object at worst.
+    def loosening(self) -> Loosen:
+        """For the schemas of one request; its CPU time is LOOSENING_S.
 
-        For what must not fail a request, a tool's parameters for example. The log says what was
-        left out of `what`.
+        (schema, what it belongs to) -> the schema without what cannot be held, as text for `%json`
+        in Lark; any object at worst. The log says what was left out.
         """
+        begun = time.thread_time()
+
+        def loosened(schema: Schema | bool, what: str) -> str:
+            key = hashlib.blake2b(msgspec.json.encode(schema)).digest()
+            text = self._texts.get(key)
+            if text is None:
+                left = begun + LOOSENING_S - time.thread_time()
+                text = self._loosen(schema, what) if left > 0 else None
+                if text is None:
+                    _log.warning("a schema is not held", schema=what)
+                    text = SchemaReader({"type": "object"}, what).text
+                if left > 0:
+                    self._texts.add(key, text, _BYTES_OF_KEY + len(text))
+            return text
+
+        return loosened
+
+    def _loosen(self, schema: Schema | bool, what: str) -> str | None:
+        with self._lock:
+            tokenizer = self.tokenizer
         for without in DOUBTFUL:
             try:
                 reader = SchemaReader(schema, what, without=without)
-                self.compiled(Constraint(kind="json_schema", text=reader.text, param=what))
+                constraint = Constraint(kind="json_schema", text=reader.text, param=what)
             except RequestError:
                 continue
+            with self._quick:
+                made = compile_within(constraint, QUICK, tokenizer, self._vocab.size)
+            if isinstance(made, Refused):
+                continue
+            made.free()
             if reader.dropped:
                 _log.warning("parts of a schema are not held", schema=what, parts=reader.dropped)
             return reader.text
-        _log.warning("a schema is not held", schema=what)
-        return SchemaReader({"type": "object"}, what).text
-
-    def _compile(self, constraint: Constraint, tokenizer: int) -> Matcher:
-        library = functions()
-        init = library.new_init(tokenizer)
-        init.limits.max_lexer_states = _MAX_LEXER_STATES
-        init.limits.verbose_errors = False
-        made = Matcher(
-            library.new_matcher(init, constraint.kind.encode(), constraint.text.encode())
-        )
-        try:
-            if made.error is not None:
-                raise MatcherError(made.error)
-            made.fill(np.empty((self._vocab.size + 31) // 32, np.uint32))
-        except MatcherError as error:
-            why = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")[:200]
-            raise RequestError(
-                f"{constraint.param} cannot be held: {why}.", param=constraint.param
-            ) from None
-        return made
+        return None
 
     @property
     def tokenizer(self) -> int:
@@ -159,3 +215,7 @@ class Guides:
         ids = (ctypes.c_uint32 * (len(text) + 1))()
         count = functions().tokenize_bytes(self._tokenizer, text, len(text), ids, len(ids))
         return ids[: min(count, len(ids))]
+
+
+def _is_costly(found: AnyMatcher | Refused) -> bool:
+    return isinstance(found, Refused) and found.is_costly

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -19,6 +18,7 @@ from worker.service.anthropic.talk import talk_of
 from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.generation import run
+from worker.service.preparing import Preparing
 from worker.service.talk.asked import Asked, ask
 
 
@@ -28,13 +28,13 @@ def _asked(body: MessagesRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
 async def messages(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole message at once, or its events."""
-    body = await read_json(request, MessagesRequest)
+    body = await preparing.body(request, MessagesRequest, loaded)
     if body.max_tokens is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
-    asked = await asyncio.to_thread(_asked, body, chat, loaded)
+    asked = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
     return MessageExchange(
         run(asked.generation, loaded),
         asked,
@@ -46,9 +46,9 @@ async def messages(
 
 @post("/v1/messages/count_tokens", status_code=200, summary="Tokens of a prompt (Anthropic)")
 async def count_tokens(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt."""
     body = await read_json(request, MessagesRequest)
-    asked = await asyncio.to_thread(_asked, body, chat, loaded)
+    asked = await preparing.aside(request, body, _asked, body, chat, loaded)
     return json_response(TokenCount(asked.generation.num_prompt_tokens))

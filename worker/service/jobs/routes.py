@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import Request, Response, Router, get, post
@@ -19,19 +18,23 @@ from worker.service.jobs.exchange import EventExchange, InferExchange, NamedEven
 from worker.service.jobs.limits import generation_of
 from worker.service.jobs.registry import Job, Jobs
 from worker.service.jobs.schemas import CancelReply, CancelRequest, JobReply, JobRequest
+from worker.service.preparing import Preparing
 from worker.service.requests.record import current
 
 
 async def _start(
-    body: JobRequest, worker: Worker, loaded: Loaded, jobs: Jobs, *, read: bool
-) -> tuple[Job, Stream]:
-    """Open the job, prepare it in a thread, hand it to the engine; `read`: its request reads it."""
+    request: Request[Any, Any, Any], body: JobRequest, most: int, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing, *, read: bool,
+) -> tuple[Job, Stream]:  # fmt: skip
+    """Open the job, make it ready, hand it to the engine.
+
+    most: tokens that it may sample; read: whether its request reads it
+    """
     job = jobs.open(body.job_id, read=read)
     try:
-        most = worker.settings.max_tokens_out
-        generation = await asyncio.to_thread(generation_of, body, most, loaded)
-        (request,) = generation.requests(loaded.backend.max_length)
-        return job, jobs.run(job, request, loaded.engine)
+        generation = await preparing.make(request, body, loaded, generation_of, body, most, loaded)
+        (asked,) = generation.requests(loaded.backend.max_length)
+        return job, jobs.run(job, asked, loaded.engine)
     except BaseException:
         jobs.forget(job)
         raise
@@ -39,31 +42,37 @@ async def _start(
 
 @post("/execute", status_code=200, summary="Run a job")
 async def execute(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs
-) -> ASGIApp:
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing,
+) -> ASGIApp:  # fmt: skip
     """Its events, each under its name."""
-    body = await read_json(request, JobRequest)
-    job, stream = await _start(body, worker, loaded, jobs, read=True)
+    body = await preparing.body(request, JobRequest, loaded)
+    most = worker.settings.max_tokens_out
+    job, stream = await _start(request, body, most, loaded, jobs, preparing, read=True)
     return NamedEventExchange(loaded, jobs, job, stream, streaming=True)
 
 
 @post("/v1/infer", status_code=200, summary="Run a prompt")
 async def infer(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs
-) -> ASGIApp:
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing,
+) -> ASGIApp:  # fmt: skip
     """The text at once, or its tokens as events."""
-    body = await read_json(request, JobRequest)
-    job, stream = await _start(body, worker, loaded, jobs, read=True)
+    body = await preparing.body(request, JobRequest, loaded)
+    most = worker.settings.max_tokens_out
+    job, stream = await _start(request, body, most, loaded, jobs, preparing, read=True)
     return InferExchange(loaded, jobs, job, stream, streaming=bool(body.stream))
 
 
 @post(["/v1/jobs", "/v1/inference"], status_code=200, summary="Accept a job")
 async def create(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs
-) -> Response[bytes]:
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing,
+) -> Response[bytes]:  # fmt: skip
     """Where its events can be read."""
-    body = await read_json(request, JobRequest)
-    job, _ = await _start(body, worker, loaded, jobs, read=False)
+    body = await preparing.body(request, JobRequest, loaded)
+    most = worker.settings.max_tokens_out
+    job, _ = await _start(request, body, most, loaded, jobs, preparing, read=False)
     if (record := current()) is not None:
         record.streaming = True  # by another request
     return json_response(JobReply(job.id, f"{request.url.path}/{job.id}/stream"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
 from litestar import Request as HttpRequest
@@ -13,13 +12,13 @@ from worker.chat.format import ChatFormat
 from worker.chat.reader import PlainReader
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.generation import Generation, run
 from worker.service.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.service.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
 from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
 from worker.service.ollama.talk import chat_of, check_generate, question_of, text_of
+from worker.service.preparing import Preparing
 from worker.service.talk.asked import Asked, ask
 from worker.service.talk.said import Said
 
@@ -29,27 +28,30 @@ _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
 
 @post("/api/chat", status_code=200, summary="Answer in a conversation (Ollama)")
 async def ollama_chat(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """Its lines, or one with all of it."""
-    body = await read_json(request, OllamaChatRequest)
+    body = await preparing.body(request, OllamaChatRequest, loaded)
     if not body.messages:
         message = SaidMessage(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
-    asked = await asyncio.to_thread(_conversation, body, chat, loaded)
+    asked = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
     running = run(asked.generation, loaded)
     return OllamaChatExchange(running, asked.said(), loaded, streaming=body.stream is not False)
 
 
 @post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
-async def generate(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> ASGIApp:
+async def generate(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
     """Its lines, or one with all of it."""
-    body = await read_json(request, GenerateRequest)
+    body = await preparing.body(request, GenerateRequest, loaded)
     check_generate(body)
     if not body.prompt and not body.suffix:
         return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
     chat = None if body.raw or body.suffix else await _chat_format(request, loaded)
-    generation, said = await asyncio.to_thread(_prompted, body, chat, loaded)
+    made = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
+    generation, said = made
     running = run(generation, loaded)
     return GenerateExchange(running, said, loaded, streaming=body.stream is not False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -24,6 +23,7 @@ from worker.service.openai.chat_schemas import (
 )
 from worker.service.openai.exchange import OpenAIExchange
 from worker.service.openai.talk import talk_of
+from worker.service.preparing import Preparing
 from worker.service.talk.asked import Asked, ask
 from worker.settings import Settings
 
@@ -71,21 +71,29 @@ def _asked(body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Load
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
 async def chat_completions(
-    request: HttpRequest[Any, Any, Any], worker: Worker, loaded: Loaded, chat: ChatFormat
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
-    body = await read_json(request, ChatRequest)
+    body = await preparing.body(request, ChatRequest, loaded)
     settings = worker.settings
-    asked = await asyncio.to_thread(_asked, body, chat, settings, loaded)
+    asked = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
     running = run(asked.generation, loaded)
     return ChatExchange(running, asked, body, settings.reasoning_field, loaded)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
 async def apply_template(
-    request: HttpRequest[Any, Any, Any], worker: Worker, loaded: Loaded, chat: ChatFormat
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
 ) -> Response[bytes]:
     """What the model would read."""
     body = await read_json(request, ChatRequest)
-    asked = await asyncio.to_thread(_asked, body, chat, worker.settings, loaded)
+    asked = await preparing.aside(request, body, _asked, body, chat, worker.settings, loaded)
     return json_response(TemplateReply(asked.prompt))

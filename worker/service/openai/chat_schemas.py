@@ -45,6 +45,7 @@ class ChatMessage(msgspec.Struct):
     reasoning: str | None = None
     tool_calls: list[PastCall] | None = None
     tool_call_id: str | None = None
+    function_call: Any = None
 
 
 class ChatRequest(SamplingFields, kw_only=True):
@@ -53,6 +54,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     chat_template_kwargs    variables for the template, such as enable_thinking
     reasoning_budget_tokens, thinking_budget_tokens  tokens of thought at most; the first counts
     reasoning_format        `none` leaves thoughts in the content
+    functions, function_call  the form that tools had before; refused
     truncation              `auto` drops old turns where the context is too small; `disabled`
     """
 
@@ -60,6 +62,8 @@ class ChatRequest(SamplingFields, kw_only=True):
     tools: list[DeclaredTool] | None = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
+    functions: Any = None
+    function_call: Any = None
     reasoning_effort: str | None = None
     reasoning_format: str | None = None
     reasoning_budget_tokens: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -12,13 +11,13 @@ from litestar.types import ASGIApp
 from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.service.body import read_json
 from worker.service.generation import Generation, Running, run
 from worker.service.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
 from worker.service.openai.limits import stops_of, tokens_of, truncates
 from worker.service.openai.logprobs import LogprobArrays, joined, mean_logprob
 from worker.service.openai.prompts import PARAM, prompts_of
+from worker.service.preparing import Preparing
 from worker.service.prompts import Prompt
 from worker.service.sampling import sampling_of
 
@@ -148,8 +147,10 @@ def _logprobs(asked: int | bool | None) -> int | None:
 
 
 @post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
-async def completions(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> ASGIApp:
+async def completions(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
     """The whole text at once, or its events."""
-    body = await read_json(request, CompletionRequest)
-    generation = await asyncio.to_thread(generation_of, body, loaded)
+    body = await preparing.body(request, CompletionRequest, loaded)
+    generation = await preparing.make(request, body, loaded, generation_of, body, loaded)
     return CompletionExchange(run(generation, loaded), body, loaded)

@@ -17,6 +17,11 @@ from worker.service.talk.talk import Talk
 from worker.settings import Settings
 
 PARAM = "messages"
+# Fields of the form that tools had before 2024 -> what to send instead.
+_OLD = {
+    "functions": 'Send tools: {"type": "function", "function": ...} for each.',
+    "function_call": "Send tool_choice.",
+}
 
 
 def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
@@ -30,6 +35,11 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
             "A chat template in a request is not accepted; the model file's own is used.",
             param="chat_template",
         )
+    for field, hint in _OLD.items():
+        if getattr(body, field):
+            raise RequestError(
+                f"{field} is a form that is no longer read here.", param=field, hint=hint
+            )
     tools = tools_of(body.tools)
     choice = choice_of(body.tool_choice, tools)
     return Talk(
@@ -67,6 +77,12 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
 
 def _message(message: ChatMessage, place: int) -> Message:
     """Texts in parts become one, a line each."""
+    if message.function_call:
+        raise RequestError(
+            f"messages[{place}].function_call is a form that is no longer read here.",
+            param=PARAM,
+            hint="Send tool_calls, and the result as a message of the role tool.",
+        )
     content = message.content
     if isinstance(content, list):
         if other := next((part.type for part in content if part.type != "text"), None):

@@ -29,13 +29,21 @@ from worker.service.responses.items import (
     FunctionTool,
     Incompleteness,
     InputDetails,
+    NamespaceTool,
     ReasoningDetails,
     ResponseReply,
     ResponseUsage,
 )
 from worker.service.responses.output import Output
-from worker.service.responses.schemas import AskedReasoning, AskedText, ResponseRequest, TextFormat
-from worker.service.responses.talk import SEALED, functions_of
+from worker.service.responses.schemas import (
+    AskedReasoning,
+    AskedText,
+    ResponseRequest,
+    ResponseTool,
+    TextFormat,
+)
+from worker.service.responses.talk import SEALED
+from worker.service.responses.tools import DeclaredFunctions
 from worker.service.talk.asked import Asked
 from worker.service.tally import Tally
 
@@ -55,8 +63,10 @@ class ResponseExchange(Exchange):
         name = running.ids[0].rpartition("-")[0]
         reasoning = body.reasoning or AskedReasoning()
         self._said = asked.said()
+        functions = DeclaredFunctions(body.tools)
         self._output = Output(
             name,
+            functions.places,
             summarises=bool(reasoning.summary or reasoning.generate_summary),
             seals=SEALED in (body.include or ()),
         )
@@ -65,7 +75,7 @@ class ResponseExchange(Exchange):
         self._num_events = 0
         self._reply = ResponseReply(
             id=f"resp_{name}", created_at=int(time.time()), model=loaded.model_id,
-            **_echo(body, asked),
+            **_echo(body, asked, functions),
         )  # fmt: skip
         if running.generation.truncated is not None:
             self._reply.truncated = running.generation.truncated
@@ -152,7 +162,7 @@ class ResponseExchange(Exchange):
         return b"".join(frames)
 
 
-def _echo(body: ResponseRequest, asked: Asked) -> dict[str, Any]:
+def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> dict[str, Any]:
     """What was asked for, as the response repeats it."""
     talk = asked.talk
     choice: Any = talk.choice
@@ -169,12 +179,20 @@ def _echo(body: ResponseRequest, asked: Asked) -> dict[str, Any]:
         "temperature": talk.sampling.temperature,
         "text": msgspec.structs.replace(text, format=form),
         "tool_choice": choice,
-        "tools": [
-            FunctionTool(tool.name or "", tool.description, tool.parameters, tool.strict)
-            for tool in functions_of(body)
-        ],
+        "tools": [_told(tool) for tool in functions.declared],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": talk.sampling.top_p,
         "truncation": "auto" if talk.truncates else "disabled",
         "user": body.user,
     }
+
+
+def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
+    """As it was declared."""
+    if tool.type != "namespace":
+        return FunctionTool(tool.name or "", tool.description, tool.parameters, tool.strict)
+    inside = [
+        FunctionTool(inner.name or "", inner.description, inner.parameters, inner.strict)
+        for inner in tool.tools or ()
+    ]
+    return NamespaceTool(tool.name or "", tool.description or "", inside)

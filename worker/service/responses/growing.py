@@ -20,6 +20,7 @@ from worker.service.responses.items import (
     ReasoningText,
     SummaryText,
 )
+from worker.service.responses.tools import Place
 
 
 class Growing(ABC):
@@ -172,7 +173,7 @@ class GrowingSummary(GrowingThought):
 class GrowingCall(Growing):
     """What it calls."""
 
-    def __init__(self, name: str, place: int, *, call_id: str, function: str) -> None:
+    def __init__(self, name: str, place: int, *, call_id: str, function: Place) -> None:
         super().__init__(name, place)
         self._call_id = call_id
         self._function = function
@@ -192,4 +193,5 @@ class GrowingCall(Growing):
 
     def item(self) -> OutputItem:
         """With what there is of the arguments."""
-        return CallItem(self._name, self._call_id, self._function, self.text, self.status)
+        name, namespace = self._function.name, self._function.namespace
+        return CallItem(self._name, self._call_id, name, self.text, self.status, namespace or UNSET)

@@ -10,6 +10,7 @@ import msgspec
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 from worker.service.responses.schemas import InputItem, InputPart, ResponseRequest
+from worker.service.responses.tools import shown_name
 
 PARAM = "input"
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -113,7 +114,7 @@ def _call(item: InputItem, place: str) -> Call:
     arguments = item.arguments
     if not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments or {}).decode()
-    return Call(item.call_id or "", item.name, arguments)
+    return Call(item.call_id or "", shown_name(item.name, item.namespace), arguments)
 
 
 def _thought(item: InputItem, place: str) -> str:

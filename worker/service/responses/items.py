@@ -59,6 +59,7 @@ class CallItem(msgspec.Struct, tag_field="type", tag="function_call"):
     name: str
     arguments: str
     status: str
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
 
 
 OutputItem = MessageItem | ReasoningItem | CallItem
@@ -96,6 +97,14 @@ class FunctionTool(msgspec.Struct, tag_field="type", tag="function"):
     strict: bool | None
 
 
+class NamespaceTool(msgspec.Struct, tag_field="type", tag="namespace"):
+    """Functions under one name, as the client declared them."""
+
+    name: str
+    description: str
+    tools: list[FunctionTool]
+
+
 class Incompleteness(msgspec.Struct):
     """Why a response ended early. null: a call that began did not end"""
 
@@ -131,7 +140,7 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     temperature: float
     text: AskedText
     tool_choice: Any
-    tools: list[FunctionTool]
+    tools: list[FunctionTool | NamespaceTool]
     top_logprobs: int
     top_p: float
     truncation: str

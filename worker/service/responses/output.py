@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.service.openai.logprobs import TokenScore
@@ -15,19 +15,29 @@ from worker.service.responses.growing import (
     GrowingThought,
 )
 from worker.service.responses.items import OutputItem
+from worker.service.responses.tools import Place
 
 
 class Output:
     """Items in the order in which they began. One at most grows; its end is told before the next
     one begins."""
 
-    def __init__(self, name: str, *, summarises: bool = False, seals: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        places: Mapping[str, Place] | None = None,
+        *,
+        summarises: bool = False,
+        seals: bool = False,
+    ) -> None:
         """
         name        a part of the items' ids
+        places      the model's name of a function -> where the client finds it; else as it is
         summarises  thoughts stand in the summary
         seals       see `GrowingThought`
         """
         self._suffix = name
+        self._places = places or {}
         self._summarises = summarises
         self._seals = seals
         self._items: list[Growing] = []
@@ -58,7 +68,8 @@ class Output:
                     told += self._go_on(GrowingThought, text)
                 case CallBegun(_, call_id, function):
                     name, place = self._place("fc")
-                    call = GrowingCall(name, place, call_id=call_id, function=function)
+                    where = self._places.get(function) or Place(function)
+                    call = GrowingCall(name, place, call_id=call_id, function=where)
                     told += self._begin(call)
                 case Arguments(_, text) if self._open is not None:
                     told.append(self._open.add(text, []))

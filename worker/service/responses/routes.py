@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -12,8 +11,8 @@ from litestar.types import ASGIApp
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service.body import read_json
 from worker.service.generation import run
+from worker.service.preparing import Preparing
 from worker.service.responses.exchange import ResponseExchange
 from worker.service.responses.schemas import ResponseRequest
 from worker.service.responses.talk import talk_of
@@ -27,9 +26,14 @@ def _asked(body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: 
 
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
-    request: HttpRequest[Any, Any, Any], worker: Worker, loaded: Loaded, chat: ChatFormat
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
-    body = await read_json(request, ResponseRequest)
-    asked = await asyncio.to_thread(_asked, body, chat, worker.settings, loaded)
+    body = await preparing.body(request, ResponseRequest, loaded)
+    settings = worker.settings
+    asked = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
     return ResponseExchange(run(asked.generation, loaded), asked, body, loaded)

@@ -26,6 +26,7 @@ class InputItem(msgspec.Struct):
     content: str | list[InputPart] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | dict[str, Any] | None = None
     output: str | list[InputPart] | dict[str, Any] | None = None
     summary: list[InputPart] | None = None
@@ -33,13 +34,14 @@ class InputItem(msgspec.Struct):
 
 
 class ResponseTool(msgspec.Struct):
-    """A tool; those that are no functions are skipped."""
+    """A function, or a namespace with its functions as `tools`; other tools are skipped."""
 
     type: str | None = None
     name: str | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    tools: list[ResponseTool] | None = None
 
 
 class AskedReasoning(msgspec.Struct, omit_defaults=True):

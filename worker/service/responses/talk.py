@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.chat.message import Tool
 from worker.engine.request import MAX_LOGPROBS
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
@@ -13,11 +12,11 @@ from worker.service.openai.limits import tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
 from worker.service.openai.tools import choice_of
 from worker.service.responses.history import PARAM, messages_of
-from worker.service.responses.schemas import ResponseRequest, ResponseTool
+from worker.service.responses.schemas import ResponseRequest
+from worker.service.responses.tools import DeclaredFunctions
 from worker.service.sampling import sampling_of
 from worker.service.talk.form import sampling_in_form
 from worker.service.talk.talk import Talk
-from worker.service.talk.tools import check_tools
 from worker.settings import Settings
 
 # Of `include`.
@@ -44,7 +43,7 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
             )
     if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
         raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
-    tools = tuple(_tool(tool) for tool in functions_of(body))
+    tools = DeclaredFunctions(body.tools).tools
     choice = choice_of(body.tool_choice, tools)
     effort = None if body.reasoning is None else body.reasoning.effort
     logprobs = body.top_logprobs or (0 if LOGPROBS in (body.include or ()) else None)
@@ -65,19 +64,6 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         sampling=_sampling(body, loaded),
         max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, least=1, default=None),
         logprobs=logprobs,
-    )
-
-
-def functions_of(body: ResponseRequest) -> list[ResponseTool]:
-    """The tools that are known here. Raises RequestError."""
-    places = [(n, t) for n, t in enumerate(body.tools or ()) if t.type in ("function", None)]
-    check_tools((place, _tool(tool)) for place, tool in places)
-    return [tool for _, tool in places]
-
-
-def _tool(tool: ResponseTool) -> Tool:
-    return Tool(
-        name=tool.name or "", description=tool.description, parameters=tool.parameters or {}
     )
 
 

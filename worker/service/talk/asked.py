@@ -122,7 +122,7 @@ def _prepared_constraint(
     not at all, unless there must be a call. Raises RequestError."""
     must = talk.choice == "required" or talk.only is not None
     must = must or talk.sampling.constraint is not None
-    for loosened in (loaded.backend.guides.loosened, by_types):
+    for loosened in (loaded.backend.guides.loosening(), by_types):
         try:
             constraint = _constraint(talk, chat, prompt, loosened)
             if constraint is not None:

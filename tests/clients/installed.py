@@ -1,0 +1,36 @@
+"""Clients that `make clients` installed, run as programs of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+# Set by `make clients`.
+VENV = os.environ.get("CLIENTS_VENV")
+TIMEOUT_S = 300.0  # what a very busy machine may take for a run of seconds
+
+needs_clients = pytest.mark.skipif(VENV is None, reason="`make clients` installs and runs them")
+
+
+def interpreter(place: str = ".") -> Path:
+    """Python in the environment at this place."""
+    return Path(VENV or "") / place / "bin/python"
+
+
+def run(*command: str | Path, **env: str) -> str:
+    """What a program prints. It knows no proxy and nobody's settings."""
+    kept = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()}
+    done = subprocess.run(
+        list(map(str, command)),
+        env={**kept, "OPENAI_API_KEY": "unused", **env},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout

@@ -1,0 +1,83 @@
+"""One constraint becomes a matcher, within limits."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+
+from worker.grammar.constraint import Constraint
+from worker.llama.guides.matcher import Matcher, MatcherError
+from worker.llama.guides.native import functions
+
+# Of the lexer, for each text: 0.7 kB each. A string with maxLength takes 20 for each token.
+_MAX_LEXER_STATES = 100_000
+# How llguidance says that a limit was reached.
+_REACHED = re.compile(r"too (big|large|many)|fuel|lexer precomputation failed|; max is")
+
+
+class CompileEffort(msgspec.Struct, frozen=True):
+    """What compiling may take, in llguidance's units.
+
+    chars    of the constraint's text
+    fuel     for regular expressions
+    symbols  in all rules of the grammar
+    """
+
+    chars: int
+    fuel: int
+    symbols: int
+
+
+# 100 tools take 30 ms and pass; of what does not pass the worst took 0.2 s.
+QUICK = CompileEffort(1 << 16, 50_000, 20_000)
+# The worst takes a second.
+FULL = CompileEffort(4 << 20, 500_000, 50_000)
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why there is no matcher. is_costly: it was more than the effort that was allowed"""
+
+    why: str
+    is_costly: bool
+
+
+def compile_within(
+    constraint: Constraint, effort: CompileEffort, tokenizer: int, vocab_size: int
+) -> Matcher | Refused:
+    """A matcher at the beginning of a text, which knows what may come first."""
+    if len(constraint.text) > effort.chars:
+        return Refused("it is too long", is_costly=True)
+    library = functions()
+    init = library.new_init(tokenizer)
+    init.limits.max_lexer_states = _MAX_LEXER_STATES
+    init.limits.initial_lexer_fuel = effort.fuel
+    init.limits.max_grammar_size = effort.symbols
+    init.limits.verbose_errors = False
+    made = Matcher(library.new_matcher(init, constraint.kind.encode(), constraint.text.encode()))
+    try:
+        if made.error is not None:
+            raise MatcherError(made.error)
+        _try_first(made, vocab_size)
+    except MatcherError as error:
+        made.free()
+        why = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")[:200]
+        return Refused(why, is_costly=bool(_REACHED.search(why)))
+    return made
+
+
+def _try_first(made: Matcher, vocab_size: int) -> None:
+    """Find what may come first, and write one such token: some grammars are too wide for it."""
+    mask = np.empty((vocab_size + 31) // 32, np.uint32)
+    made.fill(mask)
+    words = np.flatnonzero(mask)
+    if not len(words):
+        return
+    word = int(words[0])
+    token = word * 32 + (int(mask[word]) & -int(mask[word])).bit_length() - 1
+    trial = made.copy()
+    try:
+        trial.accept(token)
+    finally:
+        trial.free()

@@ -1,0 +1,1 @@
+"""Infill as llama-server speaks it: editors that complete code know no other."""

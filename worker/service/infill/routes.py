@@ -1,0 +1,108 @@
+"""POST /infill."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.engine.sequence import Delta
+from worker.lifecycle.loaded import Loaded
+from worker.service import sse
+from worker.service.exchange import Exchange
+from worker.service.generation import Generation, Running, run
+from worker.service.infill.prompt import prompt_of
+from worker.service.infill.schemas import Infilled, InfillPart, InfillRequest
+from worker.service.openai.limits import stops_of, tokens_of
+from worker.service.openai.usage import timings_of
+from worker.service.preparing import Preparing
+from worker.service.sampling import sampling_of
+from worker.service.tally import Tally
+
+
+class InfillExchange(Exchange):
+    """A text in one piece, or an event for each token and a last one without text."""
+
+    closing: ClassVar[bytes] = b""
+
+    def __init__(
+        self, running: Running, body: InfillRequest, loaded: Loaded, *, truncated: bool
+    ) -> None:
+        super().__init__(running.stream, streaming=bool(body.stream))
+        self._loaded = loaded
+        self._fields = body.response_fields
+        self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
+        self._truncated = truncated
+        self._text = ""
+        self._last: Delta | None = None
+
+    async def _deltas(self) -> AsyncIterator[Delta]:
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                self._tally.add(delta)
+                self._text += delta.text
+                self._last = delta
+                yield delta
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """All of them."""
+        async for delta in self._deltas():
+            if delta.token is not None:
+                part = InfillPart(
+                    content=delta.text,
+                    tokens=[delta.token],
+                    tokens_predicted=self._tally.num_sampled,
+                    tokens_evaluated=self._tally.num_prompt,
+                )
+                yield sse.frame(part)
+        yield sse.frame(self._whole(""))
+
+    async def body(self) -> object:
+        """The whole text."""
+        async for _ in self._deltas():
+            pass
+        whole = self._whole(self._text)
+        return whole.only(self._fields) if self._fields else whole
+
+    def _whole(self, content: str) -> Infilled:
+        tally, last = self._tally, self._last
+        kind = "limit"
+        if last is not None and last.finish_reason == "stop":
+            kind = "eos" if last.token in self._loaded.backend.end_tokens else "word"
+        return Infilled(
+            content=content,
+            model=self._loaded.model_id,
+            tokens_predicted=tally.num_sampled,
+            tokens_evaluated=tally.num_prompt,
+            tokens_cached=tally.num_cached or 0,
+            truncated=self._truncated,
+            stop_type=kind,
+            has_new_line="\n" in self._text,
+            timings=timings_of(tally),
+        )
+
+
+def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
+    max_tokens = tokens_of(n_predict=body.n_predict, max_tokens=body.max_tokens, default=None)
+    prompt, truncated = prompt_of(body, max_tokens, loaded)
+    generation = Generation(
+        prompts=(prompt,),
+        prompt_param="input_prefix",
+        sampling=sampling_of(body, loaded),
+        max_tokens=max_tokens,
+        stop=stops_of(body.stop),
+    )
+    return generation, truncated
+
+
+@post("/infill", status_code=200, summary="Write between two texts (llama-server)")
+async def infill(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """The whole text at once, or its events."""
+    body = await preparing.body(request, InfillRequest, loaded)
+    generation, truncated = await preparing.make(request, body, loaded, _generation, body, loaded)
+    return InfillExchange(run(generation, loaded), body, loaded, truncated=truncated)
