@@ -45,7 +45,7 @@ SERVING = (
     Seam("recv", (errno.ECONNRESET, errno.EIO), SOCKET, cuts=True, system=True),
     Seam("send", (errno.EPIPE, errno.ENOBUFS), SOCKET, cuts=True, system=True),
     Seam("write", (errno.EIO, errno.EINTR), "pipe:", system=True),
-    Seam("read", (errno.EIO, errno.EINTR), "pipe:", system=True),
+    Seam("read", (errno.EIO,), "pipe:", system=True),
     Seam("open", (errno.EMFILE, errno.ENOENT), "/proc/", system=True),
     Seam("read", (errno.EIO,), "/proc/", system=True),
     Seam("thread", (errno.EAGAIN,), system=True),

@@ -97,6 +97,8 @@ def _run(path: Path, prepared: Prepared) -> float:
 
 
 def _write(backend: LlamaBackend, prepared: Prepared) -> None:
+    if backend.max_length < 6:
+        return
     engine = Engine(backend, time.monotonic, max_running=2)
     vocab = backend.vocab
     read = [vocab.tokenize(TEXT, add_special=special, parse_special=special)
@@ -106,9 +108,10 @@ def _write(backend: LlamaBackend, prepared: Prepared) -> None:
         vocab.is_control(token)
     sampling = msgspec.structs.replace(defaults_of(prepared.config), seed=1)
     greedy = msgspec.structs.replace(sampling, temperature=0.0)
+    first, second = (tuple(ids[: min(40, backend.max_length - 5)]) for ids in read)
     wanted = [
-        Request(id="default", prompt=tuple(read[0][:40]), max_tokens=4, sampling=sampling),
-        Request(id="greedy", prompt=tuple(read[1][:40]), max_tokens=4, sampling=greedy, logprobs=3),
+        Request(id="default", prompt=first, max_tokens=4, sampling=sampling),
+        Request(id="greedy", prompt=second, max_tokens=4, sampling=greedy, logprobs=3),
     ]
     for request in wanted:
         if not request.prompt:

@@ -33,6 +33,7 @@ from worker.gguf.header import RECONVERT, Header, refuse
 from worker.gguf.policy import Policy, Purpose
 from worker.gguf.quant import ENCODINGS
 from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS, KNOWN
+from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters
 from worker.model.checks.sampling import check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
@@ -54,6 +55,7 @@ def check(header: Header, policy: Policy, purpose: Purpose = "generate") -> None
     if header.tensors:
         _check_quantization_version(fields, policy)
         check_tensors(fields, policy)
+        check_graph(fields)
 
 
 def check_architecture(header: Header, policy: Policy) -> str:
