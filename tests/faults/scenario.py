@@ -13,7 +13,7 @@ from tests.support.programs.processes import PATIENCE_S, Server, until
 
 # Three that begin differently: with two slots the state of one is put aside for another's.
 PROMPTS = ("the rain in 1999 and the sun", "seven hats on a red house", "a note from the sea")
-_BODY: dict[str, Any] = {"prompt": PROMPTS[0], "max_tokens": 6, "temperature": 0, "seed": 1}
+_BODY: dict[str, Any] = {"prompt": PROMPTS[0], "max_tokens": 6, "top_k": 1, "seed": 1}
 _TERMINAL = ("end", "error")
 # A connection that the system would not serve, or cut: nothing was accepted, or the client knows.
 CUT = "cut"
@@ -48,7 +48,7 @@ def streamed(server: Server) -> str:
 
 def job(server: Server) -> str:
     """A job: exactly one terminal event."""
-    body = {"job_id": "j1", "prompt": PROMPTS[1], "max_tokens": 6, "temperature": 0, "seed": 1}
+    body = {"job_id": "j1", "prompt": PROMPTS[1], "max_tokens": 6, "top_k": 1, "seed": 1}
     kinds, text, said = list[str](), "", ""
     try:
         url = server.url + "/execute"
@@ -74,7 +74,7 @@ def job(server: Server) -> str:
 def chat(server: Server) -> str:
     """A chat, answered at once."""
     body = {"messages": [{"role": "user", "content": PROMPTS[2]}], "max_tokens": 6,
-            "temperature": 0, "seed": 1}  # fmt: skip
+            "top_k": 1, "seed": 1}  # fmt: skip
     try:
         answer = http.post(server.url + "/v1/chat/completions", json=body, timeout=PATIENCE_S)
     except httpx.TimeoutException:

@@ -20,8 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from worker.__main__ import run  # first, as a worker does: it sees to signals and to threads
+
+# isort: split
 from tests.faults.block import VARIABLE, Block
-from worker.cli.main import run
 from worker.llama.backend import LlamaBackend
 from worker.llama.library import native
 

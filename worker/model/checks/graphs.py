@@ -10,6 +10,8 @@ from collections.abc import Collection
 
 from worker.gguf.fields import Fields
 from worker.gguf.header import refuse
+from worker.model.architectures import SLIDING
+from worker.model.checks.recurrence import check_recurrence
 
 _MAMBA2 = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("ssm_conv1d.bias",))
 _GATED_DELTA = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("attn_qkv.weight", "attn_gate.weight"))
@@ -19,14 +21,18 @@ _TOGETHER: dict[str, tuple[str, tuple[str, ...]]] = {
     "nemotron_h_moe": _MAMBA2, "qwen35": _GATED_DELTA, "qwen35moe": _GATED_DELTA,
 }  # fmt: skip
 _LATENT = frozenset({"deepseek2"})
+_MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
 
 
 def check_graph(fields: Fields) -> None:
     """Raise ModelFileError where a graph of the file's architecture could not be built."""
     names = {tensor.name for tensor in fields.header.tensors}
     _check_together(fields, names)
+    check_recurrence(fields)
     if fields.architecture in _LATENT:
         _check_latent(fields)
+    if fields.architecture in SLIDING:
+        _check_window(fields)
 
 
 def _check_together(fields: Fields, names: Collection[str]) -> None:
@@ -61,6 +67,20 @@ def _check_latent(fields: Fields) -> None:
     for kv_heads in fields.per_layer(".attention.head_count_kv", layers) or (heads,):
         if kv_heads != 1:
             fields.bad(".attention.head_count_kv", kv_heads, "1 with latent attention")
+
+
+def _check_window(fields: Fields) -> None:
+    """Where there is a window some layer must look through it."""
+    window = fields.count(".attention.sliding_window") or 0
+    pattern = ".attention.sliding_window_pattern"
+    if window > _MAX_WINDOW:
+        fields.bad(".attention.sliding_window", window, f"at most {_MAX_WINDOW}")
+    if not window or pattern not in fields:
+        return
+    numbers = fields.numbers(pattern)
+    is_list = not isinstance(fields.get(pattern), int)
+    if not any(numbers) if is_list else numbers == (1,):
+        fields.bad(pattern, "without a window in any layer", "one with some, or no window")
 
 
 def _or(fields: Fields, key: str, default: int) -> int:

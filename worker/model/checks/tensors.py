@@ -113,8 +113,6 @@ def _llama_shapes(
     experts = fields.count(".expert_count") or 0
     key = fields.count(".attention.key_length") or width // heads
     value = fields.count(".attention.value_length") or width // heads
-    if key != value:
-        fields.bad(".attention.value_length", value, f"the length of a key, {key}")
     query_rows, key_rows, value_rows = key * heads, key * kv_heads, value * kv_heads
     yield "output_norm.weight", (width,)
     if "rope_freqs.weight" in tensors:
