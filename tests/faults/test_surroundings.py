@@ -38,6 +38,7 @@ _WORKER = [sys.executable, "-m", "worker", "serve", "--port", "0", "--log-format
 # Twenty levels of address space. Below 160 MB numpy's library for matrices ends the process itself.
 _LEVELS = range(160, 1160, 50)
 _STOPPED_S = 10.0
+slow = pytest.mark.skipif(not EXHAUSTIVE, reason="with EXHAUSTIVE=1 only")
 
 
 def limited(limit: str, model: Path) -> WorkerProcess:
@@ -48,7 +49,7 @@ def limited(limit: str, model: Path) -> WorkerProcess:
     )
 
 
-@pytest.mark.parametrize("megabytes", _LEVELS if EXHAUSTIVE else (460, 560))
+@pytest.mark.parametrize("megabytes", _LEVELS if EXHAUSTIVE else (560,))
 def test_little_address_space(megabytes: int, tiny: Path) -> None:
     """Ready and well, or gone with a code of the contract and one reason."""
     process = limited(f"-v {megabytes * 1024}", tiny)
@@ -63,6 +64,7 @@ def test_little_address_space(megabytes: int, tiny: Path) -> None:
         process.end()
 
 
+@slow
 def test_files_that_may_not_grow(tiny: Path, tmp_path: Path) -> None:
     """With `ulimit -f` no state can be written; the requests are answered, and SIGTERM is 0."""
     command = ["sh", "-c", 'ulimit -f 8 && exec "$@"', "sh", *_WORKER]
@@ -91,13 +93,15 @@ def free_port() -> int:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("fmt", ["json", "console"])
+@pytest.mark.parametrize("fmt", ["json", "console"] if EXHAUSTIVE else ["json"])
 def test_a_log_on_a_full_disk(fmt: str, tiny: Path) -> None:
     """What cannot be logged is lost, and nothing else."""
     port = free_port()
     words = ["serve", "--port", str(port), "--log-format", fmt, "--model", str(tiny), *_OPTIONS]
     with Path("/dev/full").open("w") as full:
-        process = subprocess.Popen([sys.executable, "-m", "worker", *words], stderr=full, stdout=full)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "worker", *words], stderr=full, stdout=full
+        )
     try:
         url = f"http://127.0.0.1:{port}"
 
@@ -118,7 +122,7 @@ def test_a_log_on_a_full_disk(fmt: str, tiny: Path) -> None:
         process.wait()
 
 
-@pytest.mark.parametrize("hours", [24, -24])
+@pytest.mark.parametrize("hours", [24, -24] if EXHAUSTIVE else [-24])
 def test_a_clock_that_jumps(hours: int, tiny: Path, tmp_path: Path) -> None:
     """The time of day is shown, and nothing waits by it: all is answered as before."""
     block = Block(tmp_path / "block")
@@ -142,7 +146,7 @@ def reading(server: Server) -> Generator[list[str]]:
     thread.join()
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="with EXHAUSTIVE=1 only: it waits ten seconds")
+@slow
 def test_a_process_that_is_stopped(tiny: Path) -> None:
     """After ten seconds of SIGSTOP the stream goes on, and heartbeats say that all is well."""
     manager = Manager(lambda _, peer: peer.sendall(OK))
@@ -174,6 +178,7 @@ def test_a_model_file_that_is_removed(tiny: Path, tmp_path: Path) -> None:
         assert http.get(server.url + "/v1/models").status_code == 200
 
 
+@slow
 def test_a_model_file_that_is_cut(tiny: Path, tmp_path: Path) -> None:
     """With --no-mmap a loaded model needs its file no more."""
     model = Path(shutil.copy(tiny, tmp_path / "model.gguf"))
@@ -183,6 +188,7 @@ def test_a_model_file_that_is_cut(tiny: Path, tmp_path: Path) -> None:
         clients.is_well()
 
 
+@slow
 def test_few_descriptors(tiny: Path) -> None:
     """With 30 files a worker starts and serves."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -41,9 +41,7 @@ def environment(block: Block, *, system: bool) -> dict[str, str]:
 @contextlib.contextmanager
 def faulty(block: Block, *arguments: str | Path, system: bool = False) -> Generator[Server]:
     """A ready worker, gone afterwards."""
-    server = Server(
-        *map(str, arguments), env=environment(block, system=system), module=PROGRAM
-    )
+    server = Server(*map(str, arguments), env=environment(block, system=system), module=PROGRAM)
     try:
         yield server.wait_until_ready()
     finally:

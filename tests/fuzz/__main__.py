@@ -1,7 +1,7 @@
 """`python -m tests.fuzz --minutes 10`: damage files, judge them, say what was found.
 
-    --seed N --case K         one case of a run
-    --mutant 'llama token=1'  one file by its description; --write FOLDER keeps it
+--seed N --case K         one case of a run
+--mutant 'llama token=1'  one file by its description; --write FOLDER keeps it
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _many(seed: int, judge: FuzzJudge, asked: argparse.Namespace) -> int:
             if finding is None:
                 odd.append(f"case {case} after {judge.since} files: {complaint} ({plan})")
                 finding = Finding(plan, verdict, complaint, said, repeats=False)
-            key = f"{finding.plan.seed} {[s.mutator for s in finding.plan.steps]} {finding.complaint[:60]}"
+            mutators = [step.mutator for step in finding.plan.steps]
+            key = f"{finding.plan.seed} {mutators} {finding.complaint[:60]}"
             if key not in found:
                 found[key] = finding
                 _tell(finding, case, asked.log)

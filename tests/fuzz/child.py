@@ -65,6 +65,7 @@ def judged(path: Path) -> Verdict:
     """What `serve` would do with the file."""
     before = _begin_peak()
     started = time.process_time()
+    prepared: Prepared | None = None
     try:
         prepared = prepare(path, SETTINGS)
         found = Verdict("ran")
@@ -74,7 +75,7 @@ def judged(path: Path) -> Verdict:
         found = Verdict("failed", type(error).__name__, _place(error))
     spent = {"seconds": time.process_time() - started, "nbytes": _peak() - before}
     found = msgspec.structs.replace(found, **spent)
-    if found.stage != "ran":
+    if prepared is None:
         return found
     try:
         return msgspec.structs.replace(found, template=_run(path, prepared))

@@ -79,7 +79,7 @@ class FuzzJudge:
     def _start(self) -> subprocess.Popen[str]:
         self.num_children += 1
         self.since = 0
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the child)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.child"],
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Keys of one small vocabulary for each kind of tokenizer that llama.cpp has, as `corpus` uses them."""
+"""Keys of one small vocabulary for each kind of tokenizer that llama.cpp has."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ def bad_text(gguf: Gguf, draw: Random) -> str:
     """A text that is no UTF-8, or that is very long."""
     name = str(draw.choice([name for name, key in gguf.keys.items()
                             if isinstance(key, Key) and key.type == STR]))  # fmt: skip
-    raw = draw.choice((b"\xff", b"a\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\0", b"x" * 10**5,
-                       "\u202e".encode(), b"\n"))  # fmt: skip
+    raw = draw.choice((b"\xff", b"a\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\0", b"\n",
+                       b"x" * 10**5, "\u202e".encode()))  # fmt: skip
     gguf.keys[name] = Key(STR, raw)
     return f"{name} is {raw[:8]!r}"
 

@@ -127,7 +127,9 @@ def rotation(gguf: Gguf, draw: Random) -> str:
             gguf.keys[f"{arch}.rope.scaling.original_context_length"] = value
         return f"scaling {gguf.keys[f'{arch}.rope.scaling.type']}"
     item = draw.choice((I32, U32))
-    values = [draw.choice((0, 1, 2, 4, 8, 16, 32, 2**31 - 1)) for _ in range(draw.choice((3, 4, 4, 5)))]
+    values = [
+        draw.choice((0, 1, 2, 4, 8, 16, 32, 2**31 - 1)) for _ in range(draw.choice((3, 4, 4, 5)))
+    ]
     gguf.keys[f"{arch}.rope.dimension_sections"] = Key(ARR, values, item)
     return f"sections {values}"
 

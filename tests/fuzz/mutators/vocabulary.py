@@ -111,8 +111,9 @@ def scores(gguf: Gguf, draw: Random) -> str:
     """Scores at the edge."""
     key = _array(gguf, "tokens")
     size = len(key.value) if key is not None else 300
-    values = draw.choice(([draw.choice(FLOATS[:14]) for _ in range(size)], [0.0] * size,
-                          [float(n) for n in range(size)], [-3.4e38] * size, [3.4e38] * size))  # fmt: skip
+    any_of = [draw.choice(FLOATS[:14]) for _ in range(size)]
+    rising = [float(n) for n in range(size)]
+    values = draw.choice((any_of, rising, [0.0] * size, [-3.4e38] * size, [3.4e38] * size))
     if draw.random() < 0.2 and values:
         values[draw.randrange(size)] = draw.choice(FLOATS)
     item = draw.choice((F32, F32, F32, I32))

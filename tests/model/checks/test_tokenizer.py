@@ -73,6 +73,7 @@ TOKENIZER: list[Row] = [
     *((f"BYTE token {name}", "BAD_BYTE_TOKEN",
        listed(TOKENS, lambda v, name=name: v.__setitem__(5, name)))
       for name in ("<0x-1>", "<0xZZ>")),
+    ("WordPiece with bytes", "BAD_BYTE_TOKEN", keyed("tokenizer.ggml.model", text("bert"))),
     ("a byte without a token", "BAD_BYTE_TOKEN",
      all_of(listed(TOKENS, lambda v: v.__setitem__(5, "five")),
             listed(KINDS, lambda v: v.__setitem__(5, 1)))),

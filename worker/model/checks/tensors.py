@@ -14,8 +14,8 @@ from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.model.architectures import ENCODERS, UNIFORM
 
 _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
-# Norms, biases, scales, short convolutions: ggml adds and multiplies nothing but F32 to rows of F32, and
-# llama.cpp's converter writes all of them so.
+# Norms, biases, scales, short convolutions: ggml adds and multiplies nothing but F32 to rows of
+# F32, and llama.cpp's converter writes all of them so.
 _F32 = re.compile(
     r"(_norm(_\d)?|ssm_conv1d(_[qkv])?|shortconv\.conv|time_mix_(first|lerp_\w+))\.weight$"
     r"|(?<!\.weight)$"
