@@ -59,7 +59,10 @@ def _walk_problem(nodes: _Nodes, last_end: int) -> str:
         seen[front] = True
         begins = np.searchsorted(origins, front)
         lengths = np.searchsorted(origins, front, "right") - begins
-        steps: NDArray[np.intp] = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        before: _Nodes = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        steps = np.arange(len(before)) - before
+            np.cumsum(lengths) - lengths, lengths
+        )
         reached = inner[np.repeat(begins, lengths) + steps]
         front = onward[reached]
         ends = front[(nodes[reached] & 1 << 8) > 0]
