@@ -61,8 +61,6 @@ def _walk_problem(nodes: _Nodes, last_end: int) -> str:
         lengths = np.searchsorted(origins, front, "right") - begins
         before: _Nodes = np.repeat(np.cumsum(lengths) - lengths, lengths)
         steps = np.arange(len(before)) - before
-            np.cumsum(lengths) - lengths, lengths
-        )
         reached = inner[np.repeat(begins, lengths) + steps]
         front = onward[reached]
         ends = front[(nodes[reached] & 1 << 8) > 0]
