@@ -12,7 +12,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test test-offload test-managers test-page clients lint format proof bench peers demo-model constraints clean
+.PHONY: help install serve test test-offload test-managers test-page clients fuzz faults lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
@@ -59,6 +59,13 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@mkdir -p .venv-clients/node && cp tests/clients/node/package.json .venv-clients/node && \
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
+
+# Each finding is printed with the command that repeats it. ARGS="--seed 7"
+fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
+
+faults: ## let each call fail at each of its uses; takes about an hour
+	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest tests/faults $(ARGS)
 
 lint: ## ruff and pyright
 	@$(INSTALL) --quiet --extra dev

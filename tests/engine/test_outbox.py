@@ -46,9 +46,9 @@ def test_what_nobody_waits_for_comes_with_the_next() -> None:
     rung: list[int] = []
 
     async def scenario() -> None:
-        def ring(descriptor: int, data: bytes) -> None:
+        def ring(descriptor: int, data: bytes) -> int:
             rung.append(len(outbox._items))
-            write(descriptor, data)
+            return write(descriptor, data)
 
         outbox = Outbox(asyncio.get_running_loop(), taken.append, ring)
         outbox.put(0, rings=False)
@@ -160,3 +160,32 @@ def test_nobody_is_told_by_a_closed_loop() -> None:
     outbox.close()
     assert taken == []
     assert num_files() == before
+
+
+@pytest.mark.parametrize("result", [-1, None])
+def test_a_pipe_that_takes_no_byte(result: int | None) -> None:
+    """Where the pipe fails the loop is woken in its own way: nothing that was put in is lost."""
+    taken: list[int] = []
+
+    def failing(descriptor: int, data: bytes) -> int:
+        if result is None:
+            raise OSError
+        return result
+
+    async def scenario() -> None:
+        done = asyncio.Event()
+
+        def take(item: int) -> None:
+            taken.append(item)
+            if item == 9:
+                done.set()
+
+        outbox = Outbox(asyncio.get_running_loop(), take, failing)
+        thread = threading.Thread(target=lambda: [outbox.put(item) for item in range(10)])
+        thread.start()
+        await asyncio.wait_for(done.wait(), 60)
+        thread.join()
+        outbox.close()
+
+    asyncio.run(scenario())
+    assert taken == list(range(10))

@@ -137,7 +137,8 @@ KEYS: list[Row] = [
       for name, value in (("INT32", Key(I32, 32)), ("UINT64", Key(ggufs.U64, 32)),
                           ("string", text("32")), ("array", array(ggufs.U32, [32])))),
     ("alignment 2^31", "BAD_ALIGNMENT", keyed("general.alignment", u32(2**31))),
-    *((f"alignment {n}", "BAD_ALIGNMENT", keyed("general.alignment", u32(n))) for n in (1, 2, 4)),
+    *((f"alignment {n}", "BAD_ALIGNMENT", keyed("general.alignment", u32(n)))
+      for n in (1, 2, 4, 8, 16)),
     ("alignment 128 KiB", "BAD_ALIGNMENT", keyed("general.alignment", u32(1 << 17))),
 ]  # fmt: skip
 

@@ -22,7 +22,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_SECONDS = 2.0  # CPU time of a rendering
-MAX_CHARS = 2**24  # characters and elements that a rendering may make, in all
+MAX_CHARS = 2**24  # characters that a rendering may make, in all; an element counts as 8
+_ELEMENT = 8  # bytes of a reference; to look at 2**24 elements would also take 2 s
 _MAX_RANGE = 10_000
 _MAX_BITS = 4096  # of a product
 
@@ -233,10 +234,10 @@ def _size(value: Any, limit: int) -> int:
         if isinstance(found, str):
             total += len(found)
         elif isinstance(found, dict):
-            total += len(found)  # pyright: ignore[reportUnknownArgumentType]
+            total += _ELEMENT * len(found)  # pyright: ignore[reportUnknownArgumentType]
             rest += [*found.keys(), *found.values()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         elif isinstance(found, list | tuple):
-            total += len(found)  # pyright: ignore[reportUnknownArgumentType]
+            total += _ELEMENT * len(found)  # pyright: ignore[reportUnknownArgumentType]
             rest += found
         elif isinstance(found, int) and not isinstance(found, bool):
             total += found.bit_length() // 3 + 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
-# Writes bytes to a file descriptor.
-Write = Callable[[int, bytes], object]
+# Writes bytes to a file descriptor; how many. It may raise OSError, or say -1.
+Write = Callable[[int, bytes], int]
 # Items that wait together at most; waking the loop for each costs it a tenth of a millisecond.
 PATIENCE = 16
 
@@ -45,10 +46,22 @@ class Outbox(Generic[ItemT]):
         self._items.append(item)
         if not self._is_rung and (rings or len(self._items) >= PATIENCE):
             self._is_rung = True
-            self._write(self._bell, b"\0")
+            self._ring()
+
+    def _ring(self) -> None:
+        """Wake the loop, in its own way where the pipe does not take the byte."""
+        with contextlib.suppress(OSError):
+            if self._write(self._bell, b"\0") == 1:
+                return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._heard)
 
     def _on_ring(self) -> None:
-        os.read(self._ear, 1)
+        with contextlib.suppress(OSError):  # the byte is still there, and rings again
+            os.read(self._ear, 1)
+        self._heard()
+
+    def _heard(self) -> None:
         # First this, then the items: what is put in between rings once more.
         self._is_rung = False
         self.empty()

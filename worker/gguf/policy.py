@@ -23,7 +23,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     allow_odd_keys: bool = False
     """Keys with upper-case letters or empty segments (`a..b`)."""
     allow_small_alignment: bool = False
-    """`general.alignment` of 1, 2 or 4, which makes llama.cpp read unaligned weights."""
+    """`general.alignment` of 1 to 16. llama.cpp ends the process where such a file is mapped."""
     allow_trailing_bytes: bool = False
     """More bytes behind the last tensor than one alignment, for example a second file."""
     allow_missing_quantization_version: bool = False

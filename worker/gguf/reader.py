@@ -238,8 +238,8 @@ class _Parser:
             problem = "must be a power of two, stored as UINT32"
         elif value > self.policy.max_alignment:
             problem = f"must not be above {self.policy.max_alignment}"
-        elif value < 8 and not self.policy.allow_small_alignment:
-            problem = "is below 8, so weights would not be aligned for the processor"
+        elif value < DEFAULT_ALIGNMENT and not self.policy.allow_small_alignment:
+            problem = f"is below {DEFAULT_ALIGNMENT}: native code ends where mapped weights are so"
         else:
             return value
         raise refuse(

@@ -95,11 +95,11 @@ class StringArray:
 
     def find(self, texts: Sequence[bytes]) -> dict[bytes, int]:
         """Text -> index of its first place, for those of `texts` that are in the array."""
-        wanted = StringArray.of(texts).fingerprints
+        wanted, known = StringArray.of(texts).fingerprints, set(texts)
         found: dict[bytes, int] = {}
         for place in places_of(wanted, self.fingerprints):
             text = self.raw(int(place))
-            if text in texts:
+            if text in known:
                 found.setdefault(text, int(place))
         return found
 

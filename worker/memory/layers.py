@@ -7,6 +7,7 @@ attention.
 
 from __future__ import annotations
 
+from worker.model.architectures import SLIDING
 from worker.model.config import ModelConfig
 
 _RECURRENT = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
@@ -18,12 +19,6 @@ _HYBRID = frozenset({
 # Every fourth layer is attention, the others are recurrent.
 _INTERVAL = frozenset({"qwen3next", "qwen35", "qwen35moe", "qwen4exp", "minimax-01"})
 _ATTENTION_INTERVAL = 4
-# Their layers with a sliding window need a second mask. Other architectures ignore the key.
-_SLIDING = frozenset({
-    "afmoe", "cohere2", "cohere2moe", "exaone-moe", "exaone4", "gemma2", "gemma3", "gemma3n",
-    "gemma4", "gpt-oss", "granite_swa", "laguna", "lfm2", "llama4", "maple", "mellum", "mimo2",
-    "muse-glimmer", "olmo2", "plamo3", "smallthinker", "spark2_5", "step35",
-})  # fmt: skip
 _GEMMA3N_KV_LAYERS = 20
 
 
@@ -59,7 +54,7 @@ def num_masks(config: ModelConfig) -> int:
     """Attention masks that a step holds."""
     if not kv_layers(config):
         return 0
-    return 2 if config.sliding_window and config.architecture in _SLIDING else 1
+    return 2 if config.sliding_window and config.architecture in SLIDING else 1
 
 
 def recurrent_layers(config: ModelConfig) -> tuple[int, ...]:

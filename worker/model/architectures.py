@@ -44,7 +44,31 @@ LAYER_NORM = _names("""
 UNIFORM = RMS_NORM | LAYER_NORM
 
 # A head must be rotated as a whole.
-FULL_ROPE = frozenset({"deci", "falcon", "llama", "llama-embed"})
+FULL_ROPE = _names("""
+    apertus arcee arctic baichuan chameleon codeshell cogvlm dbrx deci deepseek dots1 dream
+    ernie4_5 ernie4_5-moe exaone falcon granite graniteswitch grok grovemoe hunyuan-moe
+    hunyuan_vl hy_v3 internlm2 jais2 llada llada-moe llama llama-embed maincoder mistral3
+    olmo olmoe orion paddleocr pangu-embedded plamo qwen2 qwen2moe qwen2vl qwen3 qwen3moe
+    qwen3vl qwen3vlmoe rnd1 seed_oss smollm3 starcoder2 talkie xverse
+""")
+# Keys and values of a head are equally long.
+EQUAL_HEADS = _names("""
+    afmoe apertus arcee arctic baichuan bailingmoe2 bitnet bloom chameleon chatglm codeshell
+    cogvlm cohere2 cohere2moe command-r dbrx deci deepseek dots1 dream ernie4_5 ernie4_5-moe
+    exaone exaone-moe exaone4 falcon glm4 glm4moe gpt2 gptneox granite granite_swa
+    granitehybrid graniteswitch grok grovemoe hunyuan-moe hunyuan_vl hy_v3 internlm2 jais
+    jais2 laguna llada llada-moe llama llama4 maincoder maple mellum minimax-01 minimax-m2
+    minimax-m3 mistral3 mpt muse-glimmer nanbeige nemotron nemotron_h nemotron_h_moe olmo
+    olmo2 olmoe openelm orion paddleocr pangu-embedded phi2 phi3 plamo qwen qwen2 qwen2moe
+    qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe qwen4exp refact
+    rnd1 seed_oss smallthinker smollm3 spark2_5 stablelm starcoder starcoder2 talkie xverse
+""")
+
+# Nothing is rotated, whatever the keys say (`llama_model_rope_type`).
+NO_ROPE = _names("""
+    arwkv7 bloom glm5-next gpt2 jais jamba jina-bert-v2 kimi-k3 kimi-linear mamba mamba2 mpt
+    nemotron_h nemotron_h_moe refact rwkv6 rwkv6qwen2 rwkv7 t5 t5encoder wavtokenizer-dec
+""")
 
 # They compute vectors or sound from a text and never continue it.
 ENCODERS = _names("""
@@ -63,3 +87,9 @@ EXPERTS_ONLY = _names("""
 """)
 # They rotate by sections, and the file must give the sections.
 SECTION_ROPE = frozenset({"paddleocr", "qwen2vl", "qwen3vl", "qwen3vlmoe"})
+# Their layers with a sliding window need a second mask. Other architectures ignore the key.
+SLIDING = _names("""
+    afmoe cohere2 cohere2moe exaone-moe exaone4 gemma2 gemma3 gemma3n gemma4 gpt-oss
+    granite_swa laguna lfm2 llama4 maple mellum mimo2 muse-glimmer olmo2 plamo3 smallthinker
+    spark2_5 step35
+""")

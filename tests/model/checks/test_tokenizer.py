@@ -73,10 +73,12 @@ TOKENIZER: list[Row] = [
     *((f"BYTE token {name}", "BAD_BYTE_TOKEN",
        listed(TOKENS, lambda v, name=name: v.__setitem__(5, name)))
       for name in ("<0x-1>", "<0xZZ>")),
+    ("WordPiece with bytes", "BAD_BYTE_TOKEN", keyed("tokenizer.ggml.model", text("bert"))),
     ("a byte without a token", "BAD_BYTE_TOKEN",
      all_of(listed(TOKENS, lambda v: v.__setitem__(5, "five")),
             listed(KINDS, lambda v: v.__setitem__(5, 1)))),
-    ("rwkv vocab without newline", "BAD_TOKENS", keyed("tokenizer.ggml.model", text("rwkv"))),
+    ("rwkv vocab without newline", "BAD_BYTE_TOKEN",
+     keyed("tokenizer.ggml.model", text("rwkv"))),
     *((f"token_type value {n}", "BAD_TOKEN_TYPES",
        listed(KINDS, lambda v, n=n: v.__setitem__(299, n))) for n in (-1, 7, -(2**31))),
     *((f"scores {n}", "BAD_SCORES", listed(SCORES, lambda v, n=n: v.__setitem__(299, n)))

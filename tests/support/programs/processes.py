@@ -71,6 +71,15 @@ class WorkerProcess:
                 if entry.get("event") == event:
                     return entry
 
+    def logged(self, event: str) -> dict[str, Any]:
+        """The first log entry with this event among the lines so far."""
+        for line in list(self.lines):
+            with contextlib.suppress(json.JSONDecodeError):
+                entry = json.loads(line)
+                if entry.get("event") == event:
+                    return entry
+        raise AssertionError(f"no {event!r}: {self.lines}")
+
     def wait(self, seconds: float = PATIENCE_S) -> int:
         """The exit code, once it has ended by itself; stderr is complete afterwards."""
         code = self.process.wait(seconds)
@@ -110,6 +119,15 @@ class Server(WorkerProcess):
         except BaseException:
             self.end()
             raise
+
+    @classmethod
+    def over(cls, process: WorkerProcess) -> Server:
+        """A process that was started as one, and has become ready."""
+        server = cls.__new__(cls)
+        server.__dict__ = process.__dict__
+        listening = process.logged("listening")
+        server.url, server.pid = str(listening["url"]), int(listening["pid"])
+        return server
 
     def wait_until_ready(self) -> Server:
         """Block until the model is loaded."""
@@ -160,6 +178,16 @@ def serving(
     """A ready server that is gone afterwards."""
     with starting(*arguments, env=env, module=module, step_seconds=step_seconds) as server:
         yield server.wait_until_ready()
+
+
+def became_ready(process: WorkerProcess) -> bool:
+    """Wait until a worker is ready or has ended: which of both."""
+    try:
+        process.wait_for("ready")
+    except AssertionError:
+        process.wait()
+        return False
+    return True
 
 
 def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:

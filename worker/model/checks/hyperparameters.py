@@ -9,11 +9,14 @@ import numpy as np
 from worker.gguf.fields import Fields
 from worker.gguf.header import TYPES
 from worker.model.architectures import (
+    EQUAL_HEADS,
     EXPERTS_ONLY,
     FULL_ROPE,
     LAYER_NORM,
+    NO_ROPE,
     RMS_NORM,
     SECTION_ROPE,
+    SLIDING,
     UNIFORM,
 )
 
@@ -146,6 +149,20 @@ def _check_heads(fields: Fields, layers: int, embedding: int) -> None:
         if head and kv_head and head % kv_head:
             fields.bad(".attention.head_count_kv", kv_head, f"a divisor of {head}")
     _check_rope(fields, heads[0], embedding)
+    if heads[0] and fields.architecture in EQUAL_HEADS:
+        _check_lengths(fields, embedding // heads[0])
+
+
+def _check_lengths(fields: Fields, default: int) -> None:
+    """Keys and values are equally long."""
+    if ".attention.key_length_swa" in fields or ".attention.value_length_swa" in fields:
+        return  # those of the first layer count, which may have a window
+    key, value = (
+        default if (given := fields.count(f".attention.{part}_length")) is None else given
+        for part in ("key", "value")
+    )
+    if key != value:
+        fields.bad(".attention.value_length", value, f"the length of a key, {key}")
 
 
 def _check_attention(fields: Fields, layers: int, embedding: int) -> None:
@@ -189,13 +206,23 @@ def _check_attention(fields: Fields, layers: int, embedding: int) -> None:
 def _check_rope(fields: Fields, heads: int, embedding: int) -> None:
     """The rotated part of a head; native code asserts that it is even and no longer than one."""
     rotated = fields.count(".rope.dimension_count")
-    if rotated is None or not heads:
+    if not heads:
         return
     length = fields.count(".attention.key_length")
     length = embedding // heads if length is None else length
+    windowed = fields.count(".rope.dimension_count_swa")
+    if windowed is not None and fields.architecture in SLIDING:
+        in_window = fields.count(".attention.key_length_swa")
+        limit = length if in_window is None else in_window
+        if not 0 < windowed <= limit or windowed % 2:
+            fields.bad(".rope.dimension_count_swa", windowed, f"even, 2 to {limit}")
+    if rotated is None:
+        return
     if fields.architecture in FULL_ROPE and rotated != length:
         fields.bad(".rope.dimension_count", rotated, f"{length}, the length of a head")
-    if rotated > length or (not rotated and fields.architecture in UNIFORM):
+    # Native code goes round for ever where it is to rotate nothing.
+    unrotated = fields.architecture in NO_ROPE or fields.flag(".rope.scaling.finetuned") is False
+    if rotated > length or not (rotated or unrotated):
         fields.bad(".rope.dimension_count", rotated, f"1 to {length}")
     if rotated % 2:
         fields.bad(".rope.dimension_count", rotated, "even")

@@ -34,7 +34,9 @@ from worker.gguf.header import RECONVERT, Header, refuse
 from worker.gguf.policy import Policy, Purpose
 from worker.gguf.quant import ENCODINGS
 from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS, KNOWN
+from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters
+from worker.model.checks.sampling import check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
 from worker.model.checks.tokenizer import check_tokenizer
 from worker.model.families import NO_VOCABULARY
@@ -48,11 +50,13 @@ def check(header: Header, policy: Policy, purpose: Purpose = "generate") -> None
     fields = Fields(header, check_architecture(header, policy))
     check_kind(fields, purpose)
     check_hyperparameters(fields)
+    check_sampling_defaults(fields)
     if purpose == "generate" or "tokenizer.ggml.model" in fields:
         check_tokenizer(fields, policy)
     if header.tensors:
         _check_quantization_version(fields, policy)
         check_tensors(fields, policy)
+        check_graph(fields)
 
 
 def check_architecture(header: Header, policy: Policy) -> str:
@@ -105,6 +109,10 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if arch in DRAFTERS:
         raise refuse("DRAFT_MODEL", f"{arch} models only draft tokens for another model.",
                      got=arch, hint="Pass the model that it drafts for.")  # fmt: skip
+    if fields.get(".attention.causal") is False:
+        raise refuse("ENCODER_ONLY", "This model's tokens look ahead, so it continues no text.",
+                     field=fields.full(".attention.causal"), got=False, limit=True,
+                     hint="Pass a decoder-only model.")  # fmt: skip
     if fields.word("tokenizer.ggml.model") in NO_VOCABULARY:
         raise refuse("NO_TOKENIZER", "This model has no tokenizer, so it cannot read text.",
                      hint="Pass a file with a vocabulary.")  # fmt: skip

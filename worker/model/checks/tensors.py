@@ -14,11 +14,14 @@ from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.model.architectures import ENCODERS, UNIFORM
 
 _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
-# Matrices and norms that every architecture multiplies with. A type for counting is wrong there.
-_WEIGHT = re.compile(
-    r"(token_embd|output|output_norm"
-    r"|blk\.\d+\.(attn_(norm|q|k|v|qkv|output)|ffn_(norm|gate|up|down)(_exps)?))\.weight"
+# Norms, biases, scales, short convolutions: ggml adds and multiplies nothing but F32 to rows of
+# F32, and llama.cpp's converter writes all of them so.
+_F32 = re.compile(
+    r"(_norm(_\d)?|ssm_conv1d(_[qkv])?|shortconv\.conv|time_mix_(first|lerp_\w+))\.weight$"
+    r"|(?<!\.weight)$"
 )
+# Tables of numbers, by the ends of their names.
+_COUNTED = {"gate_tid2eid.weight": "I32", "d2t": "I64", "t2d": "I64"}
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _LLAMA = frozenset({"llama"})
 
@@ -28,7 +31,7 @@ def check_tensors(fields: Fields, policy: Policy) -> None:
     tensors = {tensor.name: tensor for tensor in fields.header.tensors}
     layers = fields.count(".block_count") or 0
     for tensor in tensors.values():
-        _check_type(fields, tensor)
+        _check_type(tensor)
     if not policy.allow_layer_gaps:
         _check_layers(fields, tensors, layers)
     if fields.architecture in UNIFORM or fields.architecture in ENCODERS:
@@ -37,13 +40,14 @@ def check_tensors(fields: Fields, policy: Policy) -> None:
         _check_llama(fields, tensors, layers)
 
 
-def _check_type(fields: Fields, tensor: TensorInfo) -> None:
+def _check_type(tensor: TensorInfo) -> None:
     name, kind = tensor.name, ENCODINGS[tensor.type].name
-    llama = fields.architecture in _LLAMA
-    if kind in NEVER_WEIGHTS and (llama or kind in ("Q8_1", "Q8_K") or _WEIGHT.fullmatch(name)):
+    if kind == _COUNTED.get(name.rpartition("ffn_")[2]):
+        return
+    if kind in NEVER_WEIGHTS:
         wanted = "a type for weights"
-    elif llama and len(_squeezed(tensor.shape)) == 1 and kind != "F32":
-        wanted = "F32"  # ggml adds and multiplies vectors of no other type to F32 rows
+    elif kind != "F32" and (len(_squeezed(tensor.shape)) == 1 or _F32.search(name)):
+        wanted = "F32"
     else:
         return
     raise refuse(
@@ -109,8 +113,6 @@ def _llama_shapes(
     experts = fields.count(".expert_count") or 0
     key = fields.count(".attention.key_length") or width // heads
     value = fields.count(".attention.value_length") or width // heads
-    if key != value:
-        fields.bad(".attention.value_length", value, f"the length of a key, {key}")
     query_rows, key_rows, value_rows = key * heads, key * kv_heads, value * kv_heads
     yield "output_norm.weight", (width,)
     if "rope_freqs.weight" in tensors:

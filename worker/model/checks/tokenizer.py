@@ -16,6 +16,8 @@ from worker.gguf.fingerprints import fingerprints, missing
 from worker.gguf.header import RECONVERT, TYPES, refuse
 from worker.gguf.policy import Policy
 from worker.gguf.strings import StringArray
+from worker.model.checks.charsmap import charsmap_problem
+from worker.model.checks.spelling import check_spelling
 from worker.model.families import (
     FAMILIES,
     ID_KEYS,
@@ -33,8 +35,6 @@ _MERGES, _CHARSMAP = "tokenizer.ggml.merges", "tokenizer.ggml.precompiled_charsm
 _SUPPRESS, _TEMPLATE = "tokenizer.ggml.suppress_tokens", "tokenizer.chat_template"
 _BYTE_KIND, _MAX_KIND = 6, 6
 _BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
-_BYTE_TEXTS = [b"<0x%02X>" % byte for byte in range(256)]
-_RWKV_NEWLINES = [b"\\n", b"\\x0a", b"\\x0A", b"\n"]
 _FLAGS = ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix",
           "remove_extra_whitespaces")  # fmt: skip
 
@@ -57,13 +57,13 @@ def check_tokenizer(fields: Fields, policy: Policy) -> None:
                    "UNKNOWN_PRE_TOKENIZER")  # fmt: skip
     tokens = _check_tokens(fields, policy)
     _check_scores(fields, len(tokens), policy)
-    _check_kinds(fields, tokens, policy)
+    _check_kinds(fields, tokens, model, policy)
     if family.bpe:
         _check_merges(fields, tokens, pre, policy)
     if model == "t5":
         _check_charsmap(fields)
     _check_special(fields, family, pre, model, tokens)
-    _check_bytes(family, model, tokens, policy)
+    check_spelling(family, model, tokens, policy)
 
 
 def _check_tokens(fields: Fields, policy: Policy) -> StringArray:
@@ -104,7 +104,7 @@ def _check_scores(fields: Fields, size: int, policy: Policy) -> None:
         fields.bad(_SCORES, float(scores[index]), "finite everywhere", "BAD_SCORES")
 
 
-def _check_kinds(fields: Fields, tokens: StringArray, policy: Policy) -> None:
+def _check_kinds(fields: Fields, tokens: StringArray, model: str, policy: Policy) -> None:
     kinds = fields.get(_KINDS)
     if kinds is None:
         return
@@ -116,6 +116,9 @@ def _check_kinds(fields: Fields, tokens: StringArray, policy: Policy) -> None:
     if len(odd):
         fields.bad(_KINDS, int(numbers[odd[0]]), f"0 to {_MAX_KIND}", "BAD_TOKEN_TYPES")
     for index in np.flatnonzero(numbers[: len(tokens)] == _BYTE_KIND):
+        if model == "bert":  # native code aborts where it spells one
+            raise _bad_token(fields, "BAD_BYTE_TOKEN", int(index), tokens[int(index)],
+                             "is said to be a byte, and WordPiece has none")  # fmt: skip
         if not _BYTE.fullmatch(tokens.raw(int(index))):
             raise _bad_token(fields, "BAD_BYTE_TOKEN", int(index), tokens[int(index)],
                              "is said to be a byte, but is not <0x00> to <0xFF>")  # fmt: skip
@@ -167,10 +170,9 @@ def _check_charsmap(fields: Fields) -> None:
         return
     if not isinstance(charsmap, np.ndarray) or charsmap.dtype.name not in ("int8", "uint8"):
         fields.wrong_type(_CHARSMAP, "an array of UINT8 or INT8")
-    raw = charsmap.tobytes()
-    blob = int.from_bytes(raw[:4], "little")
-    if len(raw) < 4 or blob + 4 >= len(raw):
-        fields.bad(_CHARSMAP, len(raw), f"longer than its table of {blob} bytes", "BAD_CHARSMAP")
+    problem = charsmap_problem(charsmap.tobytes())
+    if problem:
+        fields.bad(_CHARSMAP, f"{len(charsmap)} bytes", problem, "BAD_CHARSMAP")
 
 
 def _check_special(
@@ -202,27 +204,6 @@ def _check_special(
                 field=f"tokenizer.ggml.{ID_KEYS[role][0]}", got=None, limit=f"0 to {size - 1}",
                 hint="Set the id, or the add flag to false, with gguf_set_metadata.py.",
             )  # fmt: skip
-
-
-def _check_bytes(family: Family, model: str, tokens: StringArray, policy: Policy) -> None:
-    if model == "rwkv" and not tokens.find(_RWKV_NEWLINES):
-        raise refuse("BAD_TOKENS", "The vocabulary has no token for a newline.",
-                     field=_TOKENS, limit="\\n", hint=RECONVERT)  # fmt: skip
-    if not family.has_bytes or policy.allow_missing_byte_tokens:
-        return
-    found = tokens.find(_BYTE_TEXTS)
-    absent = [byte for byte, text in enumerate(_BYTE_TEXTS) if text not in found]
-    # SentencePiece can also spell a byte with a token whose text is that byte.
-    if model == "llama" and absent:
-        plain = tokens.find([bytes([byte]) for byte in absent])
-        absent = [byte for byte in absent if bytes([byte]) not in plain]
-    if absent:
-        name = _BYTE_TEXTS[absent[0]].decode()
-        raise refuse(
-            "BAD_BYTE_TOKEN", f"There is no token {name}, so a text with that byte would fail.",
-            field=_TOKENS, got=len(absent), limit=0,
-            hint="Convert the model again, or allow it in the policy.",
-        )  # fmt: skip
 
 
 def _check_template(fields: Fields, policy: Policy) -> None:

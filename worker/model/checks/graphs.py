@@ -1,0 +1,89 @@
+"""What llama.cpp's graphs take for granted of a file that its loader lets pass.
+
+Where it is not there, native code ends the process: at an assertion, or at a tensor that is NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from worker.gguf.fields import Fields
+from worker.gguf.header import refuse
+from worker.model.architectures import SLIDING
+from worker.model.checks.recurrence import check_recurrence
+
+_MAMBA2 = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("ssm_conv1d.bias",))
+_GATED_DELTA = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("attn_qkv.weight", "attn_gate.weight"))
+# Architecture -> a tensor, and those that a block with it must have too.
+_TOGETHER: dict[str, tuple[str, tuple[str, ...]]] = {
+    "falcon-h1": _MAMBA2, "granitehybrid": _MAMBA2, "nemotron_h": _MAMBA2,
+    "nemotron_h_moe": _MAMBA2, "qwen35": _GATED_DELTA, "qwen35moe": _GATED_DELTA,
+}  # fmt: skip
+_LATENT = frozenset({"deepseek2"})
+_MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
+
+
+def check_graph(fields: Fields) -> None:
+    """Raise ModelFileError where a graph of the file's architecture could not be built."""
+    names = {tensor.name for tensor in fields.header.tensors}
+    _check_together(fields, names)
+    check_recurrence(fields)
+    if fields.architecture in _LATENT:
+        _check_latent(fields)
+    if fields.architecture in SLIDING:
+        _check_window(fields)
+
+
+def _check_together(fields: Fields, names: Collection[str]) -> None:
+    pattern, needed = _TOGETHER.get(fields.architecture, ("(?!)", ()))
+    for name in names:
+        match = re.fullmatch(pattern, name)
+        for other in needed if match else ():
+            if match and match[1] + other not in names:
+                raise refuse(
+                    "MISSING_TENSOR", f"The tensor {match[1]}{other} is missing.",
+                    field=match[1] + other, hint="A part of the model is missing; get it again.",
+                )  # fmt: skip
+
+
+def _check_latent(fields: Fields) -> None:
+    """Multi-head latent attention: one KV head whose key is the latent vector and the rotation."""
+    layers = fields.count(".block_count") or 0
+    heads = (fields.per_layer(".attention.head_count", layers) or (1,))[0] or 1
+    head = (fields.count(".embedding_length") or 0) // heads
+    key = _or(fields, ".attention.key_length", head)
+    rotated = _or(fields, ".rope.dimension_count", key)
+    per_head = fields.count(".attention.key_length_mla") or 0
+    rank = fields.count(".attention.kv_lora_rank") or 0
+    if rotated >= (per_head or key):
+        fields.bad(".rope.dimension_count", rotated, f"below {per_head or key}")
+    if not per_head or not fields.count(".attention.value_length_mla"):
+        return
+    if key != rank + rotated:
+        fields.bad(".attention.key_length", key, f"{rank} + {rotated}, latent and rotated")
+    if (value := _or(fields, ".attention.value_length", head)) != rank:
+        fields.bad(".attention.value_length", value, f"{rank}, as kv_lora_rank")
+    for kv_heads in fields.per_layer(".attention.head_count_kv", layers) or (heads,):
+        if kv_heads != 1:
+            fields.bad(".attention.head_count_kv", kv_heads, "1 with latent attention")
+
+
+def _check_window(fields: Fields) -> None:
+    """Where there is a window some layer must look through it."""
+    window = fields.count(".attention.sliding_window") or 0
+    pattern = ".attention.sliding_window_pattern"
+    if window > _MAX_WINDOW:
+        fields.bad(".attention.sliding_window", window, f"at most {_MAX_WINDOW}")
+    if not window or pattern not in fields:
+        return
+    numbers = fields.numbers(pattern)
+    is_list = not isinstance(fields.get(pattern), int)
+    if not any(numbers) if is_list else numbers == (1,):
+        fields.bad(pattern, "without a window in any layer", "one with some, or no window")
+
+
+def _or(fields: Fields, key: str, default: int) -> int:
+    """A count, or what llama.cpp takes where the file has none."""
+    value = fields.count(key)
+    return default if value is None else value
