@@ -27,7 +27,7 @@ class Stream:
     often as you like: it aborts what is still running.
 
     wants_all: the reader does nothing before the end, so it is not woken for each delta
-    watcher  who wants to know how its requests end
+    watcher: who wants to know how its requests end
     """
 
     def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:

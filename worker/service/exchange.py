@@ -38,10 +38,10 @@ class Exchange(ABC):
     def __init__(self, stream: Stream, *, streaming: bool) -> None:
         self.stream = stream
         self.streaming = streaming
-        stream.wants_all = not streaming
         record = current()
         if record is not None:
             record.streaming = streaming
+        stream.wants_all = not streaming
         self._has_started = False  # the status was sent
         self._num_parts = 0  # begun to write
         self._num_writing = 0
