@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
+from worker.engine.stats import Histogram, Stats
 
 # What `FakeBackend` plays: full attention, sliding windows, recurrent states, hybrids.
 KINDS: list[dict[str, Any]] = [
@@ -32,15 +35,34 @@ def engine_over(backend: FakeBackend) -> Engine:
 
 
 def run(engine: Engine, steps: int = 2_000) -> dict[str, list[Delta]]:
-    """Step until idle, checking the books after each step."""
+    """Step until idle, checking the books and the counters after each step."""
     deltas: dict[str, list[Delta]] = {}
+    before = sums_of(engine.snapshot.stats)
     for _ in range(steps):
         if engine.is_idle:
             return deltas
         for delta in engine.step():
             deltas.setdefault(delta.id, []).append(delta)
         engine.scheduler.check_integrity()
+        after = sums_of(engine.snapshot.stats)
+        assert not [name for name in before if after[name] < before[name]]
+        before = after
     raise AssertionError(f"not idle after {steps} steps")
+
+
+def sums_of(stats: Stats) -> dict[str, float]:
+    """All numbers of the counters, by name."""
+    sums: dict[str, float] = {}
+    for name, value in msgspec.structs.asdict(stats).items():
+        parts: Any = value
+        if isinstance(value, Histogram):
+            parts = {**dict(enumerate(value.counts)), "total": value.total}
+        elif isinstance(value, list):
+            parts = dict(enumerate(cast("list[int]", value)))
+        elif not isinstance(value, dict):
+            parts = {"": value}
+        sums |= {f"{name} {part}": number for part, number in parts.items()}
+    return sums
 
 
 def tokens_of(deltas: list[Delta]) -> list[int]:

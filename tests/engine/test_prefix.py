@@ -8,6 +8,7 @@ from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.prefix import Prefixes
 from worker.engine.sequence import Sequence
+from worker.engine.stats import Stats
 
 PREFIX = [1 + i % 40 for i in range(20)]
 
@@ -20,7 +21,7 @@ class Cache:
         self.cells = Cells(backend)
         self.running: list[Sequence] = []
         keeper = Keeper(self.cells, backend, None, self.running, lambda: 0.0, max_stall=1)
-        self.prefixes = Prefixes(self.cells, backend, keeper)
+        self.prefixes = Prefixes(self.cells, backend, keeper, Stats())
 
     def run(self, prompt: list[int], count: int = 0) -> Sequence:
         """A sequence that runs from now on, its next `count` tokens computed."""

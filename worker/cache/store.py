@@ -31,9 +31,13 @@ class Found(NamedTuple):
 
 
 class KeptState(NamedTuple):
-    """The state after the first `num_tokens` tokens of a prompt, in parts."""
+    """The state after the first `num_tokens` tokens of a prompt, in parts.
+
+    num_read  how many of these tokens, the last ones, had to be read from disk
+    """
 
     num_tokens: int
+    num_read: int
     parts: Parts
     rest: np.ndarray | None
 
@@ -115,8 +119,9 @@ class Store:
         rest: np.ndarray | None = None
         if place.rest is not None:
             rest = bodies[place.rest] if isinstance(place.rest, FileKey) else place.rest.data
-        stop = place.num_tokens
+        stop, num_read = place.num_tokens, 0
         if place.files:
+            num_read = place.num_tokens - len(place.blocks) * BLOCK
             stop = len(place.blocks) * BLOCK + sum(key.num_tokens for key in place.files)
         self._tree.extend(
             prompt[: stop * WIDTH],
@@ -127,7 +132,8 @@ class Store:
         self._offer(prompt[: place.num_tokens * WIDTH])
         self._restored_tokens += place.num_tokens
         counts = [min(BLOCK, place.num_tokens - i * BLOCK) for i in range(len(rows))]
-        return KeptState(place.num_tokens, list(zip(rows, counts, strict=True)), rest)
+        parts = list(zip(rows, counts, strict=True))
+        return KeptState(place.num_tokens, num_read, parts, rest)
 
     def holds(self, tokens: np.ndarray) -> bool:
         """Whether all of these tokens are in memory, with a rest at their end if it needs one."""

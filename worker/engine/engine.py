@@ -16,7 +16,7 @@ from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, Standing
-from worker.engine.stats import EngineSnapshot, SequenceProgress, Stats
+from worker.engine.stats import EngineSnapshot, Stats, progress_of
 from worker.errors import DecodeError, RequestError, WorkerError
 
 
@@ -54,7 +54,8 @@ class Engine:
         self.backend = backend
         self._clock = clock
         self._sequences: dict[str, Sequence] = {}
-        self._num_steps = self._num_read = 0
+        self._max_stall = max_stall
+        self._num_steps = 0
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
@@ -72,6 +73,7 @@ class Engine:
             store,
             looks_up=drafting,
             drafter=drafter,
+            stats=self._stats,
         )
         self.snapshot = self._take_snapshot()
 
@@ -144,7 +146,7 @@ class Engine:
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
-        started = self._clock()
+        started, num_busy = self._clock(), len(self.scheduler.running)
         try:
             self.backend.decode()
         except OutOfCells:
@@ -157,10 +159,11 @@ class Engine:
             self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
         for fill in plan.padding:
             self.backend.drop(fill.slot.index, fill.position)
-        self._num_read += plan.prompt_rows
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
-        self.scheduler.observe(plan, self._clock() - started)
+        seconds = self._clock() - started
+        self.scheduler.observe(plan, seconds)
+        self._stats.note_step(plan.num_rows, plan.prompt_rows > 0, num_busy, seconds)
         return deltas
 
     def _commit(self, plan: StepPlan, now: float) -> list[Delta]:
@@ -168,8 +171,10 @@ class Engine:
         deltas: list[Delta] = []
         first = 0
         for sequence, count in plan.runs:
-            draft = sequence.draft
-            if draft is not None and draft.tokens and sequence.num_missing == 1:
+            draft, missing = sequence.draft, sequence.num_missing
+            if not sequence.last_token_at:
+                self._stats.computed_tokens += min(count, missing)
+            if missing == 1 and draft is not None and draft.tokens:
                 deltas += self._verify(sequence, draft, first, count, now)
             else:
                 self.scheduler.computed(sequence, count)
@@ -177,9 +182,10 @@ class Engine:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)
-                if sequence.num_missing == 0:
+                if missing == count:
                     deltas.append(self._advance(sequence, first + count - 1, now))
             first += count
+        self._stats.note_tokens(plan.runs, now, self._max_stall)
         return deltas
 
     def _verify(
@@ -193,6 +199,7 @@ class Engine:
         assert slot is not None
         deltas: list[Delta] = []
         draft.num_drafted += count - 1
+        num_accepted = draft.num_accepted
         for place in range(count):
             self.scheduler.computed(sequence, 1)
             draft.num_accepted += place > 0
@@ -201,6 +208,7 @@ class Engine:
                 break
         if len(deltas) < count:
             self.scheduler.cells.discard_beyond(slot)
+        self._stats.note_draft(count - 1, draft.num_accepted - num_accepted)
         return deltas
 
     def _advance(self, sequence: Sequence, row: int, now: float) -> Delta:
@@ -257,7 +265,7 @@ class Engine:
     def _forget(self, sequence: Sequence, reason: str) -> None:
         """The one place where a sequence ends: queue, slot, cells and sampler are released."""
         del self._sequences[sequence.id]
-        self._stats = self._stats.plus(sequence, reason, self._clock())
+        self._stats.note_end(sequence, reason, self._clock())
         self.scheduler.remove(sequence)
         self.backend.free_sampler(sequence.sampler)
 
@@ -276,14 +284,10 @@ class Engine:
 
     def _take_snapshot(self) -> EngineSnapshot:
         scheduler, cells = self.scheduler, self.scheduler.cells
-        running = tuple(
-            SequenceProgress(s.num_prompt, s.num_computed, s.num_known, s.limit)
-            for s in scheduler.running
-        )
         return EngineSnapshot(
             self.max_running,
             len(scheduler.waiting),
-            running,
+            tuple(map(progress_of, scheduler.running)),
             cells.num_free,
             cells.num_cached,
             cells.num_live,
@@ -291,5 +295,4 @@ class Engine:
             scheduler.num_preempted,
             self._stats,
             CacheStats() if self._store is None else self._store.stats,
-            self._num_read,
         )

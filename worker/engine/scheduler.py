@@ -20,6 +20,7 @@ from worker.engine.kv.slot import Slot
 from worker.engine.padding import Fill, Padding
 from worker.engine.plan import Planner, StepPlan
 from worker.engine.sequence import Sequence
+from worker.engine.stats import Stats
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
 RESERVE = 16
@@ -44,19 +45,22 @@ class Scheduler:
         *,
         looks_up: bool,
         drafter: Rounds | None,
+        stats: Stats,
     ) -> None:
+        """stats: the engine's own, which it adds to"""
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.num_preempted = 0
         self.stuck: Sequence | None = None
         self.cells = Cells(backend)
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
-        self.prefixes = Prefixes(self.cells, backend, self.keeper)
+        self.prefixes = Prefixes(self.cells, backend, self.keeper, stats)
         self.layout = Layout(self.cells, backend, self.keeper, self.running, clock)
         self.cost = StepCost()
         self.padding = Padding()
         self._backend = backend
         self._max_running = max_running
+        self._stats = stats
         self._guesser: Guesser | None = None
         if backend.takes_back and (looks_up or drafter is not None):
             self._guesser = Guesser(self.cost, looks_up=looks_up, drafter=drafter)
@@ -105,6 +109,7 @@ class Scheduler:
         self.cells.retire(self._take_slot(sequence))
         self._queue_again(sequence)
         self.num_preempted += 1
+        self._stats.longest = max(self._stats.longest, sequence.num_known)
 
     def computed(self, sequence: Sequence, count: int) -> None:
         """The step computed the sequence's next `count` tokens."""
@@ -223,6 +228,8 @@ class Scheduler:
             prefixes.follow(sequence)  # at once: the next admission may evict what it shares
             if not sequence.was_put_back:
                 sequence.admitted_at = now
+                waited = now - sequence.submitted_at
+                self._stats.queue_time = self._stats.queue_time.plus(waited)
             self.running.append(sequence)
 
     def _plan(self) -> StepPlan:

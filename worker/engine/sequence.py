@@ -96,9 +96,12 @@ class Sequence:
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Planner    last_turn, due; of the draft the guess for the coming step
         Prefixes   cached_tokens
+        Stats      num_counted, last_token_at
         Cells      num_computed, which is the slot's length
 
     cached_tokens    prompt tokens that were found in the cache
+    last_token_at    end of the step that sampled the newest token; 0: there is none
+    num_counted      known tokens that the counters have
     prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
     draft            None where nothing is drafted for it
     was_put_back     it has run before and was put back into the queue
@@ -117,8 +120,10 @@ class Sequence:
         "due",
         "first_token_at",
         "id",
+        "last_token_at",
         "last_turn",
         "limit",
+        "num_counted",
         "num_known",
         "num_prompt",
         "prompt_logprobs",
@@ -139,6 +144,7 @@ class Sequence:
         self.tokens = np.empty(self.limit, np.int32)
         self.tokens[: self.num_prompt] = request.prompt
         self.num_known = self.num_prompt
+        self.num_counted = self.num_prompt
         self.slot: Slot | None = None
         self.sampler: Any = None
         self.draft: Draft | None = None
@@ -153,6 +159,7 @@ class Sequence:
         self.submitted_at = now
         self.admitted_at = now
         self.first_token_at = now
+        self.last_token_at = 0.0
         self._detokenizer = Detokenizer()
         self._stops = StopMatcher(request.stop)
 

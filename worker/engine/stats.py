@@ -1,8 +1,9 @@
-"""What the engine has done so far and what it does now, in structs that never change."""
+"""What the engine has done so far and what it does now."""
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,75 +12,182 @@ from worker.engine.sequence import Sequence
 
 # Seconds. The same borders for all, from one step of a small model to a long queue.
 BORDERS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_NOTHING_COUNTED = (0,) * (len(BORDERS) + 1)
+# Rows of a step: powers of two, up to the largest batch that can be asked for.
+ROW_BORDERS = tuple(2**power for power in range(17))
+# Tokens of a request. The 1-2-5 series, as vLLM has it.
+TOKEN_BORDERS = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000,
+)  # fmt: skip
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """How many values lie in each range of BORDERS: counts[i] up to BORDERS[i], the last above.
+    """How many values lie in each range: counts[i] up to borders[i], the last one above.
 
-    total: sum of the values, seconds
+    total: sum of the values
     """
 
-    counts: tuple[int, ...] = _NOTHING_COUNTED
+    borders: tuple[float, ...]
+    counts: tuple[int, ...]
     total: float = 0.0
 
-    def plus(self, seconds: float, times: int = 1) -> Histogram:
+    def plus(self, value: float, times: int = 1) -> Histogram:
         """This histogram and one more value, which counts `times` times."""
         counts = list(self.counts)
-        counts[bisect.bisect_left(BORDERS, seconds)] += times
-        return Histogram(tuple(counts), self.total + seconds * times)
+        counts[bisect.bisect_left(self.borders, value)] += times
+        return Histogram(self.borders, tuple(counts), self.total + value * times)
 
 
-class Stats(msgspec.Struct, frozen=True):
-    """Sums over the requests that have ended; they only grow.
+def histogram(borders: tuple[float, ...] = BORDERS) -> Histogram:
+    """One without values."""
+    return Histogram(borders, tuple(_places(borders)))
 
-    finished          requests by reason: stop, length, error, aborted
-    cached_tokens     prompt tokens that were found in cells of other sequences
-    drafted_tokens    guessed tokens whose rows were computed; accepted_tokens of them were right
-    queue_time, first_token, inter_token, whole_request
-                      of requests that ended with stop or length; seconds
+
+def _places(borders: tuple[float, ...]) -> list[int]:
+    return [0] * (len(borders) + 1)
+
+
+class Stats(msgspec.Struct):
+    """Sums since the start; they only grow, while others read them. `copy` is of one moment.
+
+    Tokens count when they are computed or found, not when their request ends.
+
+    finished          sequences by reason: stop, length, error, aborted
+    computed_tokens   prompt tokens that were computed; twice where a sequence was put back
+    looked_up_tokens  prompt tokens that were looked up: of these were found
+    shared_tokens     in cells of other sequences,
+    memory_tokens     in host memory,
+    disk_tokens       and on the disk
+    sampled_tokens    tokens that the model chose
+    num_drafts        guesses that were verified: drafted_tokens, accepted_tokens of them right
+    num_stalls        times that a stream waited for its next token longer than it may
+    num_busy          sequences that ran, counted in each step
+    longest           tokens of the longest sequence that has ended or was put back
+    prompt_s, token_s seconds of steps that read prompts, and of the others
+    row_counts, num_rows, wait_counts, wait_s
+                      of the histograms that get a value in each step: see `step_rows` and
+                      `inter_token`
+    queue_time        seconds from submission to admission; first_token: and to the first token
+    read_time, write_time, whole_request
+                      seconds from admission to the first token, from there to the last one, and
+                      from submission to the last one; these and the next two of sequences that
+                      ended with stop or length
+    prompt_lengths, answer_lengths
+                      tokens
     """
 
     finished: dict[str, int] = msgspec.field(
         default_factory=lambda: {"stop": 0, "length": 0, "error": 0, "aborted": 0}
     )
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
+    computed_tokens: int = 0
+    looked_up_tokens: int = 0
+    shared_tokens: int = 0
+    memory_tokens: int = 0
+    disk_tokens: int = 0
     sampled_tokens: int = 0
+    num_drafts: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
-    queue_time: Histogram = Histogram()
-    first_token: Histogram = Histogram()
-    inter_token: Histogram = Histogram()
-    whole_request: Histogram = Histogram()
+    num_stalls: int = 0
+    num_busy: int = 0
+    longest: int = 0
+    prompt_s: float = 0.0
+    token_s: float = 0.0
+    row_counts: list[int] = msgspec.field(default_factory=lambda: _places(ROW_BORDERS))
+    num_rows: int = 0
+    wait_counts: list[int] = msgspec.field(default_factory=lambda: _places(BORDERS))
+    wait_s: float = 0.0
+    queue_time: Histogram = histogram()
+    first_token: Histogram = histogram()
+    read_time: Histogram = histogram()
+    write_time: Histogram = histogram()
+    whole_request: Histogram = histogram()
+    prompt_lengths: Histogram = histogram(TOKEN_BORDERS)
+    answer_lengths: Histogram = histogram(TOKEN_BORDERS)
 
-    def plus(self, sequence: Sequence, reason: str, now: float) -> Stats:
-        """These sums and one more request, which ended for `reason`."""
-        draft = sequence.draft
-        sums = msgspec.structs.replace(
-            self,
-            finished={**self.finished, reason: self.finished[reason] + 1},
-            prompt_tokens=self.prompt_tokens + sequence.num_prompt,
-            cached_tokens=self.cached_tokens + sequence.cached_tokens,
-            sampled_tokens=self.sampled_tokens + sequence.num_sampled,
-            drafted_tokens=self.drafted_tokens + (draft.num_drafted if draft else 0),
-            accepted_tokens=self.accepted_tokens + (draft.num_accepted if draft else 0),
-        )
-        return sums._with_times(sequence, now) if reason in ("stop", "length") else sums
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that were found somewhere."""
+        return self.shared_tokens + self.memory_tokens + self.disk_tokens
 
-    def _with_times(self, sequence: Sequence, now: float) -> Stats:
-        submitted, first_token = sequence.submitted_at, sequence.first_token_at
-        gaps = sequence.num_sampled - 1
-        inter_token = self.inter_token
-        if gaps > 0:
-            inter_token = inter_token.plus((now - first_token) / gaps, gaps)
-        return msgspec.structs.replace(
-            self,
-            queue_time=self.queue_time.plus(sequence.admitted_at - submitted),
-            first_token=self.first_token.plus(first_token - submitted),
-            inter_token=inter_token,
-            whole_request=self.whole_request.plus(now - submitted),
-        )
+    @property
+    def prompt_tokens(self) -> int:
+        """Prompt tokens that were computed or found."""
+        return self.computed_tokens + self.cached_tokens
+
+    @property
+    def step_rows(self) -> Histogram:
+        """Rows of a step."""
+        return Histogram(ROW_BORDERS, tuple(self.row_counts), self.num_rows)
+
+    @property
+    def inter_token(self) -> Histogram:
+        """Seconds from a step that gave a stream tokens to the next one that does."""
+        return Histogram(BORDERS, tuple(self.wait_counts), self.wait_s)
+
+    def copy(self) -> Stats:
+        """These sums as they are now; any thread may ask."""
+        counts = {"row_counts": self.row_counts[:], "wait_counts": self.wait_counts[:]}
+        return msgspec.structs.replace(self, **counts)
+
+    def note_step(self, num_rows: int, reads: bool, num_busy: int, seconds: float) -> None:
+        """A batch was computed; `reads`: it had rows of prompts."""
+        self.row_counts[(num_rows - 1).bit_length()] += 1
+        self.num_rows += num_rows
+        self.num_busy += num_busy
+        if reads:
+            self.prompt_s += seconds
+        else:
+            self.token_s += seconds
+
+    def note_draft(self, num_drafted: int, num_accepted: int) -> None:
+        """A guess of so many tokens was verified."""
+        self.num_drafts += num_drafted > 0
+        self.drafted_tokens += num_drafted
+        self.accepted_tokens += num_accepted
+
+    def note_tokens(self, runs: Iterable[tuple[Sequence, int]], now: float, limit: float) -> None:
+        """A step that ended `now` may have given these sequences tokens.
+
+        limit: seconds that a stream may wait for its next one
+        """
+        last, times, sampled = now, 0, 0  # most have waited since the same step
+        for sequence, _ in runs:
+            known, counted = sequence.num_known, sequence.num_counted
+            if known == counted:
+                continue
+            sampled += known - counted
+            if sequence.last_token_at == last:
+                times += 1
+            elif counted > sequence.num_prompt:
+                if times:
+                    self._note_waits(now - last, times, limit)
+                last, times = sequence.last_token_at, 1
+            else:
+                self.first_token = self.first_token.plus(now - sequence.submitted_at)
+            sequence.num_counted, sequence.last_token_at = known, now
+        self.sampled_tokens += sampled
+        if times:
+            self._note_waits(now - last, times, limit)
+
+    def _note_waits(self, seconds: float, times: int, limit: float) -> None:
+        self.wait_counts[bisect.bisect_left(BORDERS, seconds)] += times
+        self.wait_s += seconds * times
+        if seconds > limit:
+            self.num_stalls += times
+
+    def note_end(self, sequence: Sequence, reason: str, now: float) -> None:
+        """A sequence has ended for `reason`."""
+        # Copies of these sums share it: it is never changed.
+        self.finished = {**self.finished, reason: self.finished[reason] + 1}
+        self.longest = max(self.longest, sequence.num_known)
+        if reason not in ("stop", "length"):
+            return
+        first_token = sequence.first_token_at
+        self.read_time = self.read_time.plus(first_token - sequence.admitted_at)
+        self.write_time = self.write_time.plus(now - first_token)
+        self.whole_request = self.whole_request.plus(now - sequence.submitted_at)
+        self.prompt_lengths = self.prompt_lengths.plus(sequence.num_prompt)
+        self.answer_lengths = self.answer_lengths.plus(sequence.num_sampled)
 
 
 class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +209,13 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
         return self.num_known - self.num_prompt
 
 
+def progress_of(sequence: Sequence) -> SequenceProgress:
+    """How far it is now."""
+    return SequenceProgress(
+        sequence.num_prompt, sequence.num_computed, sequence.num_known, sequence.limit
+    )
+
+
 class EngineSnapshot(msgspec.Struct, frozen=True):
     """The engine's counters at one moment. Any thread may read it; nobody changes it.
 
@@ -111,9 +226,8 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
                   that running sequences hold
     num_steps     batches that were computed or failed, since the start
     num_preempted times that a running sequence was put back into the queue for want of cells
-    stats         sums over the requests that have ended
+    stats         sums since the start; they go on growing
     kept          states of ended sequences outside of the KV cache
-    num_read      prompt tokens that were computed, since the start
     """
 
     max_running: int
@@ -126,7 +240,6 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
     num_preempted: int
     stats: Stats
     kept: CacheStats = CacheStats()
-    num_read: int = 0
 
     @property
     def num_running(self) -> int:

@@ -82,10 +82,13 @@ class Keeper:
         wait = found.num_read * self._read_s + self.seconds(found.num_tokens)
         return None if not found.num_common or self.holds_up(wait) else found
 
-    def restore(self, slot: Slot, found: Found) -> int:
-        """Put what was found into an empty running slot; how many tokens it has now."""
+    def restore(self, slot: Slot, found: Found) -> tuple[int, int]:
+        """Put what was found into an empty running slot.
+
+        Returns how many tokens it has now, and how many of them were read from disk.
+        """
         if self._store is None:
-            return 0
+            return 0, 0
         started = self._clock()
         loaded = self._store.load(found)
         read = self._clock()
@@ -94,13 +97,13 @@ class Keeper:
             self._read_s += _NEW * ((read - started) / found.num_read - self._read_s)
         cells = self._cells
         if loaded is None or (self._backend.unified and loaded.num_tokens > cells.num_available):
-            return 0
+            return 0, 0
         cells.make_room(loaded.num_tokens)
         if not self._backend.restore(slot.index, loaded.parts, loaded.rest):
-            return 0
+            return 0, 0
         cells.grow(slot, loaded.num_tokens)
         self._observe(loaded.num_tokens, self._clock() - read)
-        return loaded.num_tokens
+        return loaded.num_tokens, loaded.num_read
 
     def save_ended(self) -> None:
         """Save what has ended and is not saved yet."""

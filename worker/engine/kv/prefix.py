@@ -14,6 +14,7 @@ from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
+from worker.engine.stats import Stats
 
 
 class Match(NamedTuple):
@@ -40,7 +41,7 @@ class _Following(NamedTuple):
 
 
 class Prefixes:
-    """The one owner of prefix sharing; writes `Sequence.cached_tokens`.
+    """The one owner of prefix sharing; counts what is looked up and found.
 
     A sequence whose beginning is known gets, whichever knows most of it,
 
@@ -51,10 +52,11 @@ class Prefixes:
     - a slot of its own with the state that was kept outside of the KV cache.
     """
 
-    def __init__(self, cells: Cells, backend: Backend, kept: Keeper) -> None:
+    def __init__(self, cells: Cells, backend: Backend, kept: Keeper, stats: Stats) -> None:
         self._cells = cells
         self._backend = backend
         self._keeper = kept
+        self._stats = stats
         self._following: dict[Sequence, _Following] = {}
 
     def match(self, sequence: Sequence, running: Iterable[Sequence]) -> Match:
@@ -83,6 +85,8 @@ class Prefixes:
 
     def slot_for(self, sequence: Sequence, match: Match) -> Slot:
         """A slot for a sequence that is to run; `follow` then shares what is there already."""
+        if not sequence.was_put_back and sequence.prompt_logprobs is None:
+            self._stats.looked_up_tokens += sequence.num_prompt
         if match.slot is not None:
             slot = self._slot_beside(sequence, match.slot, match.num_tokens)
         else:
@@ -106,7 +110,7 @@ class Prefixes:
                 if count < source.length:
                     cells.cut(source, count)
                 cells.adopt(source, sequence.tokens)
-                _count_hit(sequence, count)
+                self._count_shared(sequence, count)
                 return source
         elif self._shares_exactly:
             source.add_mark(count)
@@ -139,7 +143,7 @@ class Prefixes:
                 return  # the rest is being computed
             stop = min(leader.length, until)
             if self._can_share(leader, stop) and self._cells.share(leader, slot, stop):
-                _count_hit(sequence, stop)
+                self._count_shared(sequence, stop)
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
             found = self._keeper.find(sequence.tokens[: sequence.num_known - 1])
@@ -148,9 +152,14 @@ class Prefixes:
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:
         """Put what is kept of a sequence into its empty slot."""
         if found is not None and found.num_tokens:
-            count = self._keeper.restore(slot, found)
-            if count:
-                _count_hit(sequence, count)
+            count, num_read = self._keeper.restore(slot, found)
+            hit = _hit(sequence, count)
+            from_disk = min(num_read, hit)
+            self._stats.disk_tokens += from_disk
+            self._stats.memory_tokens += hit - from_disk
+
+    def _count_shared(self, sequence: Sequence, count: int) -> None:
+        self._stats.shared_tokens += _hit(sequence, count)
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence runs no longer: it follows nobody."""
@@ -201,10 +210,12 @@ def _num_common(left: np.ndarray, right: np.ndarray) -> int:
     return int(differ.argmax()) if differ.any() else len(left)
 
 
-def _count_hit(sequence: Sequence, count: int) -> None:
-    """A sequence found its first `count` tokens computed already.
+def _hit(sequence: Sequence, count: int) -> int:
+    """A sequence found its first `count` tokens computed already: how many prompt tokens that are.
 
     What it computed itself before it was put back is no hit of the cache.
     """
-    if not sequence.was_put_back:
-        sequence.cached_tokens = min(count, sequence.num_prompt)
+    if sequence.was_put_back:
+        return 0
+    sequence.cached_tokens = min(count, sequence.num_prompt)
+    return sequence.cached_tokens

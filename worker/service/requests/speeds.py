@@ -46,9 +46,5 @@ class Speeds:
 
 
 def sums_of(snapshot: EngineSnapshot) -> tuple[int, int]:
-    """Prompt tokens computed and tokens sampled since the start, also for those that run.
-
-    What a sequence sampled that was put back counts again once it runs again.
-    """
-    running = sum(sequence.num_sampled for sequence in snapshot.running)
-    return snapshot.num_read, snapshot.stats.sampled_tokens + running
+    """Prompt tokens computed and tokens sampled since the start, also for those that run."""
+    return snapshot.stats.computed_tokens, snapshot.stats.sampled_tokens
