@@ -22,6 +22,7 @@ from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
 from worker.service.errors import on_error
 from worker.service.info.about import info, is_sleeping, model_ready, version
+from worker.service.info.aliases import Window
 from worker.service.info.health import health
 from worker.service.info.metrics import metrics
 from worker.service.info.progress import progress
@@ -66,9 +67,11 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         jobs      the jobs that were accepted and are not forgotten
         journal   the requests that generate, and the last ones that ended
         lookout   how they are shown
+        window    what was told at the last scrape
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
     looking = Lookout(worker, journal)
+    scraped = Window()
 
     async def the_worker() -> Worker:
         return worker
@@ -88,6 +91,9 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def lookout() -> Lookout:
         return looking
 
+    async def window() -> Window:
+        return scraped
+
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed.
     with without("pydantic", "attrs"):
         return Litestar(
@@ -99,6 +105,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
                 "jobs": Provide(jobs),
                 "journal": Provide(the_journal),
                 "lookout": Provide(lookout),
+                "window": Provide(window),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 
 from tests.support import http
-from tests.support.metrics import scrape
+from tests.support.metrics import fake_worker, scrape
 from tests.support.programs.processes import Server
 from worker.cache.stats import CacheStats
-from worker.engine.stats import EngineSnapshot, Stats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.info.aliases import Window
 from worker.service.info.collector import WorkerCollector
 from worker.service.info.health import health_of
 
@@ -39,20 +36,7 @@ SHOWN = {
 @pytest.fixture
 def told() -> tuple[Worker, Loaded]:
     """A worker and its model, of which only counters are there."""
-    snapshot = EngineSnapshot(
-        max_running=4, num_waiting=0, running=(), free_cells=100, cached_cells=0, live_cells=0,
-        num_steps=0, num_preempted=0, stats=Stats(), kept=KEPT,
-    )  # fmt: skip
-    worker: Any = SimpleNamespace(is_stalled=False, started_at=0.0)
-    loaded: Any = SimpleNamespace(
-        engine=SimpleNamespace(snapshot=snapshot),
-        backend=SimpleNamespace(max_length=512, vocab_size=320),
-        config=SimpleNamespace(quant="F16"),
-        model_id="m",
-        memory_bytes=1000,
-        vram_bytes=0,
-    )
-    return cast(Worker, worker), cast(Loaded, loaded)
+    return fake_worker(KEPT)
 
 
 def test_every_figure_is_a_metric(told: tuple[Worker, Loaded]) -> None:
@@ -60,7 +44,7 @@ def test_every_figure_is_a_metric(told: tuple[Worker, Loaded]) -> None:
     assert set(SHOWN.values()) == set(CacheStats.__struct_fields__)
     samples = {
         sample.name: sample.value
-        for family in WorkerCollector(*told).collect()
+        for family in WorkerCollector(*told, Window()).collect()
         for sample in family.samples
     }
     assert {name: samples[name] for name in SHOWN} == {

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import http
 from tests.support.metrics import scrape
@@ -31,14 +37,17 @@ def test_requests_are_counted(counted: Server) -> None:
     assert grown["worker_requests_totallength"] == 2
     assert grown["worker_prompt_tokens_total"] == 82
     assert grown["worker_tokens_generated_total"] == 12
-    assert grown["worker_prefix_hits_total"] == 40
+    assert grown["worker_prefix_hits_totalcells"] == 40
+    assert grown["worker_prompt_tokens_computed_total"] == 42
+    assert grown["worker_prefix_queries_total"] == 82
     assert grown["worker_first_token_seconds_count"] == 2
-    assert grown["worker_inter_token_seconds_count"] == 10
+    assert 0 < grown["worker_inter_token_seconds_count"] <= 10  # a step may give several tokens
     assert grown["worker_first_token_seconds_bucket+Inf"] == 2
     assert grown["worker_steps_total"] >= 7
     assert after["worker_requests_running"] == 0
-    assert after["worker_kv_cells_live"] == 0
-    assert after["worker_kv_cells_cached"] > 40
+    assert after["worker_kv_cellslive"] == 0
+    assert after["worker_kv_cellscached"] > 40
+    assert sum(after[f"worker_kv_cells{state}"] for state in ("live", "cached", "free")) == 1024
     assert after["worker_memory_bytes"] > 10e6
     assert after["worker_vram_bytes"] == 0
     assert after["worker_uptime_seconds"] > before["worker_uptime_seconds"] > 0
@@ -57,13 +66,61 @@ def test_echo_with_drafting(counted: Server) -> None:
 
 
 def test_every_alias_tells_the_same(counted: Server) -> None:
-    """Each metric has the same value under all its names."""
+    """Each metric has the same value, or the sum of its values, under all its names."""
     values = scrape(counted.url)
-    suffixes = ("", "_total", "_count")
     for name, aliases in ALIASES.items():
-        suffix = next(suffix for suffix in suffixes if name + suffix in values)
         for alias in aliases:
-            assert values[alias + suffix] == values[name + suffix]
+            for suffix in ("", "_total", "_count", "_sum"):
+                ours = [value for key, value in values.items()
+                        if re.fullmatch(name + suffix + "[a-z]*", key)]  # fmt: skip
+                theirs = [value for key, value in values.items()
+                          if re.fullmatch(alias.name + suffix + "[a-z]*", key)]  # fmt: skip
+                assert sum(theirs) == sum(ours)
+                assert bool(theirs) == bool(ours)
+    assert values["vllm:request_success_totalabort"] == values["worker_requests_totalaborted"]
+
+
+def test_derived_names(counted: Server) -> None:
+    """What others divide otherwise is made of the same sums."""
+    counted.post({"prompt": [7, 8, 9] * 9, "max_tokens": 8, "ignore_eos": True})
+    values = scrape(counted.url)
+    by_source = [value for key, value in values.items() if "prompt_tokens_by_source" in key]
+    assert sum(by_source) == values["worker_prompt_tokens_total"]
+    assert values["llamacpp:prompt_seconds_total"] == values["worker_step_seconds_totalprompts"]
+    assert values["llamacpp:tokens_predicted_seconds_total"] == values["worker_write_seconds_sum"]
+    assert values["llamacpp:n_busy_slots_per_decode"] == pytest.approx(
+        values["worker_step_sequences_total"] / values["worker_steps_total"]
+    )
+    assert values["llamacpp:prompt_tokens_seconds"] > 0
+    assert values["llamacpp:predicted_tokens_seconds"] > 0
+    # Nothing was done since then.
+    assert scrape(counted.url)["llamacpp:predicted_tokens_seconds"] == 0
+
+
+def test_the_docs_name_all_of_them(counted: Server) -> None:
+    """docs/operations.md has each name that is exported, and no other."""
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    section = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`((?:worker|llamacpp|vllm)[_:]\w+)`", section))
+    text = http.get(counted.url + "/metrics").text
+    exported = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+    assert named == exported
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;q=0.3",
+        "application/openmetrics-text; version=new",
+    ],
+)
+def test_openmetrics(counted: Server, accept: str) -> None:
+    """Who accepts OpenMetrics gets it, whatever version they name, and it parses."""
+    answer = http.get(counted.url + "/metrics", headers={"accept": accept})
+    assert answer.headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
+    families = {family.name for family in parse_openmetrics(answer.text)}
+    plain = http.get(counted.url + "/metrics").text
+    assert families == {family.name for family in text_string_to_metric_families(plain)}
 
 
 def test_head(counted: Server) -> None:

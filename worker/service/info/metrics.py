@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
+from typing import Any
+
+from litestar import Request, Response, get
 
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
+from worker.service.info.aliases import Window
 
 
 @get(paths.METRICS, summary="Prometheus metrics")
-async def metrics(worker: Worker, loaded: Loaded) -> Response[bytes]:
-    """Counters, gauges and histograms as text."""
+async def metrics(
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, window: Window
+) -> Response[bytes]:
+    """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
     from worker.service.info.collector import metrics_text  # prometheus_client takes 15 ms
 
-    # Litestar adds the charset, and Prometheus refuses a type that names one twice.
-    return Response(metrics_text(worker, loaded), media_type="text/plain; version=0.0.4")
+    accept = request.headers.get("accept", "")
+    text, media_type = metrics_text(worker, loaded, window, accept)
+    return Response(text, media_type=media_type)
