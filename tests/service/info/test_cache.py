@@ -13,6 +13,7 @@ from worker.lifecycle.worker import Worker
 from worker.service.info.aliases import Window
 from worker.service.info.collector import WorkerCollector
 from worker.service.info.health import health_of
+from worker.service.requests.outcomes import Outcomes
 
 KEPT = CacheStats(
     memory_bytes=11, memory_limit=12, kept_tokens=13, restored_tokens=14, evicted_tokens=15,
@@ -44,7 +45,7 @@ def test_every_figure_is_a_metric(told: tuple[Worker, Loaded]) -> None:
     assert set(SHOWN.values()) == set(CacheStats.__struct_fields__)
     samples = {
         sample.name: sample.value
-        for family in WorkerCollector(*told, Window()).collect()
+        for family in WorkerCollector(*told, Outcomes(), Window()).collect()
         for sample in family.samples
     }
     assert {name: samples[name] for name in SHOWN} == {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import http
@@ -97,6 +96,36 @@ def test_derived_names(counted: Server) -> None:
     assert scrape(counted.url)["llamacpp:predicted_tokens_seconds"] == 0
 
 
+def test_answers_are_counted_by_route_and_error(counted: Server) -> None:
+    """Whatever a client asks for, labels are routes, statuses and codes of ours."""
+    before = scrape(counted.url)
+    url = counted.url
+    counted.post({"prompt": [5], "max_tokens": 1})
+    assert counted.post({"prompt": [10**6], "max_tokens": 1}).status_code == 400
+    for place in range(5):
+        assert http.get(f"{url}/nowhere/{place}").status_code == 404
+        assert http.get(f"{url}/v1/models/{place}").status_code == 404
+    assert http.request("DELETE", url + "/v1/completions").status_code == 405
+    after = scrape(url)
+    grown = {name: after[name] - before.get(name, 0) for name in after if "http" in name
+             or name.startswith("worker_errors")}  # fmt: skip
+    answers = "worker_http_requests_total"
+    found = {name: count for name, count in grown.items() if count and "/metrics" not in name}
+    assert found.pop("worker_errors_totalinvalid_request400", 0) + found.pop(
+        "worker_errors_totaltoken_out_of_range400", 0
+    )
+    assert found == {
+        f"{answers}POST /v1/completions200": 1,
+        f"{answers}POST /v1/completions400": 1,
+        f"{answers}GET /v1/models/{{model_id}}404": 5,
+        f"{answers}other404": 5,
+        f"{answers}other405": 1,
+        "worker_errors_totalmodel_not_found404": 5,
+        "worker_errors_totalnot_found404": 5,
+        "worker_errors_totalmethod_not_allowed405": 1,
+    }
+
+
 def test_the_docs_name_all_of_them(counted: Server) -> None:
     """docs/operations.md has each name that is exported, and no other."""
     page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -118,7 +147,8 @@ def test_openmetrics(counted: Server, accept: str) -> None:
     """Who accepts OpenMetrics gets it, whatever version they name, and it parses."""
     answer = http.get(counted.url + "/metrics", headers={"accept": accept})
     assert answer.headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
-    families = {family.name for family in parse_openmetrics(answer.text)}
+    parse: Any = cast("Any", openmetrics_parser).text_string_to_metric_families
+    families = {family.name for family in parse(answer.text)}
     plain = http.get(counted.url + "/metrics").text
     assert families == {family.name for family in text_string_to_metric_families(plain)}
 

@@ -52,7 +52,11 @@ class Gate:
         ids = _ids(scope["headers"])
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         record = self._journal.open(
-            ids["x-request-id"], ids.get("x-correlation-id"), scope["method"], scope["path"]
+            ids["x-request-id"],
+            ids.get("x-correlation-id"),
+            scope["method"],
+            scope["path"],
+            scope["headers"],
         )
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
@@ -86,6 +90,8 @@ class Gate:
                 record.failed(refusal)
                 await _send_error(scope["path"], refusal, send_with_ids)
         finally:
+            if "path_template" in scope:  # Litestar has found a route
+                record.pattern = f"{scope['method']} {scope['path_template']}"
             record.answered(status)
 
     def _refusal(self, scope: Any) -> WorkerError | None:

@@ -21,14 +21,16 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.info.aliases import ALIASES, RATIOS, SUMS, Alias, Window
 from worker.service.info.readings import Reading, readings
+from worker.service.requests.outcomes import Outcomes
 
 
 class WorkerCollector(Collector):
     """Reads the counters when asked; the engine's thread is never waited for."""
 
-    def __init__(self, worker: Worker, loaded: Loaded, window: Window) -> None:
+    def __init__(self, worker: Worker, loaded: Loaded, outcomes: Outcomes, window: Window) -> None:
         self._worker = worker
         self._loaded = loaded
+        self._outcomes = outcomes
         self._window = window
 
     def collect(self) -> Iterable[Metric]:
@@ -36,7 +38,7 @@ class WorkerCollector(Collector):
         model, engine = self._loaded.model_id, self._loaded.engine.snapshot
         # All names of a sum shall tell the same.
         engine = msgspec.structs.replace(engine, stats=engine.stats.copy())
-        for reading in readings(self._worker, self._loaded, engine):
+        for reading in readings(self._worker, self._loaded, engine, self._outcomes):
             yield _family(reading, Alias(reading.name, reading.labels), model)
             for alias in ALIASES.get(reading.name, ()):
                 yield _family(reading, alias, model)
@@ -76,10 +78,12 @@ def _buckets(histogram: Histogram, unit: float) -> list[tuple[str, float]]:
     return buckets
 
 
-def metrics_text(worker: Worker, loaded: Loaded, window: Window, accept: str) -> tuple[bytes, str]:
+def metrics_text(
+    worker: Worker, loaded: Loaded, outcomes: Outcomes, window: Window, accept: str
+) -> tuple[bytes, str]:
     """All metrics, and their media type; as OpenMetrics for who accepts that."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(WorkerCollector(worker, loaded, window))
+    registry.register(WorkerCollector(worker, loaded, outcomes, window))
     # prometheus_client's own choice fails on versions that are no numbers.
     if "application/openmetrics-text" in accept:
         # Other ways to escape make `llamacpp_` of `llamacpp:`.

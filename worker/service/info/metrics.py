@@ -10,15 +10,20 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
 from worker.service.info.aliases import Window
+from worker.service.requests.journal import Journal
 
 
 @get(paths.METRICS, summary="Prometheus metrics")
 async def metrics(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, window: Window
+    request: Request[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    journal: Journal,
+    window: Window,
 ) -> Response[bytes]:
     """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
     from worker.service.info.collector import metrics_text  # prometheus_client takes 15 ms
 
     accept = request.headers.get("accept", "")
-    text, media_type = metrics_text(worker, loaded, window, accept)
+    text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
     return Response(text, media_type=media_type)

@@ -12,6 +12,7 @@ from worker import machine
 from worker.engine.stats import EngineSnapshot, Histogram
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.requests.outcomes import Outcomes
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -30,10 +31,16 @@ class Reading(msgspec.Struct, frozen=True):
     unit: float = 1.0
 
 
-def readings(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[Reading]:
+def readings(
+    worker: Worker, loaded: Loaded, engine: EngineSnapshot, outcomes: Outcomes
+) -> Iterator[Reading]:
     """All metrics; `engine`: its counters at this moment."""
     yield from _gauges(worker, loaded, engine)
     yield from _counters(engine)
+    yield Reading("counter", "worker_http_requests", "Answers by route and status",
+                  outcomes.by_route, ("route", "status"))  # fmt: skip
+    yield Reading("counter", "worker_errors", "Answers that told of an error, by its code",
+                  outcomes.errors, ("code", "status"))  # fmt: skip
     yield from _times(engine)
 
 

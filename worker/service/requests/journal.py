@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from contextvars import Context
+from typing import TYPE_CHECKING
 
 from worker import log
 from worker.errors import NotFoundError
 from worker.service.front import paths
+from worker.service.requests.outcomes import Outcomes
 from worker.service.requests.record import RequestRecord, enter
 from worker.service.requests.speeds import Speeds
 from worker.service.requests.views import EndedRequest
 
+if TYPE_CHECKING:  # only with --otel
+    from worker.service.requests.spans import Spans
+
 MAX_RECENT = 20
 _MAX_PATH = 200
+# W3C Trace Context
+_TRACE = frozenset({b"traceparent", b"tracestate"})
 _POLLS = frozenset({*paths.HEALTH, paths.METRICS, paths.PROGRESS, paths.REQUESTS})
 
 
@@ -23,6 +31,8 @@ class Journal:
 
     recent      the last requests that ended, newest first
     num_ended, num_errors  since the start; refused ones are among them
+    outcomes    how all requests were answered
+    spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
     """
 
@@ -32,17 +42,28 @@ class Journal:
         self.recent: deque[EndedRequest] = deque(maxlen=MAX_RECENT)
         self.speeds = Speeds()
         self.num_ended = self.num_errors = 0
+        self.outcomes = Outcomes()
+        self.spans: Spans | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
 
     def open(
-        self, request_id: str, correlation_id: str | None, method: str, path: str
+        self,
+        request_id: str,
+        correlation_id: str | None,
+        method: str,
+        path: str,
+        headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> RequestRecord:
         """A record for the request at hand; `current()` has it from now on."""
         if not path.isprintable() or len(path) > _MAX_PATH:
             path = ascii(path[:_MAX_PATH])[1:-1]
         record = RequestRecord(self, request_id, correlation_id, f"{method} {path}")
         record.is_poll = method in ("GET", "HEAD") and path in _POLLS
+        if self.spans is not None:
+            record.trace = {
+                name.decode(): value.decode("latin-1") for name, value in headers if name in _TRACE
+            }
         enter(record)
         return record
 
@@ -62,12 +83,15 @@ class Journal:
     def end(self, record: RequestRecord) -> None:
         """It is over; a line tells of it, unless it was no work and nothing went wrong."""
         self.leave(record)
+        self.outcomes.note(record.pattern, record.status, record.code)
         if not record.is_told:
             return
         ended = record.ended(self.model)
         self.recent.appendleft(ended)
         self.num_ended += 1
         self.num_errors += ended.outcome == "error"
+        if self.spans is not None and record.is_spanned:
+            self.spans.note(record, ended)
         # The request at hand may be another one, such as that which cancelled this one.
         Context().run(_tell, ended, record.num_sequences)
 

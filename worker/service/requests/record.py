@@ -24,6 +24,8 @@ class RequestRecord:
     work       what the engine does for it; None: nothing yet, or it was refused
     streaming  whether its answer is events
     is_poll    it is asked so often that no line tells of it where it is refused
+    pattern    method and pattern of its path, where it is a route: POST /v1/jobs/{id}/cancel
+    trace      headers that name the span in which its client asks
     """
 
     __slots__ = (
@@ -35,8 +37,10 @@ class RequestRecord:
         "correlation_id",
         "id",
         "is_poll",
+        "pattern",
         "route",
         "streaming",
+        "trace",
         "work",
     )
 
@@ -46,6 +50,8 @@ class RequestRecord:
         self.id, self.correlation_id, self.route = request_id, correlation_id, route
         self.streaming = self.is_poll = self._answered = False
         self.work: RequestWork | None = None
+        self.pattern: str | None = None
+        self.trace: dict[str, str] = {}
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None
@@ -58,9 +64,26 @@ class RequestRecord:
         return self.work is not None or (refused and not self.is_poll)
 
     @property
+    def is_spanned(self) -> bool:
+        """Whether a span tells of it: it was work, or wanted to be."""
+        posted = self.pattern is not None and self.pattern.startswith("POST ")
+        return self.work is not None or posted
+
+    @property
     def num_sequences(self) -> int:
         """That the engine accepted."""
         return 0 if self.work is None else self.work.num_sequences
+
+    @property
+    def status(self) -> int | None:
+        """Of its answer; None: it has not begun."""
+        return self._status
+
+    @property
+    def code(self) -> str | None:
+        """Of the error that its client was told; None: there was none."""
+        error = self._error or (self.work and self.work.error)
+        return getattr(error, "code", "internal") if error else None
 
     def follow(self, work: RequestWork) -> None:
         """The engine has accepted it."""
@@ -118,7 +141,6 @@ class RequestRecord:
         """What is left of it."""
         work, now = self.work, time.monotonic()
         sums = None if work is None else work.sums(now)
-        error = self._error or (work and work.error)
         first = None if sums is None else sums.first_token
         speed = None if work is None or sums is None else work.whole_speed(sums)
         return EndedRequest(
@@ -128,7 +150,7 @@ class RequestRecord:
             model=model,
             status=self._status,
             outcome=self._outcome(),
-            code=getattr(error, "code", "internal") if error else None,
+            code=self.code,
             ended_at=round(time.time(), 3),
             duration_s=round(now - self._began, 4),
             wait_s=0.0 if sums is None else round(sums.wait_s, 4),
