@@ -64,6 +64,7 @@ RESERVED: dict[str, set[str]] = {
     "huggingface_hub": {"hub"},
     "jinja2": {"chat", "bench"},
     "litestar": {"service"},
+    "opentelemetry": {"service/requests/spans.py"},
     "prometheus_client": {"service"},
     "uvicorn": {"service"},
     "httptools": {"service"},

@@ -178,6 +178,9 @@ TOPICS: dict[str, tuple[Option, ...]] = {
     "Log": (
         Option("log_format", ("--log-format",), values.one_of("console", "json"),
                "console or json (console)", "FORMAT", env=("LLORCH_LOG_FORMAT",)),
+        Option("otel", ("--otel",), values.switch,
+               "send a span of each request by OpenTelemetry, to where the variables OTEL_... say; "
+               "needs the packages of the extra otel (off)", "on|off", const=True),
         Option("verbose", ("--verbose", "-v"), values.switch, "also log what llama.cpp says (off)",
                "on|off", const=True),
     ),

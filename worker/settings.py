@@ -37,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir        folder where these states are also written; None: nothing is written
     cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
+    otel             send a span of each request by OpenTelemetry
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
     """
 
@@ -83,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_disk: int | None = None
     flash_attn: str = "auto"
     mmap: bool | None = None
+    otel: bool = False
     log_format: str = "console"
     verbose: bool = False
 

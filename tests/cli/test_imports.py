@@ -71,7 +71,7 @@ asyncio.run(main())
 """
     found = modules_after(code)
     assert "litestar" in found
-    assert found.isdisjoint({"pydantic", "yaml", "jinja2", "prometheus_client"})
+    assert found.isdisjoint({"pydantic", "yaml", "jinja2", "prometheus_client", "opentelemetry"})
 
 
 def test_numpy_starts_no_threads() -> None:
@@ -106,3 +106,18 @@ def test_the_bindings_come_without_their_package() -> None:
         "assert llama_cpp.__version__ == library.build().bindings\n"
     )
     assert "llama_cpp" in modules_after(code)
+
+
+def test_spans_ask_for_their_packages() -> None:
+    """--otel without them is an error of usage that names the extra, before anything listens."""
+    code = (
+        "import sys\nsys.modules['opentelemetry'] = None\n"
+        "sys.argv[1:] = ['serve', '--port', '0', '--otel']\n"
+        "from worker.__main__ import run\nrun()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "listening" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: USAGE: --otel needs packages")
+    assert "gguf-worker[otel]" in last

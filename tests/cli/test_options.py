@@ -100,6 +100,7 @@ VALUES = {
     "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
+    "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "reasoning_field": "reasoning",

@@ -94,8 +94,9 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     async def window() -> Window:
         return scraped
 
-    # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed.
-    with without("pydantic", "attrs"):
+    # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
+    # and what it makes spans with; ours are made of records.
+    with without("pydantic", "attrs", "opentelemetry"):
         return Litestar(
             ROUTES,
             dependencies={

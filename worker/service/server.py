@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import resource
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,6 +38,9 @@ _REST_AFTER_S = 1.0
 # For the last bytes of answers, and for the load or the step that is under way, after the drain;
 # with the drain time of 4 seconds it makes less than 5.
 LAST_BYTES_S = 0.8
+# For the last spans: at least, and at most where the drain has left so much of its time.
+_SPANS_S = (0.2, 2.0)
+_OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -84,6 +89,8 @@ async def serve(
     if settings.die_with_parent != "off":
         _on_parents_death(worker)
     asyncio.get_running_loop().set_exception_handler(_LoopErrors())
+    if settings.otel:
+        _check_spans()
     _raise_file_limit()
     sock = bind(settings.host, settings.port)
     host, port = sock.getsockname()[:2]
@@ -107,6 +114,7 @@ async def serve(
         if serving.done() and (error := serving.exception()):
             worker.fail(WorkerError(f"The server failed: {error!r}."))
     finally:
+        began = time.monotonic()
         journal.closing.set()
         await worker.drain()
         server.should_exit = True
@@ -115,12 +123,34 @@ async def serve(
         # Prompts that wait to be read there are not: the queue may be long.
         threads.shutdown(wait=False, cancel_futures=True)
         _own_threads()
+        left = settings.drain_timeout + LAST_BYTES_S - (time.monotonic() - began)
         # An answer that is still under way may use the model.
-        await asyncio.to_thread(worker.close, free=serving.done())
+        closing = asyncio.to_thread(worker.close, free=serving.done())
+        await asyncio.gather(closing, _send_spans(journal, left))
         for task in (*ends, serving, loading, routes):
             task.cancel()
     if worker.error is not None:
         raise worker.error
+
+
+def _check_spans() -> None:
+    """Raise UsageError where what --otel needs is not installed."""
+    found = False
+    with contextlib.suppress(ModuleNotFoundError):
+        found = all(importlib.util.find_spec(name) for name in _OTEL)
+    if not found:
+        raise UsageError(
+            "--otel needs packages that are not installed.",
+            hint="Install the worker with its extra: gguf-worker[otel].",
+        )
+
+
+async def _send_spans(journal: Journal, seconds: float) -> None:
+    """Send what was not sent yet; a collector that does not answer is not waited for long."""
+    if journal.spans is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(_SPANS_S[0], min(seconds, _SPANS_S[1]))):
+                await in_thread("spans", journal.spans.close)
 
 
 def _own_threads() -> ThreadPoolExecutor:
@@ -141,7 +171,13 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
             from worker.service.app import create_app
 
             del kept, loaded, loading, manager  # others will find them imported
-            return create_app(worker, journal)
+            app = create_app(worker, journal)
+        if worker.settings.otel:
+            with worker.timed("spans"):
+                from worker.service.requests.spans import Spans
+
+                journal.spans = Spans(worker.id)
+        return app
 
     app = await in_thread("routes", make)
     gate.open(app)
