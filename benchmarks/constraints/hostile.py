@@ -119,24 +119,26 @@ def schema(rng: random.Random, depth: int) -> dict[str, Any]:
             ])  # fmt: skip
 
 
-def random_case(seed: int) -> Constraint:
-    """Of one of four kinds."""
+def random_case(seed: int) -> Callable[[], Constraint]:
+    """What makes it; of one of four kinds."""
     rng = random.Random(seed)
     match seed % 4:
         case 0:
-            return Constraint(kind="regex", text=regex(rng, rng.randint(2, 6)))
+            text = regex(rng, rng.randint(2, 6))
+            return lambda: Constraint(kind="regex", text=text)
         case 1:
             definitions = {name: schema(rng, 3) for name in "ABC"}
             whole = {"anyOf": [schema(rng, rng.randint(1, 6))], "$defs": definitions}
-            return schema_constraint(whole, "schema")
+            return lambda: schema_constraint(whole, "schema")
         case 2:
             count, length = rng.choice([(10, 50_000), (1000, 500), (10_000, 50)])
-            return choice_constraint([word(rng, length) for _ in range(count)], "choice")
+            choices = [word(rng, length) for _ in range(count)]
+            return lambda: choice_constraint(choices, "choice")
         case _:
             body = " ".join(f'({word(rng, 1)!r} | [^x]{{0,{rng.choice([9, 999])}}} ".")'
                             for _ in range(rng.randint(1, 8))).replace("'", '"')  # fmt: skip
             again = rng.choice(["", " root?", ' ("x" | root)'])
-            return Constraint(kind="gbnf", text=f"root ::= {body}{again}")
+            return lambda: Constraint(kind="gbnf", text=f"root ::= {body}{again}")
 
 
 def cases(count: int, seed: int) -> Iterator[tuple[str, Callable[[], Constraint]]]:
@@ -146,7 +148,7 @@ def cases(count: int, seed: int) -> Iterator[tuple[str, Callable[[], Constraint]
     for name, value in SCHEMAS.items():
         yield name, lambda value=value: schema_constraint(value, "schema")
     for number in range(seed, seed + count):
-        yield f"number {number}", lambda number=number: random_case(number)
+        yield f"number {number}", random_case(number)
 
 
 class Worst:

@@ -19,7 +19,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.weights import LoadOptions
 
-QUESTIONS = [
+QUESTIONS: list[dict[str, Any]] = [
     {"question": "Once upon a", "choices": ["time", "shell", "goose in the park"], "answer": 0},
     {"question": "What is 3 plus 4? 3 plus 4 is", "choices": ["6.", "7."], "answer": 1},
 ]
@@ -104,6 +104,7 @@ def test_three_modes(tmp_path: Path) -> None:
                 ids = mine.ids(f"{question['question']} {choice}")
                 assert score == pytest.approx(sum(mine.scores(ids)[context - 1 :]), abs=1e-3)
         for text, [[score]] in zip(texts, found["read"], strict=True):
+            assert backend.vocab.bos is not None
             ids = [backend.vocab.bos, *mine.ids(text)]
             assert score == pytest.approx(sum(mine.scores(ids)), rel=1e-4)
         for question, [[text]] in zip(QUESTIONS, found["write"], strict=True):

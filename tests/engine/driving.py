@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 
-from tests.support.fakes import FakeBackend
+
+from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sequence import Delta
@@ -81,3 +83,55 @@ def check_books(engine: Engine, backend: FakeBackend) -> None:
     booked = cells.num_cells - cells.num_free
     # The books still count what was lost behind a window.
     assert backend.num_used <= booked if backend.window else backend.num_used == booked
+
+
+GUESSED_VOCABULARY = 5_000
+# A prompt's beginning.
+PREFIX = [1 + i % 40 for i in range(30)]
+GUESSED_LIMITS: dict[str, Any] = {
+    "num_cells": 2_000, "capacity": 64, "max_outputs": 64, "vocab_size": GUESSED_VOCABULARY
+}  # fmt: skip
+
+
+class Guessed:
+    """A model, and an engine in which something guesses what it samples."""
+
+    target: FakeBackend
+    engine: Engine
+
+    def ask(self, name: str, prompt: list[int], count: int = 60) -> None:
+        """For so many tokens."""
+        self.engine.add(request(name, prompt, count))
+
+    def check(self, deltas: dict[str, list[Delta]], name: str, prompt: list[int], count: int = 60):
+        """They are those of the model alone."""
+        expected = continuation(prompt, count, GUESSED_VOCABULARY, self.target.memory)
+        assert tokens_of(deltas[name]) == expected
+
+    def leave_and_put_back(self) -> None:
+        """Where cells are few: who leaves or is put back leaves nothing behind that another one
+        could read."""
+        self.ask("a", [5, *PREFIX], 40)
+        self.ask("b", [6, *PREFIX], 40)
+        early = [delta for _ in range(4) for delta in self.engine.step() if delta.id == "b"]
+        self.engine.abort("a")
+        for name in "cd":
+            self.ask(name, [ord(name), *PREFIX[:10]], 60)
+        deltas = run(self.engine)
+        assert self.engine.snapshot.num_preempted > 0
+        self.check({"b": early + deltas["b"]}, "b", [6, *PREFIX], 40)
+        for name in "cd":
+            self.check(deltas, name, [ord(name), *PREFIX[:10]], 60)
+        check_books(self.engine, self.target)
+
+    def come_on_again(self, begin: Callable[[], None]) -> int:
+        """What was never right begins to be, and is used again. Returns the steps until the end."""
+        self.ask("a", [5, 6, 7], 900)
+        tokens = 0
+        while tokens < 200:
+            tokens += len(self.engine.step())
+        begin()
+        before = self.engine.snapshot.num_steps
+        deltas = run(self.engine)
+        assert deltas["a"][-1].accepted_tokens > 300
+        return self.engine.snapshot.num_steps - before

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine.driving import check_books, request, run, tokens_of
-from tests.support.fakes import FakeBackend, continuation
+from tests.engine.driving import (
+    GUESSED_LIMITS,
+    GUESSED_VOCABULARY,
+    PREFIX,
+    Guessed,
+    check_books,
+    run,
+    tokens_of,
+)
+from tests.support.fakes import FakeBackend
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
-from worker.engine.sequence import Delta
-
-VOCABULARY = 5_000
-PREFIX = [1 + i % 40 for i in range(30)]
 
 
 class Guessing(FakeBackend):
@@ -28,33 +32,20 @@ class Guessing(FakeBackend):
         return np.roll(super().logits(row), int(self.draw.random() < self.errors))
 
 
-class Pair:
+class Pair(Guessed):
     """A model whose steps take 1 s, and one whose steps take a twentieth and that guesses.
 
     right: whether it guesses what the model samples; else nothing that it would
     """
 
     def __init__(self, *, right: bool = True, errors: float = 0.0, **options: Any) -> None:
-        limits: dict[str, Any] = {
-            "num_cells": 2_000,
-            "capacity": 64,
-            "max_outputs": 64,
-            "vocab_size": VOCABULARY,
-        }
-        self.target = FakeBackend(**{**limits, **options})
-        self.draft = Guessing(**limits, memory=None if right else 1)
+        self.target = FakeBackend(**{**GUESSED_LIMITS, **options})
+        self.draft = Guessing(**GUESSED_LIMITS, memory=None if right else 1)
         self.draft.errors, self.draft.draw = errors, random.Random(3)
         self.engine = Engine(self.target, self.clock, draft_model=self.draft)
 
     def clock(self) -> float:
         return self.target.now + self.draft.now / 20
-
-    def ask(self, name: str, prompt: list[int], count: int = 60) -> None:
-        self.engine.add(request(name, prompt, count))
-
-    def check(self, deltas: dict[str, list[Delta]], name: str, prompt: list[int], count: int = 60):
-        expected = continuation(prompt, count, VOCABULARY, self.target.memory)
-        assert tokens_of(deltas[name]) == expected
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -87,15 +78,11 @@ def test_what_is_never_right_is_switched_off() -> None:
 def test_it_comes_on_again() -> None:
     """A model that begins to be right is used again."""
     pair = Pair(right=False)
-    pair.ask("a", [5, 6, 7], 900)
-    tokens = 0
-    while tokens < 200:
-        tokens += len(pair.engine.step())
-    pair.draft.memory = None
-    before = pair.engine.snapshot.num_steps
-    deltas = run(pair.engine)
-    assert deltas["a"][-1].accepted_tokens > 300
-    assert pair.engine.snapshot.num_steps - before < 500
+
+    def begin() -> None:
+        pair.draft.memory = None
+
+    assert pair.come_on_again(begin) < 500
 
 
 def test_what_it_gains() -> None:
@@ -148,19 +135,7 @@ def test_more_streams_than_the_draft_model_has_cells_for() -> None:
 
 def test_aborts_and_preemption() -> None:
     """Who leaves or is put back leaves nothing behind that another one could read."""
-    pair = Pair(num_cells=120, num_slots=3)
-    pair.ask("a", [5, *PREFIX], 40)
-    pair.ask("b", [6, *PREFIX], 40)
-    early = [delta for _ in range(4) for delta in pair.engine.step() if delta.id == "b"]
-    pair.engine.abort("a")
-    for name in "cd":
-        pair.ask(name, [ord(name), *PREFIX[:10]], 60)
-    deltas = run(pair.engine)
-    assert pair.engine.snapshot.num_preempted > 0
-    pair.check({"b": early + deltas["b"]}, "b", [6, *PREFIX], 40)
-    for name in "cd":
-        pair.check(deltas, name, [ord(name), *PREFIX[:10]], 60)
-    check_books(pair.engine, pair.target)
+    Pair(num_cells=120, num_slots=3).leave_and_put_back()
 
 
 @pytest.mark.parametrize("failure", [OutOfCells, BatchError])
@@ -190,8 +165,8 @@ def test_a_long_prompt_is_read_in_parts() -> None:
 
 def test_other_vocabulary_sizes() -> None:
     """Ids beyond either vocabulary are neither read nor guessed."""
-    for size in (VOCABULARY - 100, VOCABULARY + 100):
+    for size in (GUESSED_VOCABULARY - 100, GUESSED_VOCABULARY + 100):
         pair = Pair()
         pair.draft.vocab_size = size
-        pair.ask("a", [5, VOCABULARY - 1, 7])
-        pair.check(run(pair.engine), "a", [5, VOCABULARY - 1, 7])
+        pair.ask("a", [5, GUESSED_VOCABULARY - 1, 7])
+        pair.check(run(pair.engine), "a", [5, GUESSED_VOCABULARY - 1, 7])

@@ -6,37 +6,24 @@ from typing import Any
 
 import pytest
 
-from tests.engine.driving import check_books, request, run, tokens_of
-from tests.support.fakes import FakeBackend, continuation
+from tests.engine.driving import GUESSED_LIMITS, PREFIX, Guessed, check_books, run, tokens_of
+from tests.support.fakes import FakeBackend
 from tests.support.heads import FakeHeads
 from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
-from worker.engine.sequence import Delta
-
-VOCABULARY = 5_000
-PREFIX = [1 + i % 40 for i in range(30)]
 
 
-class Headed:
+class Headed(Guessed):
     """A model whose steps take 1 s, with heads whose batches take a twentieth."""
 
     def __init__(self, *, right: bool = True, store: Store | None = None, **options: Any) -> None:
-        limits: dict[str, Any] = {"num_cells": 2_000, "capacity": 64, "max_outputs": 64}
-        limits |= {"vocab_size": VOCABULARY, **options}
-        self.target = FakeBackend(**limits)
+        self.target = FakeBackend(**{**GUESSED_LIMITS, **options})
         self.heads = FakeHeads(self.target, right=right)
         self.engine = Engine(self.target, self.clock, store=store, heads=self.heads)
 
     def clock(self) -> float:
         return self.target.now + self.heads.now
-
-    def ask(self, name: str, prompt: list[int], count: int = 60) -> None:
-        self.engine.add(request(name, prompt, count))
-
-    def check(self, deltas: dict[str, list[Delta]], name: str, prompt: list[int], count: int = 60):
-        expected = continuation(prompt, count, VOCABULARY, self.target.memory)
-        assert tokens_of(deltas[name]) == expected
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -65,13 +52,11 @@ def test_what_is_never_right_is_switched_off() -> None:
 def test_they_come_on_again() -> None:
     """Heads that begin to be right are used again; what they missed was kept for them."""
     headed = Headed(right=False)
-    headed.ask("a", [5, 6, 7], 900)
-    tokens = 0
-    while tokens < 200:
-        tokens += len(headed.engine.step())
-    headed.heads.right = True
-    deltas = run(headed.engine)
-    assert deltas["a"][-1].accepted_tokens > 300
+
+    def begin() -> None:
+        headed.heads.right = True
+
+    assert headed.come_on_again(begin) < 700
     assert headed.heads.num_blind == 0
 
 
@@ -121,19 +106,7 @@ def test_a_state_that_comes_back() -> None:
 
 def test_aborts_and_preemption() -> None:
     """Who leaves or is put back leaves nothing behind that another one could read."""
-    headed = Headed(num_cells=120, num_slots=3)
-    headed.ask("a", [5, *PREFIX], 40)
-    headed.ask("b", [6, *PREFIX], 40)
-    early = [delta for _ in range(4) for delta in headed.engine.step() if delta.id == "b"]
-    headed.engine.abort("a")
-    for name in "cd":
-        headed.ask(name, [ord(name), *PREFIX[:10]], 60)
-    deltas = run(headed.engine)
-    assert headed.engine.snapshot.num_preempted > 0
-    headed.check({"b": early + deltas["b"]}, "b", [6, *PREFIX], 40)
-    for name in "cd":
-        headed.check(deltas, name, [ord(name), *PREFIX[:10]], 60)
-    check_books(headed.engine, headed.target)
+    Headed(num_cells=120, num_slots=3).leave_and_put_back()
 
 
 @pytest.mark.parametrize("failure", [OutOfCells, BatchError])

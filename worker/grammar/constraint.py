@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -73,7 +73,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
         """Whether it begins behind something that the text must come to first."""
         return bool(self.starts_after or self.starts_after_tokens)
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> NoReturn:
         """Raise RequestError with one sentence, which names the client's field."""
         raise RequestError(f"{self.param} {why}.", param=self.param)
 

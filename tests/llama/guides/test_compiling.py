@@ -130,7 +130,7 @@ def test_patience(writer: Writer) -> None:
 
 def test_wide_grammars_are_refused_before_they_begin(writer: Writer) -> None:
     """An object of a thousand optional properties, of which any may come first."""
-    wide = {"type": "object", "properties": {f"p{i}": {} for i in range(1000)}}
+    wide: dict[str, Any] = {"type": "object", "properties": {f"p{i}": {} for i in range(1000)}}
     with pytest.raises(RequestError, match="field takes too much to compile"):
         writer.guides.compiled(schema_constraint(wide, "field"))
 
@@ -154,7 +154,8 @@ def test_loosened(writer: Writer) -> None:
 def test_loosening_has_a_budget(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is spent the other schemas are any object, and what is known stays known."""
     guides = Guides(writer.vocab, writer.workspace)
-    one, two = ({"type": "object", "properties": {name: {}}} for name in "ab")
+    one: dict[str, Any] = {"type": "object", "properties": {"a": {}}}
+    two: dict[str, Any] = {"type": "object", "properties": {"b": {}}}
     assert guides.loosening()(one, "f") == held_text(one, "f")
     monkeypatch.setattr(module, "LOOSENING_S", -1)
     spent = guides.loosening()

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.support import http
@@ -56,7 +57,7 @@ class Asking:
         return self.vocab.tokenize(text, add_special=False, parse_special=False)
 
     def __call__(self, max_tokens: int | None = 8, **fields: Any) -> tuple[list[int], bool]:
-        body = InfillRequest(**{**PLACE, **fields})
+        body = msgspec.convert({**PLACE, **fields}, InfillRequest)
         prompt, truncated = prompt_of(body, max_tokens, self.loaded)
         return prompt.tokens, truncated
 
@@ -70,7 +71,7 @@ def asking(model: Path) -> Generator[Asking]:
 def test_the_prompt(asking: Asking) -> None:
     """Other files, then the place; what is written there already stands before the suffix."""
     ids = asking.ids
-    found, truncated = asking(prompt="y = ", input_extra=[SimpleNamespace(text="z", filename="a")])
+    found, truncated = asking(prompt="y = ", input_extra=[{"text": "z", "filename": "a"}])
     bos = asking.vocab.bos
     place = [bos, PRE, *ids(PLACE["input_prefix"]), *ids("y = "), SUF, *ids(PLACE["input_suffix"])]
     others = [REPO, *ids("myproject\n"), SEP, *ids("a\n"), *ids("z"), SEP, *ids("filename\n")]
@@ -79,7 +80,7 @@ def test_the_prompt(asking: Asking) -> None:
 
 def test_what_does_not_fit(asking: Asking) -> None:
     """The begin of the other files goes first, then the ends of the place that are far away."""
-    extra = [SimpleNamespace(text="x " * 200, filename=None)]
+    extra = [{"text": "x " * 200}]
     found, truncated = asking(input_extra=extra)
     assert truncated
     assert len(found) == 256 - 8
@@ -111,7 +112,7 @@ def test_a_model_that_knows_no_infill(tmp_path: Path) -> None:
 
 def test_answers(server: Server) -> None:
     """Whole, in events, and only the fields that are asked for."""
-    body = {**PLACE, "n_predict": 6, "temperature": 0}
+    body: dict[str, Any] = {**PLACE, "n_predict": 6, "temperature": 0}
     whole = http.post(server.url + "/infill", json=body).json()
     assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 6)
     assert whole["timings"]["predicted_n"] == 6
@@ -127,7 +128,7 @@ def test_answers(server: Server) -> None:
 
 def test_nothing_is_written(server: Server) -> None:
     """Editors read a prompt into the cache so."""
-    body = {**PLACE, "input_prefix": "class A:\n", "n_predict": 0}
+    body: dict[str, Any] = {**PLACE, "input_prefix": "class A:\n", "n_predict": 0}
     first = http.post(server.url + "/infill", json=body).json()
     assert (first["content"], first["tokens_predicted"]) == ("", 0)
     again = http.post(server.url + "/infill", json={**body, "n_predict": 1}).json()

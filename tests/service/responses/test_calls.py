@@ -130,7 +130,8 @@ def test_a_call_in_a_namespace(qwen: Server) -> None:
     whole = oracle.response(http.post(qwen.url + "/v1/responses", json=body).content)
     answer = http.post(qwen.url + "/v1/responses", json={**body, "stream": True})
     events = oracle.events(answer.text)
-    for found in (whole, events[-1].response):
+    responses: list[Any] = [whole, events[-1].response]
+    for found in responses:
         (call,) = found.output
         assert (call.namespace, call.name, json.loads(call.arguments)) == ("crm", "sky", SKY)
         assert [tool.name for tool in found.tools[0].tools] == ["sky", "sea"]

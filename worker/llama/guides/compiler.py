@@ -33,7 +33,7 @@ class CompileEffort(msgspec.Struct, frozen=True):
 # 100 tools take 30 ms and pass; of what does not pass the worst took 0.2 s.
 QUICK = CompileEffort(1 << 16, 50_000, 20_000)
 # The worst takes a second.
-FULL = CompileEffort(4 << 20, 500_000, 50_000)
+FULL = CompileEffort(4 << 20, 500_000, 30_000)
 
 
 class Refused(msgspec.Struct, frozen=True):
