@@ -48,6 +48,7 @@ CASES: list[tuple[str, str, Change]] = [
     ("granitehybrid", "BAD_VALUE", keyed("granitehybrid.ssm.inner_size", u32(64))),
     ("granitehybrid", "BAD_VALUE", keyed("granitehybrid.ssm.group_count", u32(3))),
     ("qwen35", "BAD_VALUE", keyed("qwen35.ssm.group_count", u32(3))),
+    ("qwen35moe", "BAD_VALUE", keyed("qwen35moe.full_attention_interval", u32(0))),
     ("mamba", "BAD_VALUE", keyed("mamba.ssm.state_size", u32(2**31))),
     ("rwkv7", "BAD_VALUE", keyed("rwkv7.wkv.head_size", u32(128))),
     ("rwkv7", "BAD_VALUE", keyed("rwkv7.token_shift_count", u32(1))),
