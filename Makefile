@@ -64,7 +64,7 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
-faults: ## let each call fail at each of its uses; takes about an hour
+faults: ## let each call fail at each of its uses; takes about half an hour
 	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest tests/faults $(ARGS)
 
 lint: ## ruff and pyright

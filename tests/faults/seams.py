@@ -53,9 +53,9 @@ SERVING = (
 )
 # With a folder for states.
 KEEPING = (
-    *(Seam(call, (errno.ENOSPC,), "blocks", system=True)
+    *(Seam(call, (errno.ENOSPC,), "kept-here", system=True)
       for call in ("write", "fsync", "rename", "mkdir")),
-    *(Seam(call, (errno.EIO,), "blocks", system=True) for call in ("open", "read", "unlink")),
+    *(Seam(call, (errno.EIO,), "kept-here", system=True) for call in ("open", "read", "unlink")),
 )  # fmt: skip
 STARTING = (
     *(
@@ -72,7 +72,7 @@ STARTING = (
     Seam("thread", (errno.EAGAIN,), system=True),
     Seam("open", (errno.EACCES,), "/proc/", system=True),
     Seam("open", (errno.EIO,), "/sys/", system=True),
-    *(Seam(call, (errno.ENOSPC,), "blocks", system=True) for call in ("mkdir", "open", "write")),
+    *(Seam(call, (errno.ENOSPC,), "kept-here", system=True) for call in ("mkdir", "open", "write")),
 )
 
 

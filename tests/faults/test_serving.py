@@ -75,7 +75,7 @@ def keeping(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[B
     if COMPILER is None:
         pytest.skip(WHY_NOT)
     folder = tmp_path_factory.mktemp("faults")
-    made = Bench(folder, tiny, "--cache-dir", str(folder / "blocks"), system=True)
+    made = Bench(folder, tiny, "--cache-dir", str(folder / "kept-here"), system=True)
     yield made
     made.close()
 

@@ -27,7 +27,7 @@ def starts_with(folder: Path, seam: Seam, code: int, use: int, *, forever: bool)
     block = Block(folder / "block")
     block.arm(seam.call, use, code, forever=forever, match=seam.match)
     process = starting(
-        block, "--model", folder / "model.gguf", "--cache-dir", folder / "blocks", *_OPTIONS,
+        block, "--model", folder / "model.gguf", "--cache-dir", folder / "kept-here", *_OPTIONS,
         system=seam.system,
     )  # fmt: skip
     try:

@@ -68,10 +68,8 @@ def test_little_address_space(megabytes: int, tiny: Path) -> None:
 def test_files_that_may_not_grow(tiny: Path, tmp_path: Path) -> None:
     """With `ulimit -f` no state can be written; the requests are answered, and SIGTERM is 0."""
     command = ["sh", "-c", 'ulimit -f 8 && exec "$@"', "sh", *_WORKER]
-    process = WorkerProcess(
-        "--model", str(tiny), *_OPTIONS, "--cache-dir", str(tmp_path / "blocks"), "--cache-ram", "8",
-        command=command,
-    )  # fmt: skip
+    options = ("--cache-dir", str(tmp_path / "kept-here"), "--cache-ram", "8")
+    process = WorkerProcess("--model", str(tiny), *_OPTIONS, *options, command=command)
     try:
         assert became_ready(process)
         clients = Clients(Server.over(process))
@@ -126,7 +124,7 @@ def test_a_log_on_a_full_disk(fmt: str, tiny: Path) -> None:
 def test_a_clock_that_jumps(hours: int, tiny: Path, tmp_path: Path) -> None:
     """The time of day is shown, and nothing waits by it: all is answered as before."""
     block = Block(tmp_path / "block")
-    with faulty(block, "--model", tiny, *_OPTIONS, "--cache-dir", tmp_path / "blocks") as server:
+    with faulty(block, "--model", tiny, *_OPTIONS, "--cache-dir", tmp_path / "kept-here") as server:
         clients = Clients(server)
         block.arm("clock", 1, hours, forever=True)
         clients.is_well()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.corpus import corpus
-from tests.support.models.ggufs import ARR, BOOL, TYPE_BY_NAME, U32, Gguf, Key, u32
+from tests.support.models.ggufs import ARR, BOOL, I32, TYPE_BY_NAME, U32, Gguf, Key, u32
 from tests.support.models.spoiled import Change, dropped, keyed, refused
 from worker.model.config import load_config
 
@@ -38,6 +38,18 @@ CASES: list[tuple[str, str, Change]] = [
     ("gemma3", "BAD_VALUE", keyed("gemma3.rope.dimension_count_swa", u32(0))),
     ("gemma3", "BAD_VALUE", keyed("gemma3.rope.dimension_count_swa", u32(3))),
     ("gemma3", "BAD_VALUE", keyed("gemma3.rope.dimension_count_swa", u32(64))),
+    ("glm4moe", "BAD_VALUE",
+     keyed("glm4moe.rope.dimension_sections", Key(ARR, [16, 2, 16, 0], I32))),
+    ("glm4moe", "BAD_VALUE",
+     keyed("glm4moe.rope.dimension_sections", Key(ARR, [4, -2, 4, 0], I32))),
+    ("qwen3", "BAD_VALUE", keyed("qwen3.attention.value_length", u32(8))),
+    ("lfm2", "BAD_VALUE", keyed("lfm2.rope.dimension_count", u32(0))),
+    ("lfm2", "BAD_VALUE", keyed("lfm2.shortconv.l_cache", u32(1))),
+    ("granitehybrid", "BAD_VALUE", keyed("granitehybrid.ssm.inner_size", u32(64))),
+    ("granitehybrid", "BAD_VALUE", keyed("granitehybrid.ssm.group_count", u32(3))),
+    ("qwen35", "BAD_VALUE", keyed("qwen35.ssm.group_count", u32(3))),
+    ("qwen35moe", "BAD_VALUE", keyed("qwen35moe.full_attention_interval", u32(0))),
+    ("mamba", "BAD_VALUE", keyed("mamba.ssm.state_size", u32(2**31))),
     ("rwkv7", "BAD_VALUE", keyed("rwkv7.wkv.head_size", u32(128))),
     ("rwkv7", "BAD_VALUE", keyed("rwkv7.token_shift_count", u32(1))),
     ("mamba", "TENSOR_TYPE", stored_as("blk.0.ssm_conv1d.weight", "F16")),

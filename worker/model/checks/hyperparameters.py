@@ -210,6 +210,7 @@ def _check_rope(fields: Fields, heads: int, embedding: int) -> None:
         return
     length = fields.count(".attention.key_length")
     length = embedding // heads if length is None else length
+    _check_sections(fields, length)
     windowed = fields.count(".rope.dimension_count_swa")
     if windowed is not None and fields.architecture in SLIDING:
         in_window = fields.count(".attention.key_length_swa")
@@ -226,3 +227,12 @@ def _check_rope(fields: Fields, heads: int, embedding: int) -> None:
         fields.bad(".rope.dimension_count", rotated, f"1 to {length}")
     if rotated % 2:
         fields.bad(".rope.dimension_count", rotated, "even")
+
+
+def _check_sections(fields: Fields, length: int) -> None:
+    """Sections of a rotation by several positions fit a head; native code divides by their sum."""
+    key = ".rope.dimension_sections"
+    sections = fields.numbers(key)
+    needed = fields.architecture in SECTION_ROPE
+    if sections and (min(sections) < 0 or not needed <= sum(sections) <= length):
+        fields.bad(key, list(sections), f"from 0 on, in all {int(needed)} to {length}")

@@ -21,6 +21,8 @@ def check_recurrence(fields: Fields) -> None:
         size = fields.count(key)
         if size is not None and size > _MAX:
             fields.bad(key, size, f"at most {_MAX}")
+    if fields.count(".full_attention_interval") == 0:  # layers are divided by it
+        fields.bad(".full_attention_interval", 0, "above 0")
     arch = fields.architecture
     inner = fields.count(".ssm.inner_size") or 0
     width = fields.count(".embedding_length") or 0
