@@ -88,4 +88,5 @@ async def apply_template(
     """What the model would read."""
     body = await read_json(request, ChatRequest)
     asked = await asyncio.to_thread(_asked, body, chat, worker.settings, loaded)
+    asked.generation.check()
     return json_response(TemplateReply(asked.prompt))
