@@ -19,11 +19,6 @@ from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 
 _MAX_ID = 256
-_JOB_STREAM = "/stream"
-# How loading goes, and being told to stop.
-_ALWAYS = frozenset({paths.PROGRESS, *paths.SHUTDOWN})
-# What concerns work that was accepted before.
-_WHILE_DRAINING = frozenset({"/cancel"})
 
 
 class Gate:
@@ -51,7 +46,7 @@ class Gate:
         if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", dict(fields)[b"x-request-id"]))
         # A job can be read once: asking for its headers must not be that.
-        head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)
+        head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
         started = False
@@ -82,9 +77,7 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
-        if state is State.READY or path in _ALWAYS:
-            return None
-        if state is State.DRAINING and (path in _WHILE_DRAINING or path.endswith(_JOB_STREAM)):
+        if paths.passes(path, state):
             return None
         if state is State.LOADING:
             return UnavailableError("Loading model", code="loading")
