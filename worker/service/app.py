@@ -20,6 +20,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
+from worker.service.description.routes import description_of, docs, openapi_json
 from worker.service.errors import on_error
 from worker.service.info.about import info, is_sleeping, model_ready, version
 from worker.service.info.health import health
@@ -48,6 +49,7 @@ ROUTES: list[Any] = [
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
     *(info, version, is_sleeping, model_ready, props, slots),
+    *(openapi_json, docs),
 ]
 
 
@@ -60,6 +62,7 @@ def create_app(worker: Worker) -> Any:
         loaded    what the worker has loaded; 503 while that is not there
         chat      the model file's chat format, made once; 400 where it has none
         jobs      the jobs that were accepted and are not forgotten
+        description  what the API is, made once
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
 
@@ -84,6 +87,7 @@ def create_app(worker: Worker) -> Any:
                 "loaded": Provide(loaded),
                 "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
                 "jobs": Provide(jobs),
+                "description": Provide(description_of, use_cache=True, sync_to_thread=True),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,
