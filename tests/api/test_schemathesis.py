@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(VENV is None, reason="`make test-api` installs a
 @pytest.fixture(scope="module")
 def server() -> Generator[Server]:
     """The demo model in a context so small that no answer is long."""
-    options = ("--ctx-size", "256", "-np", "4", "--queue-size", "256", "--api-key", KEY)
+    options = ("-t", "1", "--ctx-size", "256", "-np", "4", "--queue-size", "256", "--api-key", KEY)
     with serving(*options) as running:
         yield running
 

@@ -36,7 +36,7 @@ def path_of(route: Described) -> str:
 @pytest.fixture(scope="module")
 def demo() -> Generator[Server]:
     """The demo model, in a context that is large enough for the examples."""
-    with serving("--ctx-size", "512") as running:
+    with serving("--ctx-size", "512", "-t", "1") as running:
         yield running
 
 
@@ -86,7 +86,7 @@ def _part(demo: Server, parameter: dict[str, Any]) -> str:
 
 def test_shutdown(contract: Contract) -> None:
     """A worker of its own leaves as described."""
-    with serving("--ctx-size", "512") as server:
+    with serving("--ctx-size", "512", "-t", "1") as server:
         contract.check("POST", "/shutdown", http.post(server.url + "/shutdown"))
         assert server.wait() == 0
 

@@ -182,7 +182,7 @@ def without_a_template(seen: Seen, folder: Path) -> None:
 def busy_and_broken(seen: Seen, folder: Path) -> None:
     """Batches that fail; all slots taken, jobs in the way of others; an engine that ends."""
     asked = {path: route for route, path in those_that(ENGINE)}
-    options = ("-np", str(len(asked) + 1), "--queue-size", "0", "-t", "1")
+    options = ("-np", str(len(asked) + 1), "--queue-size", "0")
     with failing(folder, *options, read_seconds=2) as server, ThreadPoolExecutor(32) as pool:
         fail(folder, "batch")
         for path, route in asked.items():
@@ -233,7 +233,7 @@ def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Serve
     env["READ_SECONDS"] = str(read_seconds)
     fail(folder, "")
     program = "tests.support.programs.failing"
-    with serving(*options, env=env, module=program) as server:
+    with serving("-t", "1", *options, env=env, module=program) as server:
         yield server
 
 
