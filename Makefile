@@ -12,7 +12,7 @@ FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 p
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
 
-.PHONY: help install serve test test-offload test-managers test-page clients fuzz faults lint format proof bench peers demo-model constraints clean
+.PHONY: help install serve test test-offload test-managers test-page test-api clients fuzz faults lint format proof bench peers demo-model constraints clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
@@ -60,6 +60,13 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
 
+# 50 bodies and more for each path, right and wrong ones; it takes minutes.
+test-api: ## test the API against its own description with schemathesis, in .venv-api
+	@$(INSTALL) --quiet --extra dev
+	@test -x .venv-api/bin/python || .venv/bin/python -m venv .venv-api
+	@.venv-api/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/api/requirements.txt
+	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest tests/api $(ARGS)
+
 # Each finding is printed with the command that repeats it. ARGS="--seed 7"
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
@@ -97,4 +104,4 @@ constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -74,6 +74,18 @@ asyncio.run(main())
     assert found.isdisjoint({"pydantic", "yaml", "jinja2", "prometheus_client", "opentelemetry"})
 
 
+def test_the_description_waits_until_somebody_asks() -> None:
+    """Of what makes /openapi.json the application imports its two routes alone."""
+    prefix = "worker.service.description."
+    code = (
+        "import worker.service.app\n"
+        f"found = {{name for name in sys.modules if name.startswith({prefix!r})}}\n"
+        f"assert found == {{{prefix + 'routes'!r}}}, found\n"
+        "assert not [name for name in sys.modules if name.endswith('.described')]\n"
+    )
+    modules_after(code)
+
+
 def test_numpy_starts_no_threads() -> None:
     """Its library for matrices is told so before it is loaded; who sets the number is obeyed."""
     code = "import os\nos.environ.pop('OPENBLAS_NUM_THREADS', 0)\nimport worker.__main__\n"

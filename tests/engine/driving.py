@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import msgspec
 
-
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
 from worker.engine.request import Request

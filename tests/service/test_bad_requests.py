@@ -137,7 +137,8 @@ def test_large_body(server: Server) -> None:
     except httpx.WriteError:
         return  # the worker answered and closed while we still wrote
     assert answer.status_code == 413
-    assert answer.json()["error"]["type"] == "invalid_request_error"
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "too_large")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
 MAX_BREAKERS = 16
+MAX_BREAKER_CHARS = 40
 MAX_BIAS = 1e6
 SEED_RANGE = 2**32
 INT32_MAX = 2**31 - 1
@@ -32,9 +33,22 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     typical_p        keep the locally typical set with this much probability
     repeat_penalty   divides positive and multiplies negative logits of recent tokens
     repeat_last_n    how many tokens count as recent; -1 is the whole context
+    frequency_penalty  taken from a recent token's logit for each time that it is there
+    presence_penalty   taken from the logit of each recent token, once
+    dry_multiplier   DRY: how much a token loses that would make a repetition longer; 0 is off
+    dry_base         DRY: how fast that grows with the repetition's length
+    dry_allowed_length  DRY: repetitions up to this length cost nothing
+    dry_penalty_last_n  DRY: how many last tokens are looked at; -1 is the whole context
+    dry_sequence_breakers  DRY: texts that end a repetition
+    xtc_probability  XTC: how often the likeliest tokens are left out
+    xtc_threshold    XTC: only where a less likely one has this much probability
+    mirostat         0 is off; 1 and 2 are Mirostat's versions, which replace the filters above
+    mirostat_tau     Mirostat: the surprise that it aims at
+    mirostat_eta     Mirostat: how fast it gets there
     logit_bias       (token id, added logit); -100 and less forbids a token in practice
     seed             0 to 2**32 - 1; None takes a random one
     min_tokens       no end of generation before this many tokens
+    ignore_eos       go on after an end of generation
     constraint       what the output must match
     """
 
@@ -121,8 +135,11 @@ def check_sampling(
                 f"logit_bias must be from {-MAX_BIAS:g} to {MAX_BIAS:g}.", param="logit_bias"
             )
     breakers = params.dry_sequence_breakers
-    if len(breakers) > MAX_BREAKERS or any(not 0 < len(b) <= 40 or "\0" in b for b in breakers):
+    if len(breakers) > MAX_BREAKERS or any(
+        not 0 < len(text) <= MAX_BREAKER_CHARS or "\0" in text for text in breakers
+    ):
         raise RequestError(
-            f"dry_sequence_breakers must be at most {MAX_BREAKERS} texts of 1 to 40 characters.",
+            f"dry_sequence_breakers must be at most {MAX_BREAKERS} texts of 1 to "
+            f"{MAX_BREAKER_CHARS} characters.",
             param="dry_sequence_breakers",
         )

@@ -21,6 +21,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.body import MAX_BODY_BYTES
+from worker.service.description.routes import description_of, docs, openapi_json
 from worker.service.errors import on_error
 from worker.service.infill.routes import infill
 from worker.service.info.about import info, is_sleeping, model_ready, version
@@ -57,6 +58,7 @@ ROUTES: list[Any] = [
     *(health, metrics, progress, shutdown),
     *(info, version, is_sleeping, model_ready, props, slots),
     *(live_requests, cancel_request),
+    *(openapi_json, docs),
 ]
 
 
@@ -73,6 +75,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         lookout   how they are shown
         window    what was told at the last scrape
         preparing reads bodies and makes requests ready, in threads
+        description  what the API is, made once
     """
     accepted = Jobs(timeout=worker.settings.inference_timeout)
     looking = Lookout(worker, journal)
@@ -117,6 +120,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
                 "lookout": Provide(lookout),
                 "window": Provide(window),
                 "preparing": Provide(preparing),
+                "description": Provide(description_of, use_cache=True, sync_to_thread=True),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=MAX_BODY_BYTES,

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
+from worker.grammar.constraint import (
+    MAX_CHARS,
+    Constraint,
+    choice_constraint,
+    schema_constraint,
+)
+from worker.service.bounds import characters
 
 
 class StructuredOutputs(msgspec.Struct, kw_only=True):
-    """vLLM's one field for all kinds; one of them may be given."""
+    """vLLM's one field for all kinds; one of them may be given.
+
+    json         a JSON schema, or its text
+    regex        a regular expression for the whole answer, without look-around
+    choice       the texts that the answer may be
+    grammar      GBNF
+    json_object  true: any JSON object
+    """
 
     json: dict[str, Any] | str | None = None
     regex: str | None = None
@@ -21,9 +34,18 @@ class StructuredOutputs(msgspec.Struct, kw_only=True):
 
 
 class ConstraintFields(msgspec.Struct, kw_only=True):
-    """What APIs call it; null: not given."""
+    """What APIs call it; null: not given. The first that is given counts.
 
-    grammar: str | None = None
+    grammar             GBNF that the answer must match
+    json_schema         a JSON schema that the answer must match
+    response_format     of type text, json_object or json_schema with its schema
+    structured_outputs  vLLM's field
+    guided_json         an older name of structured_outputs.json
+    guided_regex        an older name of structured_outputs.regex
+    guided_choice       an older name of structured_outputs.choice
+    """
+
+    grammar: Annotated[str | None, characters(MAX_CHARS["gbnf"])] = None
     json_schema: dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
     structured_outputs: StructuredOutputs | None = None

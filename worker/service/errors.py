@@ -9,7 +9,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from worker import log
-from worker.errors import WorkerError
+from worker.errors import TooLargeError, WorkerError
 from worker.service.front.replies import ErrorReply, reply, reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.requests.record import note
@@ -19,14 +19,15 @@ _MESSAGES = {
     404: "There is no such path; see /v1/models, /v1/completions,"
     " /v1/chat/completions and /health.",
     405: "This path does not take this method.",
-    413: "The body is larger than this worker reads.",
 }
 
 
 def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     """(status, body, headers) for anything that was raised, Litestar's exceptions among them."""
-    if not isinstance(error, HTTPException):
+    if not isinstance(error, HTTPException) or error.status_code == 500:
         return reply_of_ours(error)
+    if error.status_code == TooLargeError.http_status:
+        return reply_of_ours(TooLargeError("The body is larger than this worker reads."))
     message = _MESSAGES.get(error.status_code, error.detail)
     return reply(error.status_code, message, None, None, dict(error.headers or {}))
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from worker.engine.sampling import SamplingParams, check_sampling
+from worker.engine.sampling import (
+    LIMITS,
+    MAX_BREAKER_CHARS,
+    MAX_BREAKERS,
+    SamplingParams,
+    check_sampling,
+)
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.model.config import ModelConfig
+from worker.service.bounds import items
 from worker.service.constraints import ConstraintFields, constraint_of
 
 
 class SamplingFields(ConstraintFields, kw_only=True):
-    """The sampling fields of every API, under the names that clients use; null: not given."""
+    """The sampling fields of every API, under the names that clients use; null: not given.
+
+    repetition_penalty  another name of repeat_penalty
+    logit_bias          token id -> what is added to its logit; also a list of pairs
+    seed                -1 takes a random one
+    """
 
     temperature: float | None = None
     top_k: int | None = None
@@ -28,7 +42,10 @@ class SamplingFields(ConstraintFields, kw_only=True):
     dry_base: float | None = None
     dry_allowed_length: int | None = None
     dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
+    dry_sequence_breakers: Annotated[
+        list[str] | None,
+        items(MAX_BREAKERS, of={"minLength": 1, "maxLength": MAX_BREAKER_CHARS}),
+    ] = None
     xtc_probability: float | None = None
     xtc_threshold: float | None = None
     mirostat: int | None = None
@@ -42,6 +59,14 @@ class SamplingFields(ConstraintFields, kw_only=True):
 
 # Names of other systems -> ours; ours wins where both are given.
 _ALIASES = {"repetition_penalty": "repeat_penalty"}
+_ALL = _RANDOM = -1  # vLLM's way to say "all", llama-server's way to say "random"
+# What the fields may hold under the names that clients use: field -> (lowest, highest).
+FIELD_LIMITS = {
+    **LIMITS,
+    **{alias: LIMITS[ours] for alias, ours in _ALIASES.items()},
+    "top_k": (_ALL, LIMITS["top_k"][1]),
+    "seed": (_RANDOM, LIMITS["seed"][1]),
+}
 # Fields that SamplingParams holds in another shape.
 _SHAPED = frozenset({"dry_sequence_breakers", "logit_bias"})
 # general.sampling.* in the file -> our field, where the names differ
@@ -68,9 +93,9 @@ def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     asked |= {ours: asked[alias] for ours, alias in names.items()}
     plain = SamplingParams.__struct_fields__
     given = {k: value for k, value in asked.items() if k in plain and k not in _SHAPED}
-    if given.get("top_k") == -1:  # vLLM's way to say "all"
+    if given.get("top_k") == _ALL:
         given["top_k"] = 0
-    if given.get("seed") == -1:  # llama-server's way to say "random"
+    if given.get("seed") == _RANDOM:
         del given["seed"]
     if fields.dry_sequence_breakers is not None:
         given["dry_sequence_breakers"] = tuple(fields.dry_sequence_breakers)

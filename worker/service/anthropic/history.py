@@ -9,10 +9,9 @@ import msgspec
 
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
-from worker.service.anthropic.schemas import ContentBlock, MessageParam, MessagesRequest
+from worker.service.anthropic.schemas import ROLES, ContentBlock, MessageParam, MessagesRequest
 
 PARAM = "messages"
-_ROLES = ("user", "assistant", "system")
 # Claude Code begins its system text with a line that is another one for each request. With it in
 # the prompt nothing that follows would be found in the cache.
 _BILLING = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
@@ -30,8 +29,8 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
     for place, message in enumerate(body.messages or ()):
         where = f"{PARAM}[{place}]"
-        if message.role not in _ROLES:
-            raise RequestError(f"{where}.role must be one of {', '.join(_ROLES)}.", param=PARAM)
+        if message.role not in ROLES:
+            raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
         parts = _from_assistant if message.role == "assistant" else _from_user
         for part in parts(message, where, names):
             if found and found[-1].role == part.role != "tool":

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
+from worker.service.bounds import at_least, items, one_of
 from worker.service.sampling import SamplingFields
+from worker.service.talk.limits import MAX_MESSAGES
+
+# Anthropic's words for what may be called -> ours; `tool` names one.
+CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
+# Its words for whether the model thinks -> ours.
+THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
+ROLES = ("user", "assistant", "system")
 
 
 class ContentBlock(msgspec.Struct):
@@ -30,7 +39,7 @@ class ContentBlock(msgspec.Struct):
 class MessageParam(msgspec.Struct):
     """One message; a text is one block of text."""
 
-    role: str
+    role: Annotated[str, one_of(*ROLES)]
     content: str | list[ContentBlock]
 
 
@@ -46,7 +55,7 @@ class AnthropicTool(msgspec.Struct):
 class AnthropicChoice(msgspec.Struct):
     """auto, any, tool (with its name) or none."""
 
-    type: str
+    type: Annotated[str, one_of(*CHOICES)]
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
@@ -57,8 +66,8 @@ class ThinkingConfig(msgspec.Struct):
     display  `omitted`: thoughts are not shown
     """
 
-    type: str
-    budget_tokens: int | None = None
+    type: Annotated[str, one_of(*THINKING)]
+    budget_tokens: Annotated[int | None, at_least(1)] = None
     display: str | None = None
 
 
@@ -79,17 +88,28 @@ class OutputConfig(msgspec.Struct):
 class MessagesRequest(SamplingFields, kw_only=True):
     """POST /v1/messages; what makes the prompt is also the body of /v1/messages/count_tokens.
 
-    output_format  the older place of output_config.format
-    thread         a conversation that the server is to hold; it is refused
+    messages        the conversation, with what is to be answered at its end
+    system          a text before it
+    max_tokens      tokens to sample at most; 0 reads the prompt, which fills the cache
+    tools           functions that the model may call
+    tool_choice     what may be called
+    thinking        whether and how long the model thinks
+    stop_sequences  the answer ends before the first of these
+    output_config   how much the model is to think, and what its text must be
+    output_format   the older place of output_config.format
+    thread          a conversation that the server is to hold; it is refused
+    stream          true: events
     """
 
-    messages: list[MessageParam] | None = None
+    messages: Annotated[list[MessageParam] | None, items(MAX_MESSAGES, least=1)] = None
     system: str | list[ContentBlock] | None = None
-    max_tokens: int | None = None
+    max_tokens: Annotated[int | None, at_least(0)] = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
     thinking: ThinkingConfig | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Annotated[
+        list[str] | None, items(MAX_STOPS, of={"maxLength": MAX_STOP_CHARS})
+    ] = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     thread: dict[str, Any] | None = None

@@ -6,26 +6,24 @@ from typing import Any
 
 from worker.chat.format import Thinking
 from worker.chat.message import Message, Tool
-from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.anthropic.errors import UNTHREADED
 from worker.service.anthropic.history import PARAM, messages_of
 from worker.service.anthropic.schemas import (
+    CHOICES,
+    THINKING,
     AnthropicChoice,
     MessagesRequest,
     OutputFormat,
     ThinkingConfig,
 )
+from worker.service.openai.limits import stops_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
 from worker.service.talk.tools import ToolChoice, check_choice, check_tools
 
 FORMAT = "output_config.format"
-# Anthropic's words for what may be called -> ours; `tool` names one.
-_CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
-# Its words for whether the model thinks -> ours.
-_THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
 
 
 def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
@@ -54,7 +52,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         continues=_continues(messages),
         sampling=sampling_in_form(body, _form(body), FORMAT, loaded),
         max_tokens=_max_tokens(body.max_tokens),
-        stop=_stops(body.stop_sequences),
+        stop=stops_of(body.stop_sequences, "stop_sequences"),
     )
 
 
@@ -76,7 +74,7 @@ def _tools(body: MessagesRequest) -> tuple[Tool, ...]:
 def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:
     if asked is None:
         return ToolChoice()
-    mode = _CHOICES.get(asked.type)
+    mode = CHOICES.get(asked.type)
     if mode is None:
         raise RequestError("tool_choice.type must be auto, any, tool or none.", param="tool_choice")
     choice = ToolChoice(mode)
@@ -91,13 +89,11 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
 def _thinking(asked: ThinkingConfig | None, effort: str | None) -> Thinking:
     if asked is None:
         return Thinking(effort=effort)
-    if asked.type not in _THINKING:
-        raise RequestError(
-            f"thinking.type must be one of {', '.join(_THINKING)}.", param="thinking"
-        )
+    if asked.type not in THINKING:
+        raise RequestError(f"thinking.type must be one of {', '.join(THINKING)}.", param="thinking")
     if asked.budget_tokens is not None and asked.budget_tokens < 1:
         raise RequestError("thinking.budget_tokens must be at least 1.", param="thinking")
-    return Thinking(is_on=_THINKING[asked.type], effort=effort, budget=asked.budget_tokens)
+    return Thinking(is_on=THINKING[asked.type], effort=effort, budget=asked.budget_tokens)
 
 
 def _continues(messages: tuple[Message, ...]) -> bool:
@@ -130,14 +126,3 @@ def _max_tokens(given: int | None) -> int | None:
     if given is not None and given < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     return given
-
-
-def _stops(given: list[str] | None) -> tuple[str, ...]:
-    stops = tuple(given or ())
-    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_CHARS for text in stops):
-        raise RequestError(
-            f"stop_sequences must be at most {MAX_STOPS} texts of at most {MAX_STOP_CHARS} "
-            "characters.",
-            param="stop_sequences",
-        )
-    return stops

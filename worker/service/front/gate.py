@@ -21,12 +21,6 @@ from worker.service.page import page
 from worker.service.requests.journal import Journal
 
 _MAX_ID = 256
-_JOB_STREAM = "/stream"
-_ONE_REQUEST = paths.REQUESTS + "/"
-# How loading goes, and being told to stop.
-_ALWAYS = frozenset({paths.PROGRESS, *paths.SHUTDOWN})
-# What concerns work that was accepted before.
-_WHILE_DRAINING = frozenset({"/cancel", paths.REQUESTS})
 
 
 class Gate:
@@ -64,10 +58,10 @@ class Gate:
         if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", dict(fields)[b"x-request-id"]))
         # A job can be read once: asking for its headers must not be that.
-        head = scope["method"] == "HEAD" and not scope["path"].endswith(_JOB_STREAM)
+        head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
-        if scope["path"].startswith(_ONE_REQUEST):  # an id may hold a slash
+        if scope["path"].startswith(paths.ONE_REQUEST):  # an id may hold a slash
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         status: int | None = None
 
@@ -106,11 +100,7 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
-        if state is State.READY or path in _ALWAYS:
-            return None
-        if state is State.DRAINING and (
-            path in _WHILE_DRAINING or path.startswith(_ONE_REQUEST) or path.endswith(_JOB_STREAM)
-        ):
+        if paths.passes(path, state):
             return None
         if state is State.LOADING:
             return UnavailableError("Loading model", code="loading")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from worker.lifecycle.state import State
+
 # Open to everybody. The last two are the Open Inference Protocol's, which KServe probes.
 HEALTH = [
     "/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
@@ -9,7 +11,22 @@ HEALTH = [
 PROGRESS = "/v1/loading/progress"
 METRICS = "/metrics"
 REQUESTS = "/v1/requests"
+ONE_REQUEST = REQUESTS + "/"
 # Where other APIs than OpenAI's begin.
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
+JOB_STREAM = "/stream"
+# How loading goes, and being told to stop.
+_ALWAYS = frozenset({PROGRESS, *SHUTDOWN})
+# What concerns work that was accepted before.
+_WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
+
+
+def passes(path: str, state: State) -> bool:
+    """Whether a request for this path may reach the application in this state."""
+    if state is State.READY or path in _ALWAYS:
+        return True
+    return state is State.DRAINING and (
+        path in _WHILE_DRAINING or path.startswith(ONE_REQUEST) or path.endswith(JOB_STREAM)
+    )

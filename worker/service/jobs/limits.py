@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.engine.sampling import LIMITS, SEED_RANGE
+from worker.engine.sampling import SEED_RANGE
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.generation import Generation
-from worker.service.jobs.schemas import JobRequest
+from worker.service.jobs.schemas import (
+    JOB_LIMITS,
+    MAX_PROMPT_CHARS,
+    MAX_STOP_CHARS,
+    MAX_STOPS,
+    JobRequest,
+)
 from worker.service.prompts import text_prompt
 from worker.service.sampling import sampling_of
-
-MAX_PROMPT_CHARS = 32_768
-MAX_TEMPERATURE = 2.0
-MAX_STOPS = 4
-MAX_STOP_CHARS = 100
-MAX_SEED = 2**64 - 1
-_REPETITION_PENALTY = (LIMITS["repeat_penalty"][0], 2.0)
 
 
 def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generation:
@@ -46,13 +45,8 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
             param="prompt",
             hint="/v1/completions takes longer ones.",
         )
-    for name, value, low, high in (
-        ("max_tokens", body.max_tokens, 1, max_tokens),
-        ("temperature", body.temperature, 0, MAX_TEMPERATURE),
-        ("repetition_penalty", body.repetition_penalty, *_REPETITION_PENALTY),
-        ("repeat_penalty", body.repeat_penalty, *_REPETITION_PENALTY),
-        ("seed", body.seed, -1, MAX_SEED),
-    ):
+    for name, (low, high) in {"max_tokens": (1, max_tokens), **JOB_LIMITS}.items():
+        value = getattr(body, name)
         if value is not None and not low <= value <= high:
             raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []

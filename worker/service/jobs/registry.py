@@ -28,11 +28,12 @@ from worker.errors import (
     RequestError,
     WorkerError,
 )
+from worker.service.jobs.schemas import JOB_ID
 from worker.service.requests.work import follow
 
 UNREAD_S = 60.0
 MAX_UNREAD = 128
-_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_ID = re.compile(JOB_ID, re.ASCII)
 
 
 class Job:

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from worker.engine.sampling import LIMITS
+from worker.service.bounds import at_least, between, characters, texts
 from worker.service.sampling import SamplingFields
+
+JOB_ID = r"[A-Za-z0-9._:-]{1,128}"
+MAX_PROMPT_CHARS = 32_768
+MAX_STOPS = 4
+MAX_STOP_CHARS = 100
+# The original worker's, where they are narrower than ours or wider: field -> (lowest, highest).
+JOB_LIMITS = {
+    "temperature": (0.0, 2.0),
+    "repetition_penalty": (LIMITS["repeat_penalty"][0], 2.0),
+    "repeat_penalty": (LIMITS["repeat_penalty"][0], 2.0),
+    "seed": (-1, 2**64 - 1),
+}
 
 
 class JobRequest(SamplingFields, kw_only=True):
-    """One prompt to continue: bare, or tagged as an operation."""
+    """One prompt to continue: bare, or tagged as an operation.
 
-    job_id: str | None = None
+    job_id      its name; a new one where it is not given
+    operation   infer
+    prompt      a text to continue
+    max_tokens  tokens to sample at most; the worker's --max-tokens-out is the most, and counts
+                where it is not given
+    stop        the answer ends before the first of these
+    stream      true: the tokens of POST /v1/infer as events
+    """
+
+    job_id: Annotated[str | None, characters(128, least=1, pattern=JOB_ID)] = None
     operation: str | None = None
-    prompt: str | None = None
-    max_tokens: int | None = None
-    stop: str | list[str] | None = None
+    prompt: Annotated[str | None, characters(MAX_PROMPT_CHARS, least=1)] = None
+    max_tokens: Annotated[int | None, at_least(1)] = None
+    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS, least=1)] = None
+    temperature: Annotated[float | None, between(*JOB_LIMITS["temperature"])] = None
+    repetition_penalty: Annotated[float | None, between(*JOB_LIMITS["repetition_penalty"])] = None
+    repeat_penalty: Annotated[float | None, between(*JOB_LIMITS["repeat_penalty"])] = None
+    seed: Annotated[int | None, between(*JOB_LIMITS["seed"])] = None
     stream: bool | None = None
 
 

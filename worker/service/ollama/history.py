@@ -8,10 +8,9 @@ import msgspec
 
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
-from worker.service.ollama.schemas import OllamaMessage
+from worker.service.ollama.schemas import ROLES, OllamaMessage
 
 PARAM = "messages"
-_ROLES = ("system", "user", "assistant", "tool")
 
 
 def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
@@ -25,8 +24,8 @@ def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
     count = 0
     for place, message in enumerate(given):
         where = f"{PARAM}[{place}]"
-        if message.role not in _ROLES:
-            raise RequestError(f"{where}.role must be one of {', '.join(_ROLES)}.", param=PARAM)
+        if message.role not in ROLES:
+            raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
         if message.images:
             raise RequestError(f"{where} has images; only text can be read.", param=PARAM)
         if message.role == "tool":

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from worker.engine.request import MAX_LOGPROBS, MAX_STOP_CHARS, MAX_STOPS
+from worker.service.bounds import between, items, one_of, texts
 from worker.service.openai.tools import DeclaredTool
 from worker.service.sampling import SamplingFields
+from worker.service.talk.limits import MAX_MESSAGES, MAX_TOOLS
+
+ROLES = ("system", "user", "assistant", "tool")
 
 
 class OllamaOptions(SamplingFields, kw_only=True):
     """`options`; the sampling fields have the same names everywhere.
 
     num_predict  tokens to sample at most; 0 and less: until the model or the context ends
+    stop         the answer ends before the first of these
     """
 
     num_predict: int | None = None
-    stop: str | list[str] | None = None
+    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
 
 
 class OllamaFunction(msgspec.Struct):
@@ -37,13 +43,14 @@ class OllamaCall(msgspec.Struct):
 class OllamaMessage(msgspec.Struct):
     """One message of the conversation.
 
+    images                   refused: only text can be read
     tool_name, tool_call_id  of a tool's result: whose it is
     """
 
-    role: str
+    role: Annotated[str, one_of(*ROLES)]
     content: str | None = None
     thinking: str | None = None
-    images: list[Any] | None = None
+    images: Annotated[list[Any] | None, items(0)] = None
     tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
@@ -52,8 +59,12 @@ class OllamaMessage(msgspec.Struct):
 class OllamaRequest(msgspec.Struct, kw_only=True):
     """What both ways to ask have.
 
-    format  `json`, or a JSON schema
-    think   whether the model is to think, or how much: low, medium, high
+    stream        false: the whole answer at once, else a line for each part
+    options       sampling, and how long the answer may be
+    format        `json`, or a JSON schema
+    think         whether the model is to think, or how much: low, medium, high
+    logprobs      true: the logprob of each token
+    top_logprobs  likeliest alternatives to report for each token
     """
 
     stream: bool | None = None
@@ -61,21 +72,28 @@ class OllamaRequest(msgspec.Struct, kw_only=True):
     format: str | dict[str, Any] | None = None
     think: bool | str | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int | None, between(0, MAX_LOGPROBS)] = None
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True):
-    """POST /api/chat."""
+    """POST /api/chat.
 
-    messages: list[OllamaMessage] | None = None
-    tools: list[DeclaredTool] | None = None
+    messages  the conversation; without any the answer is that the model is there
+    tools     functions that the model may call
+    """
+
+    messages: Annotated[list[OllamaMessage] | None, items(MAX_MESSAGES)] = None
+    tools: Annotated[list[DeclaredTool] | None, items(MAX_TOOLS)] = None
 
 
 class GenerateRequest(OllamaRequest, kw_only=True):
     """POST /api/generate.
 
-    raw      the prompt is continued as it is, without a template
+    prompt   a question, or with `raw` a text to continue
     suffix   what comes after the answer
+    system   a text before the question
+    raw      the prompt is continued as it is, without a template
+    images   refused: only text can be read
     context  what another server said of earlier requests; it is refused
     """
 
@@ -83,5 +101,5 @@ class GenerateRequest(OllamaRequest, kw_only=True):
     suffix: str | None = None
     system: str | None = None
     raw: bool | None = None
-    images: list[Any] | None = None
-    context: list[Any] | None = None
+    images: Annotated[list[Any] | None, items(0)] = None
+    context: Annotated[list[Any] | None, items(0)] = None

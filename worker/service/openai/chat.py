@@ -96,4 +96,5 @@ async def apply_template(
     """What the model would read."""
     body = await read_json(request, ChatRequest)
     asked = await preparing.aside(request, body, _asked, body, chat, worker.settings, loaded)
+    asked.generation.check()
     return json_response(TemplateReply(asked.prompt))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from worker.engine.request import MAX_LOGPROBS, MAX_STOP_CHARS, MAX_STOPS
+from worker.service.bounds import between, count_from, items, one_of, texts
+from worker.service.generation import MAX_SEQUENCES
 from worker.service.openai.exchange import StreamOptions
+from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.logprobs import TokenScore
+from worker.service.openai.thinking import FORMATS
 from worker.service.openai.tools import ChoiceObject, DeclaredTool
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
+from worker.service.talk.limits import MAX_MESSAGES, MAX_TOOLS
 from worker.service.talk.truncation import Truncated
 
 
@@ -51,35 +57,56 @@ class ChatMessage(msgspec.Struct):
 class ChatRequest(SamplingFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
+    messages                the conversation, with what is to be answered at its end
+    tools                   functions that the model may call
+    tool_choice             auto, none, required, or the tool that is to be called
+    parallel_tool_calls     false: an answer holds one call at most
+    reasoning_effort        how much the model is to think: none, or a word that its template knows
+    reasoning_format        none leaves thoughts in the content
+    reasoning_budget_tokens, thinking_budget_tokens
+                            tokens of thought at most; the first counts
+    chat_template           refused: the template is the model file's own
     chat_template_kwargs    variables for the template, such as enable_thinking
-    reasoning_budget_tokens, thinking_budget_tokens  tokens of thought at most; the first counts
-    reasoning_format        `none` leaves thoughts in the content
-    functions, function_call  the form that tools had before; refused
-    truncation              `auto` drops old turns where the context is too small; `disabled`
+    functions, function_call
+                            the form that tools had before; refused
+    add_generation_prompt   false: the prompt ends without the assistant's opening
+    continue_final_message  true: the last message goes on
+    truncation              auto drops old turns where the context is too small
+    model                   anything: one worker serves one model
+    max_tokens, max_completion_tokens
+                            tokens to sample at most; -1, and where neither is given: until the
+                            model or the context ends
+    n                       answers
+    stop                    an answer ends before the first of these
+    logprobs                true: the logprob of each token
+    top_logprobs            likeliest alternatives to report for each token; needs logprobs
+    stream                  true: events, one for each token
+    stream_options          how a stream reports usage
+    return_progress         true: each step that reads the prompt is an event, too
     """
 
-    messages: list[ChatMessage] | None = None
-    tools: list[DeclaredTool] | None = None
+    messages: Annotated[list[ChatMessage] | None, items(MAX_MESSAGES, least=1)] = None
+    tools: Annotated[list[DeclaredTool] | None, items(MAX_TOOLS)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     functions: Any = None
     function_call: Any = None
     reasoning_effort: str | None = None
-    reasoning_format: str | None = None
-    reasoning_budget_tokens: int | None = None
-    thinking_budget_tokens: int | None = None
+    reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
+    reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
+    thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    truncation: str | None = None
+    truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
     model: str | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = None
-    stop: str | list[str] | None = None
+    max_tokens: Annotated[int | None, count_from(1)] = None
+    max_completion_tokens: Annotated[int | None, count_from(1)] = None
+    n: Annotated[int | None, between(1, MAX_SEQUENCES)] = None
+    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int | None, between(0, MAX_LOGPROBS)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None

@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from worker.engine.request import MAX_LOGPROBS, MAX_STOP_CHARS, MAX_STOPS
+from worker.service.bounds import between, count_from, one_of, texts
+from worker.service.generation import MAX_SEQUENCES
 from worker.service.openai.exchange import StreamOptions
+from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
 
 
 class CompletionRequest(SamplingFields, kw_only=True):
-    """POST /v1/completions."""
+    """POST /v1/completions.
+
+    prompt              a text, a list of texts, token ids, or a list of lists of token ids
+    model               anything: one worker serves one model
+    max_tokens          tokens to sample at most; 16 where it is not given, -1: until the model or
+                        the context ends, 0: the prompt is only scored, which needs echo
+    n_predict           another name of max_tokens
+    n                   continuations of each prompt
+    best_of             continuations of which the best n by mean logprob are answered
+    echo                the prompt is repeated before its continuation
+    suffix              what comes after the answer: infill, for models with such tokens
+    stop                the answer ends before the first of these
+    logprobs            likeliest alternatives to report for each token; true is 1
+    stream              true: events, one for each token
+    stream_options      how a stream reports usage
+    return_progress     true: each step that reads the prompt is an event, too
+    add_special_tokens  false: a prompt of text gets no BOS
+    truncation          auto is for conversations, and refused here
+    """
 
     prompt: str | list[str | int | list[int]] | None = None
     model: str | None = None
-    max_tokens: int | None = None
-    n_predict: int | None = None
-    n: int | None = None
-    best_of: int | None = None
+    max_tokens: Annotated[int | None, count_from(0)] = None
+    n_predict: Annotated[int | None, count_from(0)] = None
+    n: Annotated[int | None, between(1, MAX_SEQUENCES)] = None
+    best_of: Annotated[int | None, between(1, MAX_SEQUENCES)] = None
     echo: bool | None = None
     suffix: str | None = None
-    stop: str | list[str] | None = None
-    logprobs: int | bool | None = None
+    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
+    logprobs: Annotated[int | bool | None, between(0, MAX_LOGPROBS)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
     add_special_tokens: bool | None = None
-    truncation: str | None = None
+    truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
 
 
 class Logprobs(msgspec.Struct):

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
 from worker.errors import RequestError
+from worker.service.bounds import ANY
 
-_UNBOUNDED = -1  # llama-server's way to say "until the model or the context ends"
+TRUNCATIONS = ("auto", "disabled")
 
 
 def tokens_of(*, default: int | None, least: int = 0, **given: int | None) -> int | None:
     """The first limit that is given, or the default; None is no limit.
 
-    given: the client's name for it -> its value. Raises RequestError that names the field.
+    given: the client's name for it -> its value. Raises RequestError that names the field, also one
+    that does not count.
     """
-    for name, value in given.items():
-        if value is None:
-            continue
-        if value == _UNBOUNDED:
-            return None
-        if value < 0:
+    values = {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        if value < 0 and value != ANY:
             raise RequestError(f"{name} must not be negative.", param=name)
-        if value < least:
+        if value < least and value != ANY:
             raise RequestError(f"{name} must be at least {least}.", param=name)
-        return value
-    return default
+    first = next(iter(values.values()), default)
+    return None if first == ANY else first
 
 
 def truncates(truncation: str | None) -> bool:
     """Whether a conversation that is too long is to be shortened. Raises RequestError."""
-    if truncation not in (None, "auto", "disabled"):
-        raise RequestError("truncation must be auto or disabled.", param="truncation")
+    if truncation not in (None, *TRUNCATIONS):
+        raise RequestError(f"truncation must be {' or '.join(TRUNCATIONS)}.", param="truncation")
     return truncation == "auto"
 
 
-def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
-    """One text or several."""
-    return (stop,) if isinstance(stop, str) else tuple(stop or ())
+def stops_of(stop: str | list[str] | None, param: str = "stop") -> tuple[str, ...]:
+    """One text or several. Raises RequestError that names the client's field `param`."""
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_CHARS for text in stops):
+        raise RequestError(
+            f"{param} must be at most {MAX_STOPS} texts of at most {MAX_STOP_CHARS} characters.",
+            param=param,
+        )
+    return stops

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from worker.engine.request import MAX_LOGPROBS
+from worker.service.bounds import between, count_from, items, one_of
+from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.tools import ChoiceObject
 from worker.service.sampling import SamplingFields
+from worker.service.talk.limits import MAX_TOOLS
 
 
 class InputPart(msgspec.Struct):
@@ -72,22 +76,40 @@ class AskedText(msgspec.Struct, omit_defaults=True):
 class ResponseRequest(SamplingFields, kw_only=True):
     """POST /v1/responses.
 
-    include     `message.output_text.logprobs`, `reasoning.encrypted_content`; others say nothing
-    store       accepted; nothing is stored
-    truncation  `auto` drops old turns where the context is too small; `disabled`
+    input                 a text, or a list of items
+    instructions          a system message before the input
+    tools                 functions that the model may call
+    tool_choice           auto, none, required, or the tool that is to be called
+    parallel_tool_calls   false: an answer holds one call at most
+    reasoning             how the model is to think
+    text                  the form of the answer
+    chat_template_kwargs  variables for the template, such as enable_thinking
+    max_output_tokens     tokens to sample at most; -1, and where it is not given: until the model
+                          or the context ends
+    top_logprobs          likeliest alternatives to report for each token of the text
+    truncation            auto drops old turns where the context is too small
+    include               `message.output_text.logprobs`, `reasoning.encrypted_content`; others say
+                          nothing
+    metadata, user        come back as they were sent
+    store                 accepted; nothing is stored
+    stream                true: events
+    model                 anything: one worker serves one model
+    background            true is refused: nothing goes on unread
+    previous_response_id, conversation, prompt
+                          refused: nothing is stored
     """
 
     input: str | list[InputItem] | None = None
     instructions: str | None = None
-    tools: list[ResponseTool] | None = None
+    tools: Annotated[list[ResponseTool] | None, items(MAX_TOOLS)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: AskedReasoning | None = None
     text: AskedText | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    max_output_tokens: int | None = None
-    top_logprobs: int | None = None
-    truncation: str | None = None
+    max_output_tokens: Annotated[int | None, count_from(1)] = None
+    top_logprobs: Annotated[int | None, between(0, MAX_LOGPROBS)] = None
+    truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
     include: list[str] | None = None
     metadata: dict[str, str] | None = None
     user: str | None = None

@@ -19,12 +19,12 @@ from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
 from worker.service.talk.checkpoints import checkpoints_of
 from worker.service.talk.instructions import check_roles, with_one_system
+from worker.service.talk.limits import MAX_MESSAGES
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import MAX_CHARS, shortened
 
 _log = log.get("talk")
-MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 

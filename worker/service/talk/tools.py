@@ -9,8 +9,8 @@ import msgspec
 
 from worker.chat.message import Tool
 from worker.errors import RequestError
+from worker.service.talk.limits import MAX_TOOLS
 
-MAX_TOOLS = 1024
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 

@@ -7,8 +7,8 @@ because one that is out of range would end the process there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request, Response, get, post
@@ -16,6 +16,7 @@ from litestar import Request, Response, get, post
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.body import read_json
+from worker.service.bounds import characters, items
 from worker.service.errors import json_response
 from worker.service.openai.logprobs import token_text
 
@@ -25,13 +26,22 @@ MAX_TOKENS = 2**21
 _INLINE = 4096
 
 T = TypeVar("T")
+Text = Annotated[str | None, characters(MAX_CHARS)]
 
 
 class TokenizeRequest(msgspec.Struct):
-    """`content` is llama-server's name (no BOS unless asked for), `prompt` vLLM's (with BOS)."""
+    """`content` is llama-server's name (no BOS unless asked for), `prompt` vLLM's (with BOS).
 
-    content: str | None = None
-    prompt: str | None = None
+    content, prompt    the text; one of them
+    add_special, add_special_tokens
+                       whether BOS and EOS are added as the tokenizer wants them
+    parse_special      false: control tokens that are spelt out are plain text
+    with_pieces        true: each token with its text
+    return_token_strs  true: the texts as a list of their own, too
+    """
+
+    content: Text = None
+    prompt: Text = None
     add_special: bool | None = None
     add_special_tokens: bool | None = None
     parse_special: bool | None = None
@@ -49,7 +59,7 @@ class Piece(msgspec.Struct):
 class TokenizeReply(msgspec.Struct, omit_defaults=True):
     """`tokens` are ids, or Pieces where `with_pieces` asked for them."""
 
-    tokens: list[int] | list[Piece]
+    tokens: Sequence[int | Piece]
     count: int
     max_model_len: int
     token_strs: list[str] | None = None
@@ -58,7 +68,7 @@ class TokenizeReply(msgspec.Struct, omit_defaults=True):
 class DetokenizeRequest(msgspec.Struct):
     """Token ids."""
 
-    tokens: list[int] | None = None
+    tokens: Annotated[list[int] | None, items(MAX_TOKENS, of={"minimum": 0})] = None
 
 
 class DetokenizeReply(msgspec.Struct):

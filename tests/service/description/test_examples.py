@@ -1,0 +1,119 @@
+"""Each example of the description is answered by the demo model as described."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.service.description.contract import Contract
+from tests.support import http
+from tests.support.programs.processes import Server, serving
+from worker.service.description.apis import APIS
+from worker.service.description.described import HTML, Described
+
+DESCRIBED = [route for api in APIS for route in api.routes]
+EXAMPLES = [
+    pytest.param(route, name, id=f"{route.handler.fn.__name__}-{name}")
+    for route in DESCRIBED
+    for name in route.examples
+]
+#: (handler, path): all that is asked for without a body and answered with 200.
+PLAIN = [
+    (route, path)
+    for route in DESCRIBED
+    for path in sorted(route.handler.paths)
+    if not route.takes and route.gives and route.handler.status_code == 200
+]
+
+
+def path_of(route: Described) -> str:
+    """The first of its paths."""
+    return min(route.handler.paths)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Generator[Server]:
+    """The demo model, in a context that is large enough for the examples."""
+    with serving("--ctx-size", "512", "-t", "1") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def contract(demo: Server) -> Contract:
+    """What this worker says of itself."""
+    return Contract(http.get(demo.url + "/openapi.json").json())
+
+
+@pytest.mark.parametrize(("route", "name"), EXAMPLES)
+def test_example(demo: Server, contract: Contract, route: Described, name: str) -> None:
+    """It is a body as described, and it is answered in the form that it asks for, without error."""
+    body = route.examples[name]
+    for path in sorted(route.handler.paths):
+        said = contract.document["paths"][path]["post"]["requestBody"]["content"]
+        assert said["application/json"]["examples"][name]["value"] == body
+        contract.hold(body, said["application/json"]["schema"])
+        answer = http.post(demo.url + path, json=body)
+        assert answer.is_success, answer.text
+        contract.check("POST", path, answer)
+        assert '"error"' not in answer.text.replace('"error":null', "")
+
+
+@pytest.mark.parametrize(("route", "path"), PLAIN, ids=str)
+def test_plain(demo: Server, contract: Contract, route: Described, path: str) -> None:
+    """What needs no body answers as described; parts of the path are those of the description."""
+    shown = route.shown(path)
+    (method,) = contract.document["paths"][shown]
+    asked = shown
+    for parameter in contract.document["paths"][shown][method].get("parameters", ()):
+        if parameter["in"] == "path":
+            asked = asked.replace(f"{{{parameter['name']}}}", _part(demo, parameter))
+    answer = http.request(method, demo.url + asked)
+    assert answer.is_success, answer.text
+    contract.check(method.upper(), shown, answer)
+    if HTML in route.gives and answer.headers["content-type"].startswith(HTML):
+        assert demo.url in answer.text
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def _part(demo: Server, parameter: dict[str, Any]) -> str:
+    """A value for a part of a path."""
+    if parameter["name"] == "job_id":
+        return demo.post({"prompt": "Hello", "max_tokens": 2}, "/v1/jobs").json()["job_id"]
+    return str(parameter["example"])
+
+
+def test_shutdown(contract: Contract) -> None:
+    """A worker of its own leaves as described."""
+    with serving("--ctx-size", "512", "-t", "1") as server:
+        contract.check("POST", "/shutdown", http.post(server.url + "/shutdown"))
+        assert server.wait() == 0
+
+
+def beyond(schemas: dict[str, Any], name: str, inside: bool = False) -> Iterator[dict[str, Any]]:
+    """For each limit of a shape, and of the shapes in it that need nothing, a number beyond it."""
+    for field, schema in schemas[name]["properties"].items():
+        if "minimum" in schema:
+            yield {field: schema["minimum"] - 1}
+        if "maximum" in schema:
+            yield {field: schema["maximum"] + 1}
+        for kind in schema.get("anyOf", ()):
+            inner = kind.get("$ref", "").rpartition("/")[2]
+            if inner and not inside and "required" not in schemas[inner]:
+                yield from ({field: more} for more in beyond(schemas, inner, inside=True))
+
+
+@pytest.mark.parametrize("route", [r for r in DESCRIBED if r.takes], ids=path_of)
+def test_limits(demo: Server, contract: Contract, route: Described) -> None:
+    """A number beyond its limits is refused in words that name the field."""
+    assert route.takes is not None
+    path = path_of(route)
+    body = next(iter(route.examples.values()))
+    for wrong in beyond(contract.document["components"]["schemas"], route.takes.__name__):
+        refused = http.post(demo.url + path, json={**body, **wrong})
+        assert refused.status_code == 400, (wrong, refused.text)
+        (name,) = wrong
+        (name,) = wrong[name] if isinstance(wrong[name], dict) else (name,)
+        assert name in refused.text
+        contract.check("POST", path, refused)

@@ -1,0 +1,269 @@
+"""Each error that the description lists is answered, by each path that it stands under."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.description.contract import Contract, Refusal, handlers
+from tests.support import http
+from tests.support.models import ggufs
+from tests.support.programs.processes import Server, serving, until
+from worker.errors import WorkerError
+from worker.lifecycle.state import State
+from worker.service import app
+from worker.service.description.apis import APIS
+from worker.service.description.described import Described
+from worker.service.description.document import document_of
+from worker.service.description.refusals import CHAT, ENGINE, PROMPT, QUEUE
+from worker.service.front.gate import Gate
+from worker.service.front.paths import SHUTDOWN
+from worker.service.jobs.schemas import JobRequest
+
+CONTRACT = Contract(json.loads(json.dumps(document_of(APIS, model_id="demo-5m-f16", has_key=True))))
+ROUTES = [
+    (route, path) for api in APIS for route in api.routes for path in sorted(route.handler.paths)
+]
+LONG: dict[str, Any] = {"max_tokens": 1_900, "ignore_eos": True, "temperature": 0}
+STREAM = {**LONG, "prompt": "Hello", "max_tokens": 500, "stream": True}
+PARTS = b"[" * 600_000  # more than are read
+KEY = "secret"
+Seen = set[Refusal]
+
+
+def method_of(route: Described) -> str:
+    """The one that is described."""
+    (method,) = set(route.handler.http_methods) - {"HEAD"}
+    return str(method)
+
+
+def those_that(raise_one_of: Iterable[Exception]) -> list[tuple[Described, str]]:
+    """Routes that say they raise one of these."""
+    errors = set(map(id, raise_one_of))
+    return [(route, path) for route, path in ROUTES if errors & set(map(id, route.refuses))]
+
+
+def noted(seen: Seen, route: Described, path: str, answer: httpx.Response) -> None:
+    """Hold the answer against the description and note it."""
+    method, shown = method_of(route), route.shown(path)
+    code = CONTRACT.check(method, shown, answer)
+    seen.add((method, shown, answer.status_code, code))
+
+
+def example_of(route: Described) -> dict[str, Any]:
+    """A body that would be answered."""
+    return dict(*list(route.examples.values())[:1])
+
+
+def long_body(route: Described) -> dict[str, Any]:
+    """One whose answer takes long and comes at once."""
+    body = example_of(route) | LONG | {"stream": False, "max_output_tokens": 1_900}
+    return body | {"options": LONG | {"num_predict": 1_900}}
+
+
+async def called(application: Any, method: str, path: str, body: bytes = b"{}") -> httpx.Response:
+    """What an ASGI application answers."""
+    transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as asking:
+        return await asking.request(method, path, content=body)
+
+
+# Situations: each notes the errors that it saw.
+
+
+def locked_or_not_ready(seen: Seen) -> None:
+    """The gate in each state, without the key, with a wrong one and with the right one."""
+
+    async def passed(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 299, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask_all() -> None:
+        transports: dict[State, httpx.AsyncClient] = {}
+        for state in (State.LOADING, State.READY, State.DRAINING, State.FAILED):
+            settings = SimpleNamespace(api_key=KEY)
+            worker: Any = SimpleNamespace(
+                state=state, settings=settings, error=WorkerError("It failed.")
+            )
+            gate = Gate(worker)
+            gate.open(passed)
+            transport = httpx.ASGITransport(gate)
+            transports[state] = httpx.AsyncClient(transport=transport, base_url="http://worker")
+        for route, path in ROUTES:
+            for state, asking in transports.items():
+                for key in ("", "wrong", KEY):
+                    headers = {"x-api-key": key}
+                    answer = await asking.request(method_of(route), path, headers=headers)
+                    if answer.status_code != 299:
+                        noted(seen, route, path, answer)
+                    else:
+                        listed = CONTRACT.refusals()
+                        place = (method_of(route), route.shown(path))
+                        assert key == KEY or (*place, 401, "INVALID_API_KEY") not in listed
+                        assert state is State.READY or (*place, 503, state) not in listed
+
+    asyncio.run(ask_all())
+
+
+def mistaken(seen: Seen) -> None:
+    """Handlers that break."""
+
+    async def broken() -> None:
+        raise LookupError("a mistake")
+
+    async def ask_all() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for handler in handlers():
+                patch.setattr(handler, "_fn", broken)
+            settings = SimpleNamespace(inference_timeout=1.0)
+            made = app.create_app(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+        for route, path in ROUTES:
+            noted(seen, route, path, await called(made, method_of(route), path))
+
+    asyncio.run(ask_all())
+
+
+def misused(seen: Seen, folder: Path) -> None:
+    """Wrong bodies, prompts that are too long, names of nothing, a job that takes too long."""
+    options = ("--ctx-size", "512", "--inference-timeout-sec", "0.2")
+    with failing(folder, *options, read_seconds=60) as server:
+        for route, path in ROUTES:
+            shown = route.shown(path)
+            for name in ("model_id", "job_id"):
+                shown = shown.replace(f"{{{name}}}", "none")
+            for body in (b"[]", PARTS) if route.takes is not None else ():
+                noted(seen, route, path, http.post(server.url + path, content=body))
+            if route.params or not route.gives:
+                noted(seen, route, path, http.request(method_of(route), server.url + shown))
+            if path in SHUTDOWN:
+                headers = {"origin": "https://elsewhere.example"}
+                noted(seen, route, path, http.post(server.url + path, headers=headers))
+            if path == "/v1/infer":
+                noted(seen, route, path, server.post(long_body(route), path))
+        for route, path in those_that(PROMPT):
+            text = json.dumps(example_of(route))
+            for word in ("What", "Once"):
+                text = text.replace(word, f"{word} " * 5_000)
+            noted(seen, route, path, http.post(server.url + path, content=text))
+        told_to_leave(seen, server)
+
+
+def told_to_leave(seen: Seen, server: Server) -> None:
+    """Requests that came before the worker was told to leave, and whose bodies come after that."""
+    with http.stream("POST", server.url + "/v1/completions", json=STREAM) as running:
+        assert running.status_code == 200  # and as long as it runs the worker does
+        begun = [(route, path, begin(server, path, 500)) for route, path in those_that(QUEUE)]
+        assert server.health()["status"] == "ok"
+        assert server.post({}, "/shutdown").status_code == 202
+        until(lambda: http.get(server.url + "/version").status_code == 503)
+        for route, path, connection in begun:
+            connection.send(json.dumps(example_of(route)).encode().ljust(500))
+            noted(seen, route, path, end(connection))
+
+
+def without_a_template(seen: Seen, folder: Path) -> None:
+    """A model whose file has no chat template."""
+    model = ggufs.write_llama(folder / "plain.gguf", chat_template=None)
+    with serving("--model", model, "-t", "1") as server:
+        for route, path in those_that(CHAT):
+            noted(seen, route, path, server.post(example_of(route), path))
+
+
+def busy_and_broken(seen: Seen, folder: Path) -> None:
+    """Batches that fail; all slots taken, jobs in the way of others; an engine that ends."""
+    asked = {path: route for route, path in those_that(ENGINE)}
+    options = ("-np", str(len(asked) + 1), "--queue-size", "0")
+    with failing(folder, *options, read_seconds=2) as server, ThreadPoolExecutor(32) as pool:
+        fail(folder, "batch")
+        for path, route in asked.items():
+            noted(seen, route, path, server.post(example_of(route), path))
+        fail(folder, "")
+        server.wait_until(slots_processing=0)
+        late = [
+            (route, path, pool.submit(end, begin(server, path, 500)))
+            for route, path in ROUTES
+            if route.takes is not None
+        ]
+        job = server.post({**LONG, "prompt": "Hello", "job_id": "taken"}, "/v1/jobs").json()
+        running = {
+            path: pool.submit(server.post, {**long_body(route), "job_id": "other"}, path)
+            for path, route in asked.items()
+        }
+        server.wait_until(slots_processing=len(asked) + 1)
+        with http.stream("GET", server.url + job["sse_url"]):
+            refused_while_busy(seen, server)
+        for route, path, answer in late:
+            noted(seen, route, path, answer.result())
+        server.post({"job_id": "other"}, "/cancel")
+        noted(seen, asked["/v1/infer"], "/v1/infer", running.pop("/v1/infer").result())
+        fail(folder, "engine")
+        for path, answer in running.items():
+            noted(seen, asked[path], path, answer.result())
+
+
+def refused_while_busy(seen: Seen, server: Server) -> None:
+    """No slot is idle, and the job `taken` has a reader."""
+    for route, path in ROUTES:
+        if "fail_on_no_slot" in route.queries:
+            noted(seen, route, path, http.get(server.url + path, params={"fail_on_no_slot": "1"}))
+        if route.takes is JobRequest:
+            taken = {**example_of(route), "job_id": "taken"}
+            noted(seen, route, path, server.post(taken, path))
+        if "job_id" in route.params:
+            name = path.replace("{job_id:str}", "taken")
+            noted(seen, route, path, http.get(server.url + name))
+    for route, path in those_that(QUEUE):
+        noted(seen, route, path, server.post(example_of(route), path))
+
+
+@contextlib.contextmanager
+def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Server]:
+    """The demo model in a worker that `fail` makes fail."""
+    env = {"FAILURE": str(folder / "failure"), "STEP_SECONDS": "0.02"}
+    env["READ_SECONDS"] = str(read_seconds)
+    fail(folder, "")
+    program = "tests.support.programs.failing"
+    with serving("-t", "1", *options, env=env, module=program) as server:
+        yield server
+
+
+def fail(folder: Path, how: str) -> None:
+    """From the next step on."""
+    (folder / "failure").write_text(how)
+
+
+def begin(server: Server, path: str, size: int) -> HTTPConnection:
+    """A request without its body."""
+    connection = HTTPConnection(server.url.removeprefix("http://"), timeout=http.TIMEOUT_S)
+    connection.putrequest("POST", path)
+    connection.putheader("Content-Length", str(size))
+    connection.endheaders()
+    return connection
+
+
+def end(connection: HTTPConnection) -> httpx.Response:
+    """What is answered to it."""
+    with contextlib.closing(connection):
+        answer = connection.getresponse()
+        return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+
+
+def test_each_error_is_answered(tmp_path: Path) -> None:
+    """What is described is answered somewhere here; `noted` fails where more is."""
+    seen: Seen = set()
+    locked_or_not_ready(seen)
+    mistaken(seen)
+    misused(seen, tmp_path)
+    without_a_template(seen, tmp_path)
+    busy_and_broken(seen, tmp_path)
+    assert CONTRACT.refusals() - seen == set()

@@ -1,0 +1,115 @@
+"""The OpenAPI document of the whole API."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from worker import __version__
+from worker.service.anthropic.errors import AnthropicErrorReply
+from worker.service.description.answers import Responded
+from worker.service.description.described import JSON, Api, Described
+from worker.service.description.schemas import Schemas
+from worker.service.front import paths
+from worker.service.front.replies import ErrorReply
+from worker.service.ollama.errors import OllamaErrorReply
+
+_TEXT = """\
+Bodies are JSON; no `Content-Type` is needed. Unknown fields are ignored, and `null` means "not
+given". `HEAD` works wherever `GET` does, except for a job's stream.
+
+Every answer carries `x-request-id`: the client's own where it sent one of up to 256 printable
+characters, else a new one. `x-correlation-id` comes back as it was sent."""
+_BEARER: dict[str, list[str]] = {"bearer": []}
+_API_KEY: dict[str, list[str]] = {"x-api-key": []}
+
+
+def document_of(apis: tuple[Api, ...], *, model_id: str, has_key: bool) -> dict[str, Any]:
+    """OpenAPI 3.1.
+
+    model_id  of the model that is served
+    has_key   whether a key is asked for
+    """
+    routes = [route for api in apis for route in api.routes]
+    taken = [route.takes for route in routes if route.takes is not None]
+    schemas = Schemas(taken, [*_given(routes), ErrorReply, AnthropicErrorReply, OllamaErrorReply])
+    answers = Responded(schemas)
+    found: dict[str, dict[str, Any]] = {}
+    for api in apis:
+        for route in api.routes:
+            for path in sorted(route.handler.paths):
+                operation = _operation(route, path, schemas, answers)
+                operation["tags"] = [api.name]
+                if path in paths.HEALTH:
+                    operation["security"] = []
+                for parameter in operation.get("parameters", ()):
+                    if parameter["name"] == "model_id":
+                        parameter["example"] = model_id
+                (method,) = set(route.handler.http_methods) - {"HEAD"}
+                found.setdefault(route.shown(path), {})[method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "gguf-worker", "version": __version__, "description": _TEXT},
+        "servers": [{"url": "/"}],
+        "security": [*([] if has_key else [{}]), _BEARER, _API_KEY],
+        "tags": [{"name": api.name, "description": api.text} for api in apis],
+        "paths": found,
+        "components": {
+            "schemas": schemas.components,
+            "responses": answers.components,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+    }
+
+
+def _given(routes: list[Described]) -> Iterator[Any]:
+    """All types of answers."""
+    for route in routes:
+        for kind in (*route.gives.values(), *route.also.values()):
+            yield from kind if isinstance(kind, tuple) else (kind,)
+
+
+def _operation(route: Described, path: str, schemas: Schemas, answers: Responded) -> dict[str, Any]:
+    handler = route.handler
+    name = handler.fn.__name__
+    if len(handler.paths) > 1:
+        name += "".join(f"_{word}" for word in path.split("/") if word.isidentifier())
+    said = (inspect.getdoc(handler.fn) or "", route.notes)
+    made: dict[str, Any] = {
+        "operationId": name,
+        "summary": handler.summary,
+        "description": " ".join(text for text in said if text),
+    }
+    parameters = [
+        {"name": name, "in": place, "required": place == "path", **_parted(schema)}
+        for place, given in (("path", route.params), ("query", route.queries))
+        for name, schema in given.items()
+    ]
+    if parameters:
+        made["parameters"] = parameters
+    if route.takes is not None:
+        examples = {name: {"value": body} for name, body in route.examples.items()}
+        made["requestBody"] = {
+            "required": True,
+            "content": {JSON: {"schema": _body(route, schemas), "examples": examples}},
+        }
+    return {**made, "responses": answers.of(route, path)}
+
+
+def _parted(schema: Any) -> dict[str, Any]:
+    """A parameter's schema, and beside it what it means."""
+    rest = {key: value for key, value in schema.items() if key != "description"}
+    return {"description": schema["description"], "schema": rest}
+
+
+def _body(route: Described, schemas: Schemas) -> dict[str, Any]:
+    """The struct, with the fields that this route needs."""
+    schema = schemas.of(route.takes)
+    if not route.needs:
+        return schema
+    there = {name: {"not": {"type": "null"}} for name in route.needs}
+    return {"allOf": [schema, {"required": list(route.needs), "properties": there}]}

@@ -1,0 +1,176 @@
+"""The description as one page of HTML: no script, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import msgspec
+
+from worker.service.description.described import JSON
+from worker.service.description.routes import ADDRESS
+from worker.service.description.schemas import JsonSchema
+from worker.service.description.types import limits_of, type_of
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
+  overflow-wrap: anywhere; }
+code, pre { font: .9em/1.4 ui-monospace, monospace; }
+pre { background: var(--soft); padding: .5rem; white-space: pre-wrap; border-radius: 4px; }
+h2 { border-bottom: 1px solid var(--line); margin-top: 3rem; }
+h3 { margin-top: 2rem; }
+h3 code { background: var(--soft); padding: .1rem .3rem; border-radius: 4px; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .2rem .5rem;
+  border-bottom: 1px solid var(--line); }
+th { min-width: 3.5rem; }
+""".strip()
+_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+HEADERS = {
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+_RESPONSES = "#/components/responses/"
+Operation = dict[str, Any]
+
+
+def page_of(document: dict[str, Any]) -> str:
+    """All of an OpenAPI document that `document_of` made; `ADDRESS` stands for the server."""
+    info = document["info"]
+    title = f"{info['title']} {info['version']}: the API"
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+            f"<header><h1>{escape(title)}</h1>",
+            *(f"<p>{_prose(part)}</p>" for part in info["description"].split("\n\n")),
+            f"<p>{_key(document)}</p>",
+            '<p>For programs: <a href="openapi.json">openapi.json</a>, OpenAPI 3.1.</p>',
+            "<nav><ul>",
+            *(f'<li><a href="#{tag["name"]}">{tag["name"]}</a></li>' for tag in document["tags"]),
+            '<li><a href="#shapes">Shapes</a></li></ul></nav></header><main>',
+            *_apis(document),
+            *_shapes(document["components"]["schemas"]),
+            "</main></body></html>\n",
+        ]
+    )
+
+
+def _key(document: dict[str, Any]) -> str:
+    if {} in document["security"]:
+        return "This worker asks for no key."
+    return _prose("This worker asks for a key: `Authorization: Bearer KEY` or `x-api-key: KEY`.")
+
+
+def _prose(text: str) -> str:
+    """Backticks are code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+
+
+def _apis(document: dict[str, Any]) -> Iterator[str]:
+    groups = _grouped(document["paths"])
+    for tag in document["tags"]:
+        yield f'<section><h2 id="{tag["name"]}">{tag["name"]}</h2>'
+        yield f"<p>{_prose(tag['description'])}</p>"
+        for operation, names in groups:
+            if operation["tags"] == [tag["name"]]:
+                yield from _operation(operation, names, document["components"]["responses"])
+        yield "</section>"
+
+
+def _grouped(paths: dict[str, Any]) -> list[tuple[Operation, list[str]]]:
+    """Operations under all their names."""
+    found: list[tuple[Operation, list[str]]] = []
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            name = f"{method.upper()} {path}"
+            plain = {key: value for key, value in operation.items() if key != "operationId"}
+            same = [names for other, names in found if other == plain]
+            if same:
+                same[0].append(name)
+            else:
+                found.append((plain, [name]))
+    return found
+
+
+def _operation(operation: Operation, names: list[str], shared: dict[str, Any]) -> Iterator[str]:
+    shown = " ".join(f"<code>{escape(name)}</code>" for name in names)
+    yield f"<article><h3>{shown}</h3><p><strong>{_prose(operation['summary'])}.</strong> "
+    yield f"{_prose(operation['description'])}</p>"
+    for parameter in operation.get("parameters", ()):
+        yield f"<p><code>{parameter['name']}</code>: {_prose(parameter['description'])}</p>"
+    body = operation.get("requestBody", {}).get("content", {}).get(JSON)
+    if body:
+        yield f"<p>Body: {_body(body['schema'])}</p>"
+        for name, example in body["examples"].items():
+            yield f"<p>{escape(name.capitalize())}:</p><pre>{_curl(names[0], example)}</pre>"
+    yield _table("status", "answer")
+    for status, response in operation["responses"].items():
+        if "$ref" in response:
+            response = shared[response["$ref"].removeprefix(_RESPONSES)]
+        yield f'<tr><th scope="row">{status}</th><td>{_answer(response)}</td></tr>'
+    yield "</table></article>"
+
+
+def _table(*columns: str) -> str:
+    heads = "".join(f'<th scope="col">{column}</th>' for column in columns)
+    return f"<table><tr>{heads}</tr>"
+
+
+def _body(schema: dict[str, Any]) -> str:
+    needs: list[str] = []
+    if "allOf" in schema:
+        schema, more = schema["allOf"]
+        needs = more["required"]
+    needed = " and ".join(f"<code>{name}</code>" for name in needs)
+    return type_of(schema) + (f" with {needed}" if needed else "")
+
+
+def _curl(name: str, example: dict[str, Any]) -> str:
+    path = name.partition(" ")[2]
+    body = msgspec.json.encode(example["value"]).decode().replace("'", "'\\''")
+    return escape(f"curl -sN {ADDRESS}{path} -d '{body}'")
+
+
+def _answer(response: dict[str, Any]) -> str:
+    said = "<br>".join(_prose(line) for line in response["description"].split("\n"))
+    forms = [
+        f"<code>{media}</code>: {_form(content['schema'])}"
+        for media, content in response["content"].items()
+    ]
+    return "<br>".join([said, *forms])
+
+
+def _form(schema: JsonSchema) -> str:
+    """Of an answer; of the data where it is an event."""
+    event: JsonSchema = schema.get("anyOf", [schema])[0]
+    if "data" not in event.get("properties", {}):
+        return type_of(schema)
+    told = type_of(event["properties"]["data"]["contentSchema"])
+    return told if event is schema else f"{told}; <code>[DONE]</code> is the last"
+
+
+def _shapes(schemas: dict[str, Any]) -> Iterator[str]:
+    yield '<section><h2 id="shapes">Shapes</h2>'
+    for name, schema in sorted(schemas.items()):
+        yield f'<article><h3 id="{name}">{name}</h3><p>{_prose(schema["description"])}</p>'
+        if schema["properties"]:
+            yield _table("field", "type", "meaning")
+        for field, kind in schema["properties"].items():
+            mark = " <em>needed</em>" if field in schema.get("required", ()) else ""
+            limits = limits_of(kind)
+            limits = f"<br><small>{limits}</small>" if limits else ""
+            yield f'<tr><th scope="row"><code>{field}</code>{mark}</th><td>{type_of(kind)}{limits}'
+            yield f"</td><td>{_prose(kind.get('description', ''))}</td></tr>"
+        yield "</table></article>" if schema["properties"] else "</article>"
+    yield "</section>"

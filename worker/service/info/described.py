@@ -1,0 +1,71 @@
+"""The worker itself, for the description of the API."""
+
+from __future__ import annotations
+
+from worker.errors import ForbiddenError, UnavailableError
+from worker.service.description.described import EVENTS, HTML, JSON, TEXT, Api, Described
+from worker.service.description.routes import docs, openapi_json
+from worker.service.info.about import (
+    Info,
+    ModelReady,
+    Sleeping,
+    Version,
+    info,
+    is_sleeping,
+    model_ready,
+    version,
+)
+from worker.service.info.health import Health, health
+from worker.service.info.metrics import metrics
+from worker.service.info.progress import LoadProgress, NotLoaded, Ready, progress
+from worker.service.info.props import Props, SlotInfo, props, slots
+from worker.service.info.shutdown import ShutdownReply, shutdown
+from worker.service.openai.described import MODEL_ID, NO_MODEL
+
+API = Api(
+    name="Worker",
+    text="What runs here and how it is, for managers, routers, monitors and people.",
+    routes=(
+        Described(
+            handler=health,
+            gives={JSON: Health},
+            also={503: Health},
+            notes="Open to everybody. 503 with the same fields where the engine hangs.",
+        ),
+        Described(handler=metrics, gives={TEXT: str}),
+        Described(
+            handler=progress,
+            gives={EVENTS: (LoadProgress, Ready, NotLoaded)},
+            notes="Events while the model loads, then `ready` or `error`.",
+        ),
+        Described(
+            handler=shutdown,
+            gives={JSON: ShutdownReply},
+            refuses=(ForbiddenError("Without a key only programs of this machine may ask."),),
+        ),
+        Described(handler=info, gives={JSON: Info}),
+        Described(handler=version, gives={JSON: Version}),
+        Described(handler=is_sleeping, gives={JSON: Sleeping}),
+        Described(
+            handler=model_ready,
+            gives={JSON: ModelReady},
+            path="/v2/models/{model_id}/ready",
+            params={"model_id": MODEL_ID},
+            refuses=(NO_MODEL,),
+        ),
+        Described(handler=props, gives={JSON: Props}),
+        Described(
+            handler=slots,
+            gives={JSON: list[SlotInfo]},
+            queries={
+                "fail_on_no_slot": {
+                    "type": "string",
+                    "description": "Anything: 503 where no slot is idle.",
+                }
+            },
+            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
+        ),
+        Described(handler=openapi_json, gives={JSON: dict}),
+        Described(handler=docs, gives={HTML: str}),
+    ),
+)
