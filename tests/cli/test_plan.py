@@ -48,6 +48,11 @@ def test_json_is_the_plan(model: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert plan.available_bytes == GiB
 
 
+def test_the_model_is_named_as_for_serve(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With -m a command line of `serve` becomes one of `plan`."""
+    assert plan_of(capsys, "-m", model, "-np", "3") == plan_of(capsys, model, "-np", "3")
+
+
 def test_table_shows_the_parts_and_the_total(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.support.descriptors import num_files
-from worker.engine.outbox import Outbox, Write
+from worker.engine.outbox import PATIENCE, Outbox, Write
 from worker.llama.process.pipe import write
 
 
@@ -38,6 +38,34 @@ def test_everything_comes_in_order(writes: Write) -> None:
 
     asyncio.run(scenario())
     assert taken == list(range(count))
+
+
+def test_what_nobody_waits_for_comes_with_the_next() -> None:
+    """It rings for the item that somebody waits for, and for the PATIENCE-th that waits."""
+    taken: list[int] = []
+    rung: list[int] = []
+
+    async def scenario() -> None:
+        def ring(descriptor: int, data: bytes) -> None:
+            rung.append(len(outbox._items))
+            write(descriptor, data)
+
+        outbox = Outbox(asyncio.get_running_loop(), taken.append, ring)
+        outbox.put(0, rings=False)
+        await asyncio.sleep(0.01)
+        assert (taken, rung) == ([], [])
+        outbox.put(1)
+        while len(taken) < 2:
+            await asyncio.sleep(0)
+        for item in range(2, 2 + PATIENCE):
+            outbox.put(item, rings=False)
+        while len(taken) < 2 + PATIENCE:
+            await asyncio.sleep(0)
+        outbox.close()
+
+    asyncio.run(scenario())
+    assert taken == list(range(2 + PATIENCE))
+    assert rung == [2, PATIENCE]
 
 
 def test_each_item_wakes_a_loop_that_sleeps() -> None:

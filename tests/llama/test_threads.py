@@ -84,6 +84,27 @@ def test_tried_again_when_neighbours_have_gone() -> None:
         assert choice.one == best
 
 
+def test_a_wrong_verdict_does_not_last() -> None:
+    """One thread was best in the few steps of the trial only: two are back within a hundred."""
+    choice = ThreadChoice(2)
+    settle(choice, {2: 0.4, 1: 0.1})
+    assert choice.one == 1
+    for _ in range(100):
+        choice.observe(1, {2: 0.1, 1: 0.2}[choice.one])
+    assert choice.one == 2
+
+
+@pytest.mark.parametrize("best", [1, 2])
+def test_verdicts_that_repeat_are_asked_for_less_often(best: int) -> None:
+    """Few of many steps are spent on trials."""
+    choice, tried = ThreadChoice(2), 0
+    for _ in range(5000):
+        tried += choice.one != best
+        choice.observe(1, 0.1 if choice.one == best else 0.12)
+    assert choice.one == best
+    assert tried < 120
+
+
 def test_trials_are_told() -> None:
     """Whoever learns from the time of steps must not learn from these."""
     choice = ThreadChoice(2)

@@ -30,12 +30,12 @@ def add_parser(commands: Any, line: str) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help="GGUF file or model's name (default: the embedded demo model)",
+        help="the same as --model (default: the embedded demo model)",
     )
     add_options(
         parser,
-        "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend", "n_gpu_layers",
-        "device", "rpc", "tensor_split", "split_mode", "main_gpu",
+        "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
+        "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -49,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.memory.plan import check_fit, estimate
     from worker.model.config import load_config
 
-    arguments.model = arguments.file
+    if arguments.file is not None:
+        arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))
     config = load_config(model_path(settings))
     draft = load_draft(config, settings)

@@ -26,10 +26,12 @@ class Stream:
     Reading late never makes the engine wait. Leave it with `close()` (or use it in a `with`), as
     often as you like: it aborts what is still running.
 
-    watcher  who wants to know how its requests end
+    wants_all: the reader does nothing before the end, so it is not woken for each delta
+    watcher: who wants to know how its requests end
     """
 
     def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
+        self.wants_all = False
         self._running: set[str] = set(ids)
         self._abort = abort
         self._deltas: list[Delta] = []

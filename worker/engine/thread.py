@@ -181,7 +181,11 @@ class EngineThread:
 
     def _send(self, deltas: list[Delta]) -> None:
         if deltas:
-            self._outbox.put(deltas)
+            self._outbox.put(deltas, rings=any(map(self._is_awaited, deltas)))
+
+    def _is_awaited(self, delta: Delta) -> bool:
+        stream = self._streams.get(delta.id)
+        return delta.is_last or (stream is not None and not stream.wants_all)
 
     def _end(self, failure: WorkerError | None) -> None:
         """On the event loop, when the thread has ended: nothing more comes.

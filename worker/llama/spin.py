@@ -36,6 +36,8 @@ _INTERVAL_S = 0.1
 # busy, below the second they are not. Measured on two CPUs: 0.01 to 0.05 alone, 0.03 to 0.4 beside
 # our own event loop and its clients, 0.8 to 0.9 beside one busy process.
 _SHARED, _ALONE = 0.5, 0.2
+# Looks in a row that must find the same, before it is changed.
+_BUSY_LOOKS, _CALM_LOOKS = 2, 5
 
 
 def waiting_ns() -> int | None:
@@ -96,7 +98,7 @@ class Spin:
         self.threads = threads
         self.is_short = False
         self._decoded = 0.0
-        self._calm = 0
+        self._busy = self._calm = 0  # looks in a row that found neighbours, or none
         self._waited = waiting_ns()
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
         self._release = threading.Event()
@@ -115,13 +117,14 @@ class Spin:
         if self._decoded < _INTERVAL_S:
             return
         share = self.displaced()
-        if share > _SHARED:
-            self._calm = 0
+        self._busy = self._busy + 1 if share > _SHARED else 0
+        self._calm = self._calm + 1 if share < _ALONE else 0
+        # What takes the CPU once for a tenth of a second is over before a short spin helps, and
+        # what is busy now and then does not change it each time.
+        if self._busy == _BUSY_LOOKS:
             self._shorten()
-        elif share < _ALONE and self.is_short:
-            self._calm += 1
-            if self._calm >= 5:  # a process that is busy now and then does not change it each time
-                self.close()
+        elif self._calm == _CALM_LOOKS:
+            self.close()
 
     def displaced(self) -> float:
         """How many compute threads waited for a CPU, on average over the decoding since the last

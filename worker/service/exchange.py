@@ -41,6 +41,7 @@ class Exchange(ABC):
         record = current()
         if record is not None:
             record.streaming = streaming
+        stream.wants_all = not streaming
         self._has_started = False  # the status was sent
         self._num_parts = 0  # begun to write
         self._num_writing = 0

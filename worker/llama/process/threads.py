@@ -17,8 +17,10 @@ _PAIRS = 3
 _CLEARLY_WORSE, _CLEARLY_BETTER = 1.25, 0.5
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
-# Steps until the numbers beside the best one are tried again, because neighbours come and go.
-_STEPS_BETWEEN = 1000
+# Steps until the numbers beside the best one are tried again, because neighbours come and go. After
+# a change the wait is short: a verdict of a busy minute (one thread where two are a quarter faster)
+# must not last. Each verdict that changes nothing doubles it.
+_FIRST_WAIT, _LONGEST_WAIT = 60, 1000
 
 
 class ThreadChoice:
@@ -66,6 +68,7 @@ class _Lesson:
         self._limit, self._best = limit, limit
         self.others = _halves(limit)  # to be tried
         self._wait = 0  # steps until they are
+        self._next_wait = _LONGEST_WAIT
         self._restart()
 
     def _restart(self) -> None:
@@ -111,14 +114,18 @@ class _Lesson:
 
     def _decide(self, other: int) -> None:
         ratio = statistics.median(self._ratios)
+        before = self._best
         # More threads than the best number are a return to what others expect: no gain is asked.
         if ratio < (_GAIN if other < self._best else 1.0):
             self._best = other
             self.others = _halves(other) if other < self._limit else []
         elif other < self._best:
             self.others = []
+        if self._best != before:
+            self._next_wait = _FIRST_WAIT
         if not self.others:
-            self._wait = _STEPS_BETWEEN
+            self._wait = self._next_wait
+            self._next_wait = min(2 * self._next_wait, _LONGEST_WAIT)
         self._restart()
 
 
