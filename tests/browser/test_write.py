@@ -13,12 +13,14 @@ import pytest
 
 from tests.browser.conftest import ANSWER, QUESTION
 from tests.browser.driving import (
+    Browser,
     Page,
     choices_of,
     endless,
     expect,
     heard_by,
     sent_by,
+    tab,
     visit,
 )
 from tests.support.programs.processes import Server
@@ -110,6 +112,26 @@ def test_inspect(server: Server, page: Page) -> None:
     expect(page.locator("#written span").nth(1)).to_have_class("at")
     page.keyboard.press("Escape")
     expect(page.locator("#inspector")).to_be_hidden()
+
+
+def test_tap(server: Server, browser: Browser) -> None:
+    """On a phone a tap inspects, at the window's lower edge, and another one ends that."""
+    with tab(browser, viewport={"width": 360, "height": 640}, has_touch=True) as page:
+        visit(page, server)
+        endless(page)
+        assert page.locator("#sampling").get_attribute("open") is None
+        page.evaluate("document.getElementById('max_tokens').value = 8")
+        page.fill("#prompt", "Hello")
+        page.tap("#write-send")
+        expect(page.locator("#write-status")).to_contain_text("8 tokens")
+        page.tap("#written span >> nth=0")
+        expect(page.locator("#inspector")).to_be_visible()
+        box = page.locator("#inspector").bounding_box() or {}
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+        assert box["y"] + box["height"] == pytest.approx(640 - 12, abs=1)
+        page.tap("#name")
+        expect(page.locator("#inspector")).to_be_hidden()
 
 
 def test_fields(server: Server, page: Page) -> None:

@@ -24,7 +24,8 @@ function complain(node, error) {
 
 const count = (number) => Math.round(number).toLocaleString("en");
 const share = (part, whole) => (whole > 0 ? Math.min(1, part / whole) : 0);
-const percent = (part) => `${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`;
+const percent = (part) =>
+  part < 0.001 ? "< 0.1 %" : `${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`;
 const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 /** 12.3, and 1,234 where a tenth says nothing. */
