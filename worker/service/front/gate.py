@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 
 from worker import log
-from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
+from worker.errors import (
+    NotAuthenticatedError,
+    QueueFullError,
+    UnavailableError,
+    WorkerError,
+)
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
@@ -82,6 +87,11 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
+        if state is State.READY and path in paths.GENERATING:
+            try:
+                self._worker.loaded.engine.check_place()
+            except QueueFullError as error:
+                return error
         if state is State.READY or path in _ALWAYS:
             return None
         if state is State.DRAINING and (path in _WHILE_DRAINING or path.endswith(_JOB_STREAM)):
