@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 
 from worker import log
-from worker.errors import NotAuthenticatedError, UnavailableError, WorkerError
+from worker.errors import (
+    NotAuthenticatedError,
+    QueueFullError,
+    UnavailableError,
+    WorkerError,
+)
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
@@ -100,6 +105,11 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
+        if state is State.READY and path in paths.GENERATING:
+            try:
+                self._worker.loaded.engine.check_place()
+            except QueueFullError as error:
+                return error
         if paths.passes(path, state):
             return None
         if state is State.LOADING:

@@ -15,6 +15,11 @@ ONE_REQUEST = REQUESTS + "/"
 # Where other APIs than OpenAI's begin.
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
+# Where a full queue is told before anything else is done; jobs have their own words for it.
+GENERATING = frozenset({
+    "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
+    "/api/chat", "/api/generate",
+})  # fmt: skip
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
