@@ -19,7 +19,7 @@ from worker.service.generation import Generation, run
 from worker.service.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.service.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
 from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
-from worker.service.ollama.talk import chat_of, check_generate, question_of, text_of
+from worker.service.ollama.talk import chat_of, check_asked, check_generate, question_of, text_of
 from worker.service.talk.asked import Asked, ask
 from worker.service.talk.said import Said
 
@@ -34,6 +34,7 @@ async def ollama_chat(
     """Its lines, or one with all of it."""
     body = await read_json(request, OllamaChatRequest)
     if not body.messages:
+        await asyncio.to_thread(check_asked, body, loaded)
         message = SaidMessage(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
     asked = await asyncio.to_thread(_conversation, body, chat, loaded)
@@ -47,6 +48,7 @@ async def generate(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> ASGIA
     body = await read_json(request, GenerateRequest)
     check_generate(body)
     if not body.prompt and not body.suffix:
+        await asyncio.to_thread(check_asked, body, loaded)
         return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
     chat = None if body.raw or body.suffix else await _chat_format(request, loaded)
     generation, said = await asyncio.to_thread(_prompted, body, chat, loaded)
