@@ -72,6 +72,7 @@ def example_of(route: Described) -> dict[str, Any]:
 def long_body(route: Described) -> dict[str, Any]:
     """One whose answer takes long and comes at once."""
     body = example_of(route) | LONG | {"stream": False, "max_output_tokens": 1_900}
+    body |= {"n_predict": 1_900} if "n_predict" in body else {}
     return body | {"options": LONG | {"num_predict": 1_900}}
 
 
@@ -197,16 +198,14 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
     with failing(folder, *options, read_seconds=2) as server, ThreadPoolExecutor(32) as pool:
 
         def ask_all() -> dict[str, Future[httpx.Response]]:
-            """Long requests in all slots but one, each with its path as its id."""
-            found = {
+            """A long request for each path, which is its id."""
+            return {
                 path: pool.submit(
                     http.post, server.url + path, headers={"x-request-id": path},
                     json={**long_body(route), "job_id": "other"},
                 )
                 for path, route in asked.items()
             }  # fmt: skip
-            server.wait_until(slots_processing=len(asked) + 1)
-            return found
 
         fail(folder, "batch")
         for path, route in asked.items():
@@ -222,7 +221,12 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
             if route.takes is not None
         ]
         job = server.post({**LONG, "prompt": "Hello", "job_id": "taken"}, "/v1/jobs").json()
+        for route, path in ROUTES:
+            if route.takes is JobRequest:
+                taken = {**example_of(route), "job_id": "taken"}
+                noted(seen, route, path, server.post(taken, path))
         running = ask_all()
+        server.wait_until(slots_processing=len(asked) + 1)
         with http.stream("GET", server.url + job["sse_url"]):
             refused_while_busy(seen, server)
         for route, path, answer in late:
@@ -233,8 +237,9 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
             name = quote(path, safe="")
             assert http.post(f"{server.url}{REQUESTS}/{name}/cancel").status_code == 200
             noted(seen, asked[path], path, running.pop(path).result())
-        server.wait_until(slots_processing=1)
+        server.wait_until(slots_processing=0)
         running = ask_all()
+        server.wait_until(slots_processing=len(asked))
         fail(folder, "engine")
         for path, answer in running.items():
             noted(seen, asked[path], path, answer.result())
@@ -245,9 +250,6 @@ def refused_while_busy(seen: Seen, server: Server) -> None:
     for route, path in ROUTES:
         if "fail_on_no_slot" in route.queries:
             noted(seen, route, path, http.get(server.url + path, params={"fail_on_no_slot": "1"}))
-        if route.takes is JobRequest:
-            taken = {**example_of(route), "job_id": "taken"}
-            noted(seen, route, path, server.post(taken, path))
         if "job_id" in route.params:
             name = path.replace("{job_id:str}", "taken")
             noted(seen, route, path, http.get(server.url + name))

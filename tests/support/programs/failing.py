@@ -13,29 +13,36 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from worker.cli.main import run
 from worker.engine.backend import BatchError
-from worker.grammar.patience import ImpatientError
+from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.llama.backend import LlamaBackend
 from worker.service import body, preparing
+from worker.service.preparing import Preparing
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 decode = LlamaBackend.decode
-run_prepared = preparing._run
+aside = Preparing.aside
 
 
 def what() -> str:
     return FAILURE.read_text() if FAILURE.exists() else ""
 
 
-async def impatient_run(*arguments: Any, **options: Any) -> Any:
-    if what() == "long":
-        raise ImpatientError
-    return await run_prepared(*arguments, **options)
+async def slow_aside(
+    self: Preparing, request: Any, body: Any, function: Callable[..., Any], *arguments: Any
+) -> Any:
+    def work() -> Any:
+        if what() == "long" and not IS_PATIENT.get():
+            raise ImpatientError
+        return function(*arguments)
+
+    return await aside(self, request, body, work)
 
 
 def failing_decode(self: LlamaBackend) -> None:
@@ -51,6 +58,6 @@ def failing_decode(self: LlamaBackend) -> None:
 body.READ_TIMEOUT_S = float(os.environ["READ_SECONDS"])
 LlamaBackend.decode = failing_decode
 preparing.MAX_LONG = 0
-preparing._run = impatient_run
+Preparing.aside = slow_aside
 sys.argv[0] = "worker"
 run()

@@ -45,7 +45,7 @@ def document_of(
     schemas = Schemas(taken, [*_given(routes), ErrorReply, AnthropicErrorReply, OllamaErrorReply])
     answers = Responded(schemas)
     found: dict[str, dict[str, Any]] = {}
-    page = {} if has_page else {"pages": {}}
+    page: dict[str, Any] = {} if has_page else {"pages": {}}
     for api in apis:
         for route in api.routes:
             for path in sorted(route.handler.paths):
