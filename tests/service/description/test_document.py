@@ -21,11 +21,14 @@ from worker.service.sampling import FIELD_LIMITS
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 DOCUMENT: dict[str, Any] = json.loads(
-    json.dumps(document_of(APIS, model_id="org/tiny", has_key=True))
+    json.dumps(document_of(APIS, model_id="org/tiny", has_key=True, has_page=True))
 )
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # What Litestar gives to a handler, or our own dependencies; anything else is asked of the client.
-OWN = {"request", "worker", "loaded", "chat", "jobs", "description"}
+OWN = {
+    "request", "worker", "loaded", "chat", "jobs", "journal", "lookout", "window", "preparing",
+    "description",
+}  # fmt: skip
 
 
 def name_of(route: Described) -> str:
@@ -88,11 +91,24 @@ def test_limits_are_those_that_check() -> None:
 def test_the_key() -> None:
     """It is asked for where the worker has one, but not by health."""
     assert {} not in DOCUMENT["security"]
-    open_to_all = document_of(APIS, model_id="org/tiny", has_key=False)
+    open_to_all = document_of(APIS, model_id="org/tiny", has_key=False, has_page=True)
     assert {} in open_to_all["security"]
     assert DOCUMENT["paths"]["/health"]["get"]["security"] == []
     assert "401" not in DOCUMENT["paths"]["/health"]["get"]["responses"]
     assert "401" in DOCUMENT["paths"]["/docs"]["get"]["responses"]
+
+
+def test_the_page_for_browsers() -> None:
+    """It is at / alone, and not where it is switched off."""
+
+    def of(has_page: bool, path: str) -> dict[str, Any]:
+        made = document_of(APIS, model_id="org/tiny", has_key=True, has_page=has_page)
+        return made["paths"][path]["get"]["responses"]
+
+    assert set(of(True, "/")["200"]["content"]) == {"application/json", "text/html"}
+    assert set(of(False, "/")["200"]["content"]) == {"application/json"}
+    assert set(of(True, "/")) - set(of(False, "/")) == {"403"}
+    assert of(True, "/health") == of(False, "/health") == of(False, "/")
 
 
 def test_the_page_is_whole() -> None:
@@ -117,5 +133,5 @@ def test_the_page_needs_nothing() -> None:
 
 def test_texts_are_escaped() -> None:
     """What a text holds is text in the page."""
-    hostile = document_of(APIS, model_id="<script>", has_key=False)
+    hostile = document_of(APIS, model_id="<script>", has_key=False, has_page=True)
     assert "<script>" not in page_of(hostile)

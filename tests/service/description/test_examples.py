@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 
 from tests.service.description.contract import Contract
 from tests.support import http
+from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 from worker.service.description.apis import APIS
-from worker.service.description.described import HTML, Described
+from worker.service.description.described import EVENTS, HTML, Described
+from worker.service.front.paths import REQUESTS
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 EXAMPLES = [
@@ -19,12 +24,15 @@ EXAMPLES = [
     for route in DESCRIBED
     for name in route.examples
 ]
-#: (handler, path): all that is asked for without a body and answered with 200.
+#: (handler, path): all that is asked for without a body and answered with 200 at any time.
 PLAIN = [
     (route, path)
     for route in DESCRIBED
     for path in sorted(route.handler.paths)
-    if not route.takes and route.gives and route.handler.status_code == 200
+    if not route.takes
+    and route.gives
+    and route.handler.status_code == 200
+    and "request_id" not in route.params
 ]
 
 
@@ -34,9 +42,10 @@ def path_of(route: Described) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo() -> Generator[Server]:
-    """The demo model, in a context that is large enough for the examples."""
-    with serving("--ctx-size", "512", "-t", "1") as running:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """The demo model with infill, in a context that is large enough for the examples."""
+    model = write_infilling(tmp_path_factory.mktemp("demo"))
+    with serving("--model", model, "--ctx-size", "512", "-t", "1") as running:
         yield running
 
 
@@ -75,6 +84,45 @@ def test_plain(demo: Server, contract: Contract, route: Described, path: str) ->
     if HTML in route.gives and answer.headers["content-type"].startswith(HTML):
         assert demo.url in answer.text
         assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path", [path for route in DESCRIBED for path in route.pages if path in route.handler.paths]
+)
+def test_page(demo: Server, contract: Contract, path: str) -> None:
+    """Who would rather have HTML gets it."""
+    answer = http.get(demo.url + path, headers={"accept": "text/html,*/*;q=0.8"})
+    assert answer.headers["content-type"].startswith(HTML)
+    assert answer.text.startswith("<!doctype html>")
+    contract.check("GET", path, answer)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"params": {"stream": "1", "interval": "0.1"}}, {"headers": {"accept": EVENTS}}]
+)
+def test_endless(demo: Server, contract: Contract, asked: Any) -> None:
+    """The view of requests as events, of which the first one is read."""
+    with http.stream("GET", demo.url + REQUESTS, **asked) as answer:
+        first, _ = itertools.islice(answer.iter_lines(), 2)
+    assert first.startswith("data: {")
+    whole = httpx.Response(answer.status_code, headers=answer.headers, text=first + "\n\n")
+    whole.headers["content-type"] = answer.headers["content-type"]
+    contract.check("GET", REQUESTS, whole)
+
+
+def test_cancel(demo: Server, contract: Contract) -> None:
+    """A request that runs is cancelled as described, and its stream's error is as described."""
+    path, body = "/v1/completions", {"prompt": "Once", "max_tokens": -1, "ignore_eos": True}
+    ids = {"x-request-id": "a/b", "x-correlation-id": "c"}
+    asked = {**body, "prompt": [[5], [6], [7], [8]], "stream": True}
+    with http.stream("POST", demo.url + path, json=asked, headers=ids) as running:
+        name = quote("a/b", safe="")
+        answer = http.post(f"{demo.url}{REQUESTS}/{name}/cancel")
+        running.read()
+    contract.check("POST", REQUESTS + "/{request_id}/cancel", answer)
+    assert answer.json() == {"id": "a/b", "cancelled": True, "requests": 1}
+    contract.check("POST", path, running)
+    assert '"code":"cancelled"},"request_id":"a/b","correlation_id":"c"}' in running.text
 
 
 def _part(demo: Server, parameter: dict[str, Any]) -> str:

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from tests.service.description.contract import Contract, Refusal, handlers
 from tests.support import http
 from tests.support.models import ggufs
+from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving, until
 from worker.errors import WorkerError
 from worker.lifecycle.state import State
@@ -25,12 +27,14 @@ from worker.service import app
 from worker.service.description.apis import APIS
 from worker.service.description.described import Described
 from worker.service.description.document import document_of
-from worker.service.description.refusals import CHAT, ENGINE, PROMPT, QUEUE
+from worker.service.description.refusals import CANCELLED, CHAT, ENGINE, FORMED, PROMPT, QUEUE
 from worker.service.front.gate import Gate
-from worker.service.front.paths import SHUTDOWN
+from worker.service.front.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
 from worker.service.jobs.schemas import JobRequest
+from worker.service.requests.journal import Journal
 
-CONTRACT = Contract(json.loads(json.dumps(document_of(APIS, model_id="demo-5m-f16", has_key=True))))
+DOCUMENT = document_of(APIS, model_id="demo-5m-f16", has_key=True, has_page=True)
+CONTRACT = Contract(json.loads(json.dumps(DOCUMENT)))
 ROUTES = [
     (route, path) for api in APIS for route in api.routes for path in sorted(route.handler.paths)
 ]
@@ -68,6 +72,7 @@ def example_of(route: Described) -> dict[str, Any]:
 def long_body(route: Described) -> dict[str, Any]:
     """One whose answer takes long and comes at once."""
     body = example_of(route) | LONG | {"stream": False, "max_output_tokens": 1_900}
+    body |= {"n_predict": 1_900} if "n_predict" in body else {}
     return body | {"options": LONG | {"num_predict": 1_900}}
 
 
@@ -91,11 +96,13 @@ def locked_or_not_ready(seen: Seen) -> None:
     async def ask_all() -> None:
         transports: dict[State, httpx.AsyncClient] = {}
         for state in (State.LOADING, State.READY, State.DRAINING, State.FAILED):
-            settings = SimpleNamespace(api_key=KEY)
+            settings = SimpleNamespace(api_key=KEY, page=True)
+            engine = SimpleNamespace(check_place=lambda: None)
             worker: Any = SimpleNamespace(
-                state=state, settings=settings, error=WorkerError("It failed.")
-            )
-            gate = Gate(worker)
+                state=state, settings=settings, error=WorkerError("It failed."),
+                loaded=SimpleNamespace(engine=engine),
+            )  # fmt: skip
+            gate = Gate(worker, Journal("demo"))
             gate.open(passed)
             transport = httpx.ASGITransport(gate)
             transports[state] = httpx.AsyncClient(transport=transport, base_url="http://worker")
@@ -126,7 +133,7 @@ def mistaken(seen: Seen) -> None:
             for handler in handlers():
                 patch.setattr(handler, "_fn", broken)
             settings = SimpleNamespace(inference_timeout=1.0)
-            made = app.create_app(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+            made = app.create_app(SimpleNamespace(settings=settings), Journal("demo"))  # type: ignore[arg-type]
         for route, path in ROUTES:
             noted(seen, route, path, await called(made, method_of(route), path))
 
@@ -139,15 +146,18 @@ def misused(seen: Seen, folder: Path) -> None:
     with failing(folder, *options, read_seconds=60) as server:
         for route, path in ROUTES:
             shown = route.shown(path)
-            for name in ("model_id", "job_id"):
+            for name in route.params:
                 shown = shown.replace(f"{{{name}}}", "none")
             for body in (b"[]", PARTS) if route.takes is not None else ():
                 noted(seen, route, path, http.post(server.url + path, content=body))
             if route.params or not route.gives:
                 noted(seen, route, path, http.request(method_of(route), server.url + shown))
-            if path in SHUTDOWN:
-                headers = {"origin": "https://elsewhere.example"}
-                noted(seen, route, path, http.post(server.url + path, headers=headers))
+            elsewhere = {"origin": "https://elsewhere.example", "accept": "text/html"}
+            if path in SHUTDOWN or path.startswith(ONE_REQUEST) or path in route.pages:
+                asked = http.request(method_of(route), server.url + path, headers=elsewhere)
+                noted(seen, route, path, asked)
+            if "interval" in route.queries:
+                noted(seen, route, path, http.get(server.url + path, params={"interval": "0"}))
             if path == "/v1/infer":
                 noted(seen, route, path, server.post(long_body(route), path))
         for route, path in those_that(PROMPT):
@@ -172,11 +182,13 @@ def told_to_leave(seen: Seen, server: Server) -> None:
 
 
 def without_a_template(seen: Seen, folder: Path) -> None:
-    """A model whose file has no chat template."""
+    """A model whose file has no chat template and no infill tokens."""
     model = ggufs.write_llama(folder / "plain.gguf", chat_template=None)
+    (infill,) = [(route, path) for route, path in ROUTES if path == "/infill"]
     with serving("--model", model, "-t", "1") as server:
         for route, path in those_that(CHAT):
             noted(seen, route, path, server.post(example_of(route), path))
+        noted(seen, *infill, server.post(example_of(infill[0]), infill[1]))
 
 
 def busy_and_broken(seen: Seen, folder: Path) -> None:
@@ -184,8 +196,22 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
     asked = {path: route for route, path in those_that(ENGINE)}
     options = ("-np", str(len(asked) + 1), "--queue-size", "0")
     with failing(folder, *options, read_seconds=2) as server, ThreadPoolExecutor(32) as pool:
+
+        def ask_all() -> dict[str, Future[httpx.Response]]:
+            """A long request for each path, which is its id."""
+            return {
+                path: pool.submit(
+                    http.post, server.url + path, headers={"x-request-id": path},
+                    json={**long_body(route), "job_id": "other"},
+                )
+                for path, route in asked.items()
+            }  # fmt: skip
+
         fail(folder, "batch")
         for path, route in asked.items():
+            noted(seen, route, path, server.post(example_of(route), path))
+        fail(folder, "long")
+        for route, path in those_that(FORMED):
             noted(seen, route, path, server.post(example_of(route), path))
         fail(folder, "")
         server.wait_until(slots_processing=0)
@@ -195,10 +221,11 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
             if route.takes is not None
         ]
         job = server.post({**LONG, "prompt": "Hello", "job_id": "taken"}, "/v1/jobs").json()
-        running = {
-            path: pool.submit(server.post, {**long_body(route), "job_id": "other"}, path)
-            for path, route in asked.items()
-        }
+        for route, path in ROUTES:
+            if route.takes is JobRequest:
+                taken = {**example_of(route), "job_id": "taken"}
+                noted(seen, route, path, server.post(taken, path))
+        running = ask_all()
         server.wait_until(slots_processing=len(asked) + 1)
         with http.stream("GET", server.url + job["sse_url"]):
             refused_while_busy(seen, server)
@@ -206,6 +233,13 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
             noted(seen, route, path, answer.result())
         server.post({"job_id": "other"}, "/cancel")
         noted(seen, asked["/v1/infer"], "/v1/infer", running.pop("/v1/infer").result())
+        for _, path in those_that(CANCELLED):
+            name = quote(path, safe="")
+            assert http.post(f"{server.url}{REQUESTS}/{name}/cancel").status_code == 200
+            noted(seen, asked[path], path, running.pop(path).result())
+        server.wait_until(slots_processing=0)
+        running = ask_all()
+        server.wait_until(slots_processing=len(asked))
         fail(folder, "engine")
         for path, answer in running.items():
             noted(seen, asked[path], path, answer.result())
@@ -216,9 +250,6 @@ def refused_while_busy(seen: Seen, server: Server) -> None:
     for route, path in ROUTES:
         if "fail_on_no_slot" in route.queries:
             noted(seen, route, path, http.get(server.url + path, params={"fail_on_no_slot": "1"}))
-        if route.takes is JobRequest:
-            taken = {**example_of(route), "job_id": "taken"}
-            noted(seen, route, path, server.post(taken, path))
         if "job_id" in route.params:
             name = path.replace("{job_id:str}", "taken")
             noted(seen, route, path, http.get(server.url + name))
@@ -233,7 +264,8 @@ def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Serve
     env["READ_SECONDS"] = str(read_seconds)
     fail(folder, "")
     program = "tests.support.programs.failing"
-    with serving("-t", "1", *options, env=env, module=program) as server:
+    model = write_infilling(folder)
+    with serving("--model", model, "-t", "1", *options, env=env, module=program) as server:
         yield server
 
 

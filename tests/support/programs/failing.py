@@ -2,8 +2,8 @@
 
 `python -m tests.support.programs.failing serve ...` starts one.
 
-FAILURE       a file; while it holds `batch` no batch can be computed, and at `engine` the engine's
-              thread ends
+FAILURE       a file; while it holds `batch` no batch can be computed, at `long` each constraint
+              takes long and as many as may wait do, and at `engine` the engine's thread ends
 STEP_SECONDS  each step of the engine takes so long at least
 READ_SECONDS  a body must arrive within so long
 """
@@ -13,21 +13,41 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from worker.cli.main import run
 from worker.engine.backend import BatchError
+from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.llama.backend import LlamaBackend
-from worker.service import body
+from worker.service import body, preparing
+from worker.service.preparing import Preparing
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 decode = LlamaBackend.decode
+aside = Preparing.aside
+
+
+def what() -> str:
+    return FAILURE.read_text() if FAILURE.exists() else ""
+
+
+async def slow_aside(
+    self: Preparing, request: Any, body: Any, function: Callable[..., Any], *arguments: Any
+) -> Any:
+    def work() -> Any:
+        if what() == "long" and not IS_PATIENT.get():
+            raise ImpatientError
+        return function(*arguments)
+
+    return await aside(self, request, body, work)
 
 
 def failing_decode(self: LlamaBackend) -> None:
     time.sleep(STEP_SECONDS)
-    planned = FAILURE.read_text() if FAILURE.exists() else ""
+    planned = what()
     if planned == "batch":
         raise BatchError("planned")
     if planned == "engine":
@@ -37,5 +57,7 @@ def failing_decode(self: LlamaBackend) -> None:
 
 body.READ_TIMEOUT_S = float(os.environ["READ_SECONDS"])
 LlamaBackend.decode = failing_decode
+preparing.MAX_LONG = 0
+Preparing.aside = slow_aside
 sys.argv[0] = "worker"
 run()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from worker.service.anthropic.errors import AnthropicErrorReply
-from worker.service.description.described import EVENTS, JSON, LINES, Described
+from worker.service.description.described import EVENTS, HTML, JSON, LINES, Described
 from worker.service.description.refusals import BROKEN, before
 from worker.service.description.schemas import JsonSchema, Schemas
 from worker.service.errors import reply_of
@@ -52,7 +52,7 @@ class Responded:
         """Status -> response, or where it is."""
         found: dict[str, Any] = {}
         if route.gives:
-            found[str(route.handler.status_code)] = self._good(route)
+            found[str(route.handler.status_code)] = self._good(route, path)
         for status, refused in sorted(_refused(route, path).items()):
             response = self._bad(refused)
             other = route.also.get(status)
@@ -65,8 +65,10 @@ class Responded:
                 found[str(status)] = {"$ref": self._place(status, refused, response)}
         return found
 
-    def _good(self, route: Described) -> dict[str, Any]:
+    def _good(self, route: Described, path: str) -> dict[str, Any]:
         content = {media: {"schema": self._form(route, media)} for media in route.gives}
+        if path in route.pages:
+            content[HTML] = {"schema": self._schemas.of(str)}
         forms = " ".join(_FORMS[media] for media in content if media in _FORMS)
         phrase = HTTPStatus(route.handler.status_code).phrase
         return {"description": f"{phrase}. {forms}".strip(), "content": content}
@@ -80,6 +82,8 @@ class Responded:
         if route.named:
             event["properties"] = {"event": {"type": "string"}, "data": data}
             event["required"] = ["event", "data"]
+            return event
+        if not route.done:
             return event
         return {"anyOf": [event, {"type": "object", "properties": {"data": {"const": "[DONE]"}}}]}
 
@@ -114,8 +118,9 @@ class Responded:
 def _refused(route: Described, path: str) -> dict[int, _Refused]:
     """Status -> errors, as the code that answers them makes them."""
     found: dict[int, _Refused] = {}
+    page = route.pages.get(path, ())
     errors: list[tuple[Exception, Any]] = [(error, reply_of) for error in before(path)]
-    errors += [(error, route.reply_of) for error in (*route.refuses, BROKEN)]
+    errors += [(error, route.reply_of) for error in (*route.refuses, *page, BROKEN)]
     for error, reply in errors:
         status, body, headers = reply(error)
         told = shaped(path, status, body)

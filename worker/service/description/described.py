@@ -38,6 +38,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     params    name -> JSON schema of a part of the path
     queries   name -> JSON schema of what may stand behind the path
     named     events of its streams have names, and no `[DONE]` is the last
+    done      `[DONE]` is the last event where they have no names
+    pages     path -> what a browser is refused there, which else gets a page instead
     notes     more about it, in one or two sentences
     """
 
@@ -53,6 +55,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     params: Mapping[str, Mapping[str, Any]] = {}
     queries: Mapping[str, Mapping[str, Any]] = {}
     named: bool = False
+    done: bool = True
+    pages: Mapping[str, tuple[Exception, ...]] = {}
     notes: str = ""
 
     def shown(self, path: str) -> str:

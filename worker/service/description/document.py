@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from worker import __version__
 from worker.service.anthropic.errors import AnthropicErrorReply
 from worker.service.description.answers import Responded
@@ -20,26 +22,36 @@ Bodies are JSON; no `Content-Type` is needed. Unknown fields are ignored, and `n
 given". `HEAD` works wherever `GET` does, except for a job's stream.
 
 Every answer carries `x-request-id`: the client's own where it sent one of up to 256 printable
-characters, else a new one. `x-correlation-id` comes back as it was sent."""
+characters, else a new one. `x-correlation-id` comes back as it was sent. Errors hold both beside
+`error`, also in the events of a stream."""
+_PAGE = (
+    "Who would rather have HTML than JSON gets the worker's page, without a key and in any state."
+)
 _BEARER: dict[str, list[str]] = {"bearer": []}
 _API_KEY: dict[str, list[str]] = {"x-api-key": []}
 
 
-def document_of(apis: tuple[Api, ...], *, model_id: str, has_key: bool) -> dict[str, Any]:
+def document_of(
+    apis: tuple[Api, ...], *, model_id: str, has_key: bool, has_page: bool
+) -> dict[str, Any]:
     """OpenAPI 3.1.
 
     model_id  of the model that is served
     has_key   whether a key is asked for
+    has_page  whether browsers get a page
     """
     routes = [route for api in apis for route in api.routes]
     taken = [route.takes for route in routes if route.takes is not None]
     schemas = Schemas(taken, [*_given(routes), ErrorReply, AnthropicErrorReply, OllamaErrorReply])
     answers = Responded(schemas)
     found: dict[str, dict[str, Any]] = {}
+    page: dict[str, Any] = {} if has_page else {"pages": {}}
     for api in apis:
         for route in api.routes:
             for path in sorted(route.handler.paths):
-                operation = _operation(route, path, schemas, answers)
+                operation = _operation(
+                    msgspec.structs.replace(route, **page), path, schemas, answers
+                )
                 operation["tags"] = [api.name]
                 if path in paths.HEALTH:
                     operation["security"] = []
@@ -78,7 +90,7 @@ def _operation(route: Described, path: str, schemas: Schemas, answers: Responded
     name = handler.fn.__name__
     if len(handler.paths) > 1:
         name += "".join(f"_{word}" for word in path.split("/") if word.isidentifier())
-    said = (inspect.getdoc(handler.fn) or "", route.notes)
+    said = (inspect.getdoc(handler.fn) or "", route.notes, _PAGE if path in route.pages else "")
     made: dict[str, Any] = {
         "operationId": name,
         "summary": handler.summary,

@@ -4,6 +4,7 @@ makes their status, shape and headers."""
 from __future__ import annotations
 
 from worker.errors import (
+    CancelledError,
     DecodeError,
     NotAuthenticatedError,
     QueueFullError,
@@ -40,7 +41,9 @@ ENGINE = (
     DecodeError("llama.cpp failed to compute the tokens."),
     WorkerError("The engine failed; a new worker is needed.", code="ENGINE_FAILED"),
 )
-GENERATION = QUEUE + ENGINE
+FORMED = (QueueFullError("Too many constraints that take long wait already."),)
+CANCELLED = (CancelledError("The request was cancelled.", code="cancelled"),)
+GENERATION = QUEUE + FORMED + CANCELLED + ENGINE
 _STATES = {
     State.LOADING: UnavailableError("The model is being loaded.", code="loading"),
     State.DRAINING: UnavailableError("The worker is about to leave.", code="draining"),

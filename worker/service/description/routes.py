@@ -37,7 +37,8 @@ def description_of(worker: Worker, loaded: Loaded) -> Description:
     from worker.service.description.page import HEADERS, page_of
 
     has_key = worker.settings.api_key is not None
-    document = document_of(APIS, model_id=loaded.model_id, has_key=has_key)
+    has_page = worker.settings.page
+    document = document_of(APIS, model_id=loaded.model_id, has_key=has_key, has_page=has_page)
     return Description(msgspec.json.encode(document), page_of(document), HEADERS)
 
 

@@ -18,6 +18,8 @@ def type_of(schema: JsonSchema) -> str:
         return " or ".join(dict.fromkeys(kinds))
     if "allOf" in schema:
         return type_of(schema["allOf"][0])
+    if "prefixItems" in schema:
+        return f"list of {', '.join(type_of(each) for each in schema['prefixItems'])}"
     if schema.get("type") == "array":
         return f"list of {type_of(schema.get('items') or {})}"
     if schema.get("type") == "object":

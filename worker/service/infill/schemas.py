@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
+from worker.service.bounds import count_from, texts
 from worker.service.openai.usage import LlamaTimings
 from worker.service.sampling import SamplingFields
 
@@ -23,6 +25,11 @@ class InfillRequest(SamplingFields, kw_only=True):
     input_prefix, input_suffix  the text before and behind the place to write at
     input_extra      pieces of other files
     prompt           what is written at the place already
+    n_predict        tokens to sample at most; not given or -1: until the model or the context ends
+    max_tokens       another name of n_predict
+    stop             the answer ends before the first of these
+    stream           true: events, one for each token
+    model            anything: one worker serves one model
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
     """
 
@@ -30,9 +37,9 @@ class InfillRequest(SamplingFields, kw_only=True):
     input_suffix: str | None = None
     input_extra: list[ExtraFile] | None = None
     prompt: str | None = None
-    n_predict: int | None = None
-    max_tokens: int | None = None
-    stop: str | list[str] | None = None
+    n_predict: Annotated[int | None, count_from(0)] = None
+    max_tokens: Annotated[int | None, count_from(0)] = None
+    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
     stream: bool | None = None
     response_fields: list[str] | None = None
     model: str | None = None

@@ -21,6 +21,7 @@ from worker.service.info.progress import LoadProgress, NotLoaded, Ready, progres
 from worker.service.info.props import Props, SlotInfo, props, slots
 from worker.service.info.shutdown import ShutdownReply, shutdown
 from worker.service.openai.described import MODEL_ID, NO_MODEL
+from worker.service.page import page
 
 API = Api(
     name="Worker",
@@ -30,6 +31,7 @@ API = Api(
             handler=health,
             gives={JSON: Health},
             also={503: Health},
+            pages={page.PATH: (ForbiddenError("A page of another origin asks."),)},
             notes="Open to everybody. 503 with the same fields where the engine hangs.",
         ),
         Described(handler=metrics, gives={TEXT: str}),

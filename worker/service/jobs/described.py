@@ -12,7 +12,7 @@ from worker.errors import (
     QueueFullError,
 )
 from worker.service.description.described import EVENTS, JSON, Api, Described
-from worker.service.description.refusals import BODY, ENGINE, PROMPT, QUEUE
+from worker.service.description.refusals import BODY, ENGINE, FORMED, PROMPT, QUEUE
 from worker.service.front.replies import ErrorReply
 from worker.service.jobs.errors import job_reply_of
 from worker.service.jobs.registry import MAX_UNREAD, UNREAD_S
@@ -33,7 +33,7 @@ from worker.service.jobs.schemas import (
 _STORY: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
 _TAKEN = ConflictError("A job has this id.", code="JOB_EXISTS")
 _EVENTS = (Started, Token, End, Failed)
-_STARTS = (*BODY, *PROMPT, _TAKEN, *QUEUE)
+_STARTS = (*BODY, *PROMPT, _TAKEN, *QUEUE, *FORMED)
 
 API = Api(
     name="Jobs",

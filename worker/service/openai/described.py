@@ -6,7 +6,7 @@ from typing import Any
 
 from worker.errors import NotFoundError
 from worker.service.description.described import EVENTS, JSON, Api, Described
-from worker.service.description.refusals import BODY, CHAT, GENERATION, PROMPT
+from worker.service.description.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT
 from worker.service.front.replies import ErrorReply
 from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.chat_schemas import ChatCompletion, ChatRequest, TemplateReply
@@ -76,7 +76,7 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: TemplateReply},
-            refuses=(*BODY, *PROMPT, *CHAT),
+            refuses=(*BODY, *PROMPT, *CHAT, *FORMED),
             examples={"question": _SUM},
         ),
         Described(handler=models, gives={JSON: ModelList}),

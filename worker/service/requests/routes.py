@@ -22,14 +22,18 @@ _INTERVAL_S = 0.5
 
 # No slot and no engine behind the stream: that it just ends when its reader leaves is fine.
 @get(paths.REQUESTS, summary="What the worker does")
-async def live_requests(request: Request[Any, Any, Any], lookout: Lookout) -> Response[Any]:
+async def live_requests(
+    request: Request[Any, Any, Any],
+    lookout: Lookout,
+    stream: str = "",
+    interval: str | None = None,
+) -> Response[Any]:
     """All at once, or as events again and again."""
-    interval = _interval_of(request.query_params.get("interval"))
+    seconds = _seconds_of(interval)
     accepted = request.headers.get("accept", "")
-    asked = request.query_params.get("stream", "").lower()
-    if asked in ("1", "true") or (not asked and "text/event-stream" in accepted):
+    if stream.lower() in ("1", "true") or (not stream and "text/event-stream" in accepted):
         return Stream(
-            lookout.events(interval),
+            lookout.events(seconds),
             media_type="text/event-stream",  # Litestar adds the charset
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
@@ -49,7 +53,7 @@ async def cancel_request(
     return json_response(RequestCancelled(name, True, journal.cancel(name)))
 
 
-def _interval_of(text: str | None) -> float:
+def _seconds_of(text: str | None) -> float:
     try:
         seconds = _INTERVAL_S if text is None else float(text)
     except ValueError:
