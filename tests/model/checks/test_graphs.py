@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.corpus import corpus
-from tests.support.models.ggufs import ARR, BOOL, I32, TYPE_BY_NAME, U32, Gguf, Key, u32
+from tests.support.models.ggufs import ARR, BOOL, I32, TYPE_BY_NAME, U32, Gguf, Key, f32, u32
 from tests.support.models.spoiled import Change, dropped, keyed, refused
 from worker.model.config import load_config
 
@@ -28,6 +28,8 @@ CASES: list[tuple[str, str, Change]] = [
     ("deepseek2", "BAD_VALUE", dropped("deepseek2.rope.dimension_count")),
     ("deepseek2", "BAD_VALUE", dropped("deepseek2.attention.key_length")),
     ("deepseek2", "BAD_VALUE", keyed("deepseek2.attention.value_length", u32(16))),
+    ("deepseek2", "MISSING_KEY", keyed("deepseek2.attention.temperature_scale", f32(0.1))),
+    ("glm4moe", "BAD_VALUE", keyed("glm4moe.expert_gating_func", u32(8))),
     ("granitehybrid", "MISSING_TENSOR", dropped("blk.0.ssm_conv1d.bias")),
     ("qwen35", "MISSING_TENSOR", dropped("blk.0.attn_gate.weight")),
     ("qwen35moe", "MISSING_TENSOR", dropped("blk.1.attn_qkv.weight")),

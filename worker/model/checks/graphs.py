@@ -58,6 +58,9 @@ def _check_latent(fields: Fields) -> None:
     rank = fields.count(".attention.kv_lora_rank") or 0
     if rotated >= (per_head or key):
         fields.bad(".rope.dimension_count", rotated, f"below {per_head or key}")
+    length = ".attention.temperature_length"
+    if fields.number(".attention.temperature_scale") and not fields.count(length):
+        fields.missing(length)  # positions are divided by it
     if not per_head or not fields.count(".attention.value_length_mla"):
         return
     if key != rank + rotated:

@@ -22,6 +22,7 @@ from worker.model.architectures import (
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
+MAX_GATING = 4  # LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS
 MAX_CONTEXT = 2**31 - 1  # positions are int32
 
 _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
@@ -133,6 +134,9 @@ def _check_experts(fields: Fields, layers: int) -> None:
         fields.bad(".expert_count", count, f"at most {MAX_EXPERTS}")
     if used > count or (count and not used):
         fields.bad(".expert_used_count", used, f"1 to {count}" if count else "0 without experts")
+    gating = fields.count(".expert_gating_func") or 0
+    if gating > MAX_GATING:
+        fields.bad(".expert_gating_func", gating, f"0 to {MAX_GATING}")
     if groups and groups >= count:
         fields.bad(".expert_group_count", groups, f"below the {count} experts")
     if groups > 1 and count % groups:
