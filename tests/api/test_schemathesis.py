@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 
 # Set by `make test-api`.
@@ -34,10 +35,11 @@ pytestmark = pytest.mark.skipif(VENV is None, reason="`make test-api` installs a
 
 
 @pytest.fixture(scope="module")
-def server() -> Generator[Server]:
-    """The demo model in a context so small that no answer is long."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """The demo model with infill, in a context so small that no answer is long."""
+    model = write_infilling(tmp_path_factory.mktemp("demo"))
     options = ("-t", "1", "--ctx-size", "256", "-np", "4", "--queue-size", "256", "--api-key", KEY)
-    with serving(*options) as running:
+    with serving("--model", model, *options) as running:
         yield running
 
 
