@@ -78,6 +78,13 @@ def test_load(client: Any) -> None:
     assert client.chat(model="any", messages=[]).done_reason == "load"
 
 
+def test_load_with_a_wrong_field(server: Server) -> None:
+    """A field that no answer can have is refused there, too."""
+    for path in ("/api/chat", "/api/generate"):
+        for wrong in ({"top_logprobs": 21}, {"options": {"temperature": -1}}, {"format": "xml"}):
+            assert server.post(wrong, path).status_code == 400
+
+
 def test_the_model(client: Any, server: Server) -> None:
     """Its name, size, template, and what it can do."""
     (model,) = client.list().models

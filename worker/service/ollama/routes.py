@@ -17,7 +17,7 @@ from worker.service.generation import Generation, run
 from worker.service.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.service.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
 from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
-from worker.service.ollama.talk import chat_of, check_generate, question_of, text_of
+from worker.service.ollama.talk import chat_of, check_asked, check_generate, question_of, text_of
 from worker.service.preparing import Preparing
 from worker.service.talk.asked import Asked, ask
 from worker.service.talk.said import Said
@@ -33,6 +33,7 @@ async def ollama_chat(
     """Its lines, or one with all of it."""
     body = await preparing.body(request, OllamaChatRequest, loaded)
     if not body.messages:
+        await preparing.aside(request, body, check_asked, body, loaded)
         message = SaidMessage(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
     asked = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
@@ -48,6 +49,7 @@ async def generate(
     body = await preparing.body(request, GenerateRequest, loaded)
     check_generate(body)
     if not body.prompt and not body.suffix:
+        await preparing.aside(request, body, check_asked, body, loaded)
         return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
     chat = None if body.raw or body.suffix else await _chat_format(request, loaded)
     made = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)

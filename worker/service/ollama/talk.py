@@ -70,6 +70,13 @@ def check_generate(body: GenerateRequest) -> None:
         )
 
 
+def check_asked(body: OllamaRequest, loaded: Loaded) -> None:
+    """Raise RequestError for what no answer can have, also where none is asked for; blocks."""
+    stops_of((body.options or OllamaOptions()).stop)
+    _logprobs(body)
+    _sampling(body, loaded)
+
+
 def _talk(
     body: OllamaRequest,
     messages: tuple[Message, ...],
