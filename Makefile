@@ -60,7 +60,7 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
 
-# 50 bodies and more for each path, right and wrong ones; it takes minutes.
+# 100 requests for each path, right and wrong ones; it takes minutes.
 test-api: ## test the API against its own description with schemathesis, in .venv-api
 	@$(INSTALL) --quiet --extra dev
 	@test -x .venv-api/bin/python || .venv/bin/python -m venv .venv-api
