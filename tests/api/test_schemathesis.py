@@ -44,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
         yield running
 
 
-def test_contract(server: Server) -> None:
+def test_contract(server: Server, tmp_path: Path) -> None:
     """No answer is a server's error, and each is as described; wrong bodies are refused."""
     kept = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     command = [
@@ -57,7 +57,7 @@ def test_contract(server: Server) -> None:
     ]  # fmt: skip
     done = subprocess.run(
         list(map(str, command)),
-        env=kept, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-4_000:]
