@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 
 # Set by `make test-api`.
@@ -35,14 +36,15 @@ pytestmark = pytest.mark.skipif(VENV is None, reason="`make test-api` installs a
 
 
 @pytest.fixture(scope="module")
-def server() -> Generator[Server]:
-    """The demo model in a context so small that no answer is long."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
+    """The demo model with infill, in a context so small that no answer is long."""
+    model = write_infilling(tmp_path_factory.mktemp("demo"))
     options = ("-t", "1", "--ctx-size", "256", "-np", "4", "--queue-size", "256", "--api-key", KEY)
-    with serving(*options) as running:
+    with serving("--model", model, *options) as running:
         yield running
 
 
-def test_contract(server: Server) -> None:
+def test_contract(server: Server, tmp_path: Path) -> None:
     """No answer is a server's error, and each is as described; wrong bodies are refused."""
     kept = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     command = [
@@ -55,7 +57,7 @@ def test_contract(server: Server) -> None:
     ]  # fmt: skip
     done = subprocess.run(
         list(map(str, command)),
-        env=kept, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-4_000:]

@@ -45,7 +45,7 @@ def measure_drafts(
                 prompts.append(tuple(tokens[place : place + length]))
                 place = (place + length) % (len(tokens) - length + 1)
             for is_drafted, engine in engines.items():
-                before = engine.snapshot.stats
+                before = engine.snapshot.stats.copy()
                 rate = _rate(engine, prompts, _LONGER * sizes.decode)
                 after = engine.snapshot.stats
                 if round_:
