@@ -69,7 +69,7 @@ def test_example(demo: Server, contract: Contract, route: Described, name: str) 
         assert '"error"' not in answer.text.replace('"error":null', "")
 
 
-@pytest.mark.parametrize(("route", "path"), PLAIN, ids=str)
+@pytest.mark.parametrize(("route", "path"), PLAIN, ids=[path for _, path in PLAIN])
 def test_plain(demo: Server, contract: Contract, route: Described, path: str) -> None:
     """What needs no body answers as described; parts of the path are those of the description."""
     shown = route.shown(path)
