@@ -13,7 +13,7 @@ from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.thread import EngineThread
-from worker.errors import WorkerError
+from worker.errors import QueueFullError, WorkerError
 from worker.llama.process.pipe import write
 
 
@@ -119,3 +119,19 @@ def test_many_requests_come_and_go_from_many_tasks() -> None:
 
     asyncio.run(scenario())
     assert backend.live_samplers == 0
+
+
+def test_a_kept_place_is_not_given_to_another() -> None:
+    """A request that is made ready counts as one that waits."""
+    backend = FakeBackend(num_cells=256, num_slots=1, max_outputs=1, vocab_size=50)
+
+    async def scenario() -> None:
+        thread = EngineThread(Engine(backend, time.monotonic), 1, lambda error: None, write)
+        two = [Request(id=name, prompt=(1,), max_tokens=1) for name in "ab"]
+        with thread.place():
+            assert thread.num_streams == 1
+            with pytest.raises(QueueFullError):
+                thread.submit(two)
+        thread.submit(two).close()
+
+    asyncio.run(scenario())

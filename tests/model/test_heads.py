@@ -36,7 +36,8 @@ def test_without_the_tensors(tmp_path: Path) -> None:
 
 def test_attention_that_heads_do_not_follow(tmp_path: Path) -> None:
     """llama.cpp ends the process on a head of a model with temperature scaling."""
-    path = OTHERS["deepseek2"](tmp_path / "m.gguf", keys={"attention.temperature_scale": 0.1})
+    keys = {"attention.temperature_scale": 0.1, "attention.temperature_length": 8192}
+    path = OTHERS["deepseek2"](tmp_path / "m.gguf", keys=keys)
     assert why_no_heads(load_config(path)) == (
         "its attention is scaled by position, and that of heads is not"
     )

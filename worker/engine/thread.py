@@ -77,12 +77,12 @@ class EngineThread:
 
     @property
     def num_streams(self) -> int:
-        """Requests that were accepted and have not ended."""
-        return len(self._streams)
+        """Requests that were accepted or are made ready, and have not ended."""
+        return len(self._streams) + self._num_prepared
 
     def check_place(self) -> None:
         """Raise QueueFullError where no request can be accepted now."""
-        if len(self._streams) + self._num_prepared >= self.max_streams:
+        if self.num_streams >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
             )
@@ -113,9 +113,9 @@ class EngineThread:
                 f"{len(requests)} sequences were asked for, {self.max_streams} can run and wait.",
                 param=param,
             )
-        if len(self._streams) + len(requests) > self.max_streams:
+        if self.num_streams + len(requests) > self.max_streams:
             raise QueueFullError(
-                f"{len(self._streams)} requests run or wait already.", hint="Try again shortly."
+                f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
         stream = Stream([request.id for request in requests], self.abort)
         for request in requests:

@@ -14,6 +14,12 @@ from tests.support.programs.processes import PATIENCE_S, Server
 PATH = "/v1/requests"
 
 
+def address(server: Server) -> tuple[str, int]:
+    """Where a socket connects to."""
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    return host, int(port)
+
+
 def look(server: Server) -> dict[str, Any]:
     """The whole view."""
     answer = http.get(server.url + PATH)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.requests.client import PATH, cancel, is_, look, once
+from tests.service.requests.client import PATH, address, cancel, is_, look, once
 from tests.support import http
 from tests.support.programs.processes import Server, serving, until
 
@@ -105,6 +105,15 @@ def test_to_the_end(tiny: Path) -> None:
             assert cancel(server, "last").status_code == 200
             assert '"code":"cancelled"' in running.read().decode()
             assert server.wait() == 0
+
+
+def test_a_head_has_an_end(server: Server) -> None:
+    """HEAD of the events is answered, and the connection serves the next request."""
+    with socket.create_connection(address(server), timeout=60) as connection:
+        connection.sendall(f"HEAD {PATH}?stream=true HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert b" 200 " in connection.recv(65_536)
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b" 200 " in connection.recv(65_536)
 
 
 def test_who_leaves_is_forgotten(server: Server) -> None:

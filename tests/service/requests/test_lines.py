@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.requests.client import cancel, is_, look, once
+from tests.service.requests.client import address, cancel, is_, look, once
 from tests.support import http
 from tests.support.programs.processes import Server, WorkerProcess, serving, until
 
@@ -66,6 +67,12 @@ def test_lines(own: Server) -> None:
     assert left["outcome"] == "left"
     assert left["x_request_id"].startswith("req-")
     assert "x_correlation_id" not in left
+    with socket.create_connection(address(own)) as gone:
+        gone.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n{")
+    early = told(own, 6)[-1]
+    assert (early["route"], early["status"]) == ("POST /v1/completions", None)
+    assert early["outcome"] == "left"
+    assert "code" not in early
     assert SECRET not in "".join(own.lines)
 
 

@@ -66,6 +66,8 @@ class Gate:
         head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
+            if scope["path"] == paths.REQUESTS:  # its events would not end
+                scope = {**scope, "query_string": b"", "headers": []}
         if scope["path"].startswith(paths.ONE_REQUEST):  # an id may hold a slash
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         status: int | None = None
@@ -91,6 +93,8 @@ class Gate:
                 except asyncio.CancelledError:  # the process ends before this answer is there
                     refusal = UnavailableError("The worker stopped.", code="draining")
             if refusal is not None and status is None:
+                if scope["method"] == "POST" and scope["path"] in paths.GENERATING:
+                    record.pattern = f"POST {scope['path']}"
                 record.failed(refusal)
                 await _send_error(scope["path"], refusal, send_with_ids)
         finally:
@@ -105,7 +109,8 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
-        if state is State.READY and path in paths.GENERATING:
+        posts = scope["method"] == "POST"
+        if state is State.READY and posts and path in paths.GENERATING:
             try:
                 self._worker.loaded.engine.check_place()
             except QueueFullError as error:

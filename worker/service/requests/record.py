@@ -32,6 +32,7 @@ class RequestRecord:
         "_answered",
         "_began",
         "_error",
+        "_has_left",
         "_journal",
         "_status",
         "correlation_id",
@@ -56,12 +57,13 @@ class RequestRecord:
         self._began = time.monotonic()
         self._status: int | None = None
         self._error: Exception | None = None
+        self._has_left = False
 
     @property
     def is_told(self) -> bool:
-        """Whether a line tells of it: it was work, or it was refused."""
+        """Whether a line tells of it: it was to be work, or it was refused."""
         refused = self._status is not None and self._status >= 400
-        return self.work is not None or (refused and not self.is_poll)
+        return self.work is not None or self._has_left or (refused and not self.is_poll)
 
     @property
     def is_spanned(self) -> bool:
@@ -97,6 +99,9 @@ class RequestRecord:
 
     def answered(self, status: int | None) -> None:
         """Its answer has ended; None: before it began."""
+        if self.work is None and isinstance(self._error, CancelledError):
+            # Its client left before there was work; nobody reads the answer.
+            self._has_left, self._error, status = True, None, None
         self._answered, self._status = True, status
         self._on_end()
 
@@ -163,6 +168,8 @@ class RequestRecord:
 
     def _outcome(self) -> Outcome:
         work = self.work
+        if self._has_left:
+            return "left"
         if work is None:
             return "error" if self._status in _FAILED else "refused"
         error = self._error or work.error

@@ -32,6 +32,7 @@ async def live_requests(
     seconds = _seconds_of(interval)
     accepted = request.headers.get("accept", "")
     if stream.lower() in ("1", "true") or (not stream and "text/event-stream" in accepted):
+        lookout.latest(MIN_INTERVAL_S)  # what it raises comes before the stream begins
         return Stream(
             lookout.events(seconds),
             media_type="text/event-stream",  # Litestar adds the charset
