@@ -121,7 +121,7 @@ class Spin:
         self._calm = self._calm + 1 if share < _ALONE else 0
         # What takes the CPU once for a tenth of a second is over before a short spin helps, and
         # what is busy now and then does not change it each time.
-        if self._busy == _BUSY_LOOKS:
+        if self._busy >= _BUSY_LOOKS:
             self._shorten()
         elif self._calm == _CALM_LOOKS:
             self.close()
