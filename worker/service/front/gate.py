@@ -66,19 +66,21 @@ class Gate:
         head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
             scope = {**scope, "method": "GET"}
-            if scope["path"] == paths.REQUESTS:  # its events would not end
-                scope = {**scope, "query_string": b"", "headers": []}
         if scope["path"].startswith(paths.ONE_REQUEST):  # an id may hold a slash
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         status: int | None = None
+        has_ended = False
 
         async def send_with_ids(message: Any) -> None:
-            nonlocal status
+            nonlocal status, has_ended
+            if has_ended:
+                return
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message["headers"], *fields]}
-            elif head and message["type"] == "http.response.body":
-                message = {**message, "body": b""}
+            elif head:  # with its first part all is said, also of events that would not end
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
+                has_ended = True
             await send(message)
 
         is_page = self._has_page and page.is_wanted(scope)
