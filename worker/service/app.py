@@ -25,11 +25,11 @@ from worker.service.description.routes import description_of, docs, openapi_json
 from worker.service.errors import on_error
 from worker.service.infill.routes import infill
 from worker.service.info.about import info, is_sleeping, model_ready, version
-from worker.service.info.aliases import Window
 from worker.service.info.health import health
 from worker.service.info.metrics import metrics
 from worker.service.info.progress import progress
 from worker.service.info.props import props, slots
+from worker.service.info.ratio import Window
 from worker.service.info.shutdown import shutdown
 from worker.service.jobs.registry import Jobs
 from worker.service.jobs.routes import job_routes
@@ -77,13 +77,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         preparing reads bodies and makes requests ready, in threads
         description  what the API is, made once
     """
-    accepted = Jobs(timeout=worker.settings.inference_timeout)
-    looking = Lookout(worker, journal)
-    scraped = Window()
     prepares = Preparing()
-
-    async def the_worker() -> Worker:
-        return worker
 
     async def loaded() -> Loaded:
         return worker.loaded
@@ -91,35 +85,20 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def chat_format(loaded: Loaded) -> ChatFormat:
         return format_of(loaded)
 
-    async def jobs() -> Jobs:
-        return accepted
-
-    async def the_journal() -> Journal:
-        return journal
-
-    async def lookout() -> Lookout:
-        return looking
-
-    async def window() -> Window:
-        return scraped
-
-    async def preparing() -> Preparing:
-        return prepares
-
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
     # and what it makes spans with; ours are made of records.
     with without("pydantic", "attrs", "opentelemetry"):
         return Litestar(
             ROUTES,
             dependencies={
-                "worker": Provide(the_worker),
+                "worker": _always(worker),
                 "loaded": Provide(loaded),
                 "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
-                "jobs": Provide(jobs),
-                "journal": Provide(the_journal),
-                "lookout": Provide(lookout),
-                "window": Provide(window),
-                "preparing": Provide(preparing),
+                "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
+                "journal": _always(journal),
+                "lookout": _always(Lookout(worker, journal)),
+                "window": _always(Window()),
+                "preparing": _always(prepares),
                 "description": Provide(description_of, use_cache=True, sync_to_thread=True),
             },
             exception_handlers={Exception: on_error},
@@ -133,6 +112,13 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 def close(app: Any) -> None:
     """Begin no work that waits for a thread."""
     app.state.preparing.close()
+
+
+def _always(thing: object) -> Provide:
+    async def given() -> Any:
+        return thing
+
+    return Provide(given)
 
 
 async def warm_up(app: Any, worker: Worker) -> None:

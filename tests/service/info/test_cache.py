@@ -10,9 +10,9 @@ from tests.support.programs.processes import Server
 from worker.cache.stats import CacheStats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service.info.aliases import Window
 from worker.service.info.collector import WorkerCollector
 from worker.service.info.health import health_of
+from worker.service.info.ratio import Window
 from worker.service.requests.outcomes import Outcomes
 
 KEPT = CacheStats(

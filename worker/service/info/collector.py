@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 from worker.engine.stats import Histogram
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service.info.aliases import ALIASES, RATIOS, SUMS, Alias, Window
+from worker.service.info.aliases import ALIASES, RATIOS, SUMS, Alias
+from worker.service.info.ratio import Window
 from worker.service.info.readings import Reading, readings
 from worker.service.requests.outcomes import Outcomes
 

@@ -9,7 +9,7 @@ from litestar import Request, Response, get
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
-from worker.service.info.aliases import Window
+from worker.service.info.ratio import Window
 from worker.service.requests.journal import Journal
 
 
