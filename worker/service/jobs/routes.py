@@ -23,18 +23,20 @@ from worker.service.requests.record import current
 
 
 async def _start(
-    request: Request[Any, Any, Any], body: JobRequest, most: int, loaded: Loaded, jobs: Jobs,
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
     preparing: Preparing, *, read: bool,
-) -> tuple[Job, Stream]:  # fmt: skip
-    """Open the job, make it ready, hand it to the engine.
+) -> tuple[JobRequest, Job, Stream]:  # fmt: skip
+    """Read the body, open the job, make it ready, hand it to the engine.
 
-    most: tokens that it may sample; read: whether its request reads it
+    read: whether its request reads it
     """
+    body = await preparing.body(request, JobRequest, loaded)
+    most = worker.settings.max_tokens_out
     job = jobs.open(body.job_id, read=read)
     try:
         generation = await preparing.make(request, body, loaded, generation_of, body, most, loaded)
         (asked,) = generation.requests(loaded.backend.max_length)
-        return job, jobs.run(job, asked, loaded.engine)
+        return body, job, jobs.run(job, asked, loaded.engine)
     except BaseException:
         jobs.forget(job)
         raise
@@ -46,9 +48,7 @@ async def execute(
     preparing: Preparing,
 ) -> ASGIApp:  # fmt: skip
     """Its events, each under its name."""
-    body = await preparing.body(request, JobRequest, loaded)
-    most = worker.settings.max_tokens_out
-    job, stream = await _start(request, body, most, loaded, jobs, preparing, read=True)
+    _, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
     return NamedEventExchange(loaded, jobs, job, stream, streaming=True)
 
 
@@ -58,9 +58,7 @@ async def infer(
     preparing: Preparing,
 ) -> ASGIApp:  # fmt: skip
     """The text at once, or its tokens as events."""
-    body = await preparing.body(request, JobRequest, loaded)
-    most = worker.settings.max_tokens_out
-    job, stream = await _start(request, body, most, loaded, jobs, preparing, read=True)
+    body, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
     return InferExchange(loaded, jobs, job, stream, streaming=bool(body.stream))
 
 
@@ -70,9 +68,7 @@ async def create(
     preparing: Preparing,
 ) -> Response[bytes]:  # fmt: skip
     """Where its events can be read."""
-    body = await preparing.body(request, JobRequest, loaded)
-    most = worker.settings.max_tokens_out
-    job, _ = await _start(request, body, most, loaded, jobs, preparing, read=False)
+    _, job, _ = await _start(request, worker, loaded, jobs, preparing, read=False)
     if (record := current()) is not None:
         record.streaming = True  # by another request
     return json_response(JobReply(job.id, f"{request.url.path}/{job.id}/stream"))
