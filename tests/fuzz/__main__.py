@@ -12,10 +12,11 @@ import secrets
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from tests.fuzz.finding import Finding, judged, minimised
-from tests.fuzz.judge import FuzzJudge, fuzz_judge
+from tests.fuzz.judge import FuzzJudge
 from tests.fuzz.mutant import MUTATORS, Plan, grown, numbered
 
 
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, metavar="FILE", help="a line of JSON a finding")
     asked = parser.parse_args()
     seed = secrets.randbelow(2**32) if asked.seed is None else asked.seed
-    with fuzz_judge() as judge:
+    with closing(FuzzJudge()) as judge:
         if asked.mutant is not None:
             return _one(Plan.parse(asked.mutant), judge, asked.write)
         if asked.case is not None:

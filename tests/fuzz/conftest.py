@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 
 import pytest
 
-from tests.fuzz.judge import FuzzJudge, fuzz_judge
+from tests.fuzz.judge import FuzzJudge
 
 
 @pytest.fixture(scope="package")
 def judge() -> Generator[FuzzJudge]:
     """A child process that checks, loads and runs files."""
-    with fuzz_judge() as made:
+    with closing(FuzzJudge()) as made:
         yield made

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from tests.fuzz.verdict import Verdict
+from tests.support.models.native import ending, pipe
 
 PATIENCE_S = 120.0  # of the clock, for a child that waits for ever; one that computes ends sooner
 # Words of the line by which native code says why it dies.
@@ -40,7 +38,7 @@ class FuzzJudge:
         if fresh:
             self.close()
         child = self._child or self._start()
-        stdin, stdout = _pipe(child.stdin), _pipe(child.stdout)
+        stdin, stdout = pipe(child.stdin), pipe(child.stdout)
         self.since += 1
         try:
             stdin.write(f"{path}\n")
@@ -58,10 +56,10 @@ class FuzzJudge:
     def _ended(self, how: str) -> Verdict:
         assert self._child is not None
         code = self._child.wait()
-        _pipe(self._child.stdin).close()
-        _pipe(self._child.stdout).close()
+        pipe(self._child.stdin).close()
+        pipe(self._child.stdout).close()
         self._child = None
-        name = signal.Signals(-code).name if code < 0 else f"exit {code}"
+        name = ending(code)
         if name == "SIGXCPU":
             how = "hung"
         return Verdict("hung" if how == "hung" else "died", name, self._last_words())
@@ -95,13 +93,13 @@ class FuzzJudge:
         """End the child."""
         child, self._child = self._child, None
         if child is not None:
-            _pipe(child.stdin).close()
+            pipe(child.stdin).close()
             try:
                 child.wait(10)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-            _pipe(child.stdout).close()
+            pipe(child.stdout).close()
             if self._said is not None:
                 self._said.close()
 
@@ -113,18 +111,3 @@ def _line(stdout: IO[str]) -> str | None:
         if not waiting.select(PATIENCE_S):
             return None
     return stdout.readline()
-
-
-@contextmanager
-def fuzz_judge() -> Generator[FuzzJudge]:
-    """A judge whose child ends with the block."""
-    judge = FuzzJudge()
-    try:
-        yield judge
-    finally:
-        judge.close()
-
-
-def _pipe(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream

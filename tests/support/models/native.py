@@ -29,7 +29,7 @@ class Judge:
     def try_file(self, path: Path, *, vocab_only: bool = False) -> str:
         """Load and run the file at `path` in the child."""
         child = self.child or self._start()
-        stdin, stdout = _pipe(child.stdin), _pipe(child.stdout)
+        stdin, stdout = pipe(child.stdin), pipe(child.stdout)
         try:
             stdin.write(f"{int(vocab_only)} {path}\n")
             stdin.flush()
@@ -42,7 +42,7 @@ class Judge:
             return answer
         code = child.wait()
         self.close()
-        return signal.Signals(-code).name if code < 0 else f"exit {code}"
+        return ending(code)
 
     def _start(self) -> subprocess.Popen[str]:
         self.child = subprocess.Popen(
@@ -60,9 +60,9 @@ class Judge:
         """End the child."""
         child, self.child = self.child, None
         if child is not None:
-            _pipe(child.stdin).close()
+            pipe(child.stdin).close()
             child.wait()
-            _pipe(child.stdout).close()
+            pipe(child.stdout).close()
 
 
 @contextmanager
@@ -75,9 +75,15 @@ def judge() -> Generator[Judge]:
         judge.close()
 
 
-def _pipe(stream: IO[str] | None) -> IO[str]:
+def pipe(stream: IO[str] | None) -> IO[str]:
+    """One that the child was started with."""
     assert stream is not None
     return stream
+
+
+def ending(code: int) -> str:
+    """How a child ended: the signal's name, or its exit code."""
+    return signal.Signals(-code).name if code < 0 else f"exit {code}"
 
 
 def _serve() -> None:
