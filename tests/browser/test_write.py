@@ -114,6 +114,26 @@ def test_inspect(server: Server, page: Page) -> None:
     expect(page.locator("#inspector")).to_be_hidden()
 
 
+def test_what_keys_chose_stays(server: Server, page: Page) -> None:
+    """A page that moves under a resting pointer, or scrolls a little, does not end it."""
+    visit(page, server)
+    endless(page)
+    write(page, "Hello", max_tokens="400", temperature="0")
+    expect(page.locator("#write-status")).to_contain_text("400 tokens")
+    page.set_viewport_size({"width": 360, "height": 240})  # so that there is more than can be seen
+    page.focus("#written")
+    page.keyboard.press("ArrowRight")
+    inspector = page.locator("#inspector")
+    expect(inspector).to_be_visible()
+    page.locator("#prompt").dispatch_event("mouseover")
+    pane = page.locator("#written")
+    scroll = "(pane, by) => { pane.scrollTop += by; return new Promise(requestAnimationFrame); }"
+    pane.evaluate(scroll, 4)
+    expect(inspector).to_be_visible()
+    pane.evaluate(scroll, 10_000)
+    expect(inspector).to_be_hidden()
+
+
 def test_tap(server: Server, browser: Browser) -> None:
     """On a phone a tap inspects, at the window's lower edge, and another one ends that."""
     with tab(browser, viewport={"width": 360, "height": 640}, has_touch=True) as page:

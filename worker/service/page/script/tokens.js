@@ -85,11 +85,22 @@ function place(at) {
   style.top = `${below + height < innerHeight ? below : Math.max(8, at.top - height - 8)}px`;
 }
 
+/** Keeps the inspector at its token as long as that can be seen in what was scrolled. */
+function reposition(scrolled) {
+  if (!inspected || !scrolled.contains(inspected)) return;
+  const at = inspected.getClientRects()[0];
+  const { top, bottom } = scrolled.getBoundingClientRect?.() ?? { top: 0, bottom: innerHeight };
+  if (at && at.bottom > top && at.top < bottom) place(at);
+  else inspect(null);
+}
+
 const tokenAt = (event) => (scoresOf.has(event.target) ? event.target : null);
-document.addEventListener("mouseover", (event) => inspect(tokenAt(event)));
+// What the pointer does not leave stays: where the page moves under a pointer that rests, a browser
+// tells that as well, and keys may have chosen another token.
+document.addEventListener("mouseover", (event) => tokenAt(event) && inspect(tokenAt(event)));
+document.addEventListener("mouseout", (event) => event.target === inspected && inspect(null));
 document.addEventListener("click", (event) => inspect(tokenAt(event)));
-const onScroll = (event) => inspected && event.target.contains(inspected) && inspect(null);
-document.addEventListener("scroll", onScroll, { capture: true, passive: true });
+document.addEventListener("scroll", (event) => reposition(event.target), { capture: true, passive: true });
 document.addEventListener("focusout", () => inspect(null));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") return inspect(null);
