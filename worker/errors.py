@@ -20,7 +20,8 @@
         ├── ConflictError                    http 409  the job is in another state
         ├── TooLargeError                    http 413
         ├── QueueFullError                   http 429  come back later
-        ├── CancelledError                   http 499  a cancelled job; its stream says so
+        ├── CancelledError                   http 499  by another request; its client is told
+        ├── LeftError                        http 499  nobody reads the answer any more
         ├── NotSupportedError                http 501  a part of an API that is not here
         ├── UnavailableError                 http 503  loading, draining or failed
         └── InferenceTimeoutError            http 504  a job that took too long
@@ -217,10 +218,17 @@ class QueueFullError(RequestError):
 
 
 class CancelledError(RequestError):
-    """The job was cancelled by request."""
+    """The request was cancelled by another one."""
 
     http_status = 499
-    default_code = "CANCELLED"
+    default_code = "cancelled"
+
+
+class LeftError(RequestError):
+    """The client left before there was an answer."""
+
+    http_status = 499
+    default_code = "left"
 
 
 class NotSupportedError(RequestError):

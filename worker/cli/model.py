@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from worker import machine
 from worker.demo import MODEL_PATH
+from worker.errors import UsageError
 from worker.hub.name import parse
 from worker.settings import Settings
 
@@ -29,6 +30,8 @@ def with_draft_path(settings: Settings) -> Settings:
 
 
 def _find(text: str, settings: Settings) -> Path:
+    if not text:
+        raise UsageError("The model's name is empty.", hint="Name a file, or leave --model away.")
     reference = parse(text)
     if isinstance(reference, Path):
         return reference

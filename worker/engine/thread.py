@@ -49,6 +49,7 @@ class EngineThread:
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(self._loop, self._deliver, write)
         self._closed: WorkerError | None = None
+        self._closing: WorkerError | None = None  # for what has no place yet
         self._cpu_clock: int | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -81,7 +82,9 @@ class EngineThread:
         return len(self._streams) + self._num_prepared
 
     def check_place(self) -> None:
-        """Raise QueueFullError where no request can be accepted now."""
+        """Raise QueueFullError or UnavailableError where no request can be accepted now."""
+        if self._closing is not None:
+            raise self._closing
         if self.num_streams >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
@@ -89,7 +92,7 @@ class EngineThread:
 
     @contextlib.contextmanager
     def place(self) -> Generator[None]:
-        """Keeps a place for a request that is made ready. Raises QueueFullError."""
+        """Keeps a place for a request that is made ready. Raises as `check_place` does."""
         self.check_place()
         self._num_prepared += 1
         try:
@@ -133,14 +136,15 @@ class EngineThread:
         self._closed = self._closed or error
 
     async def drain(self, seconds: float) -> int:
-        """Wait until all streams have ended, at most `seconds`; then end the rest with an error.
+        """Wait until all requests have ended, at most `seconds`; then end the rest with an error.
 
-        Returns how many had to be ended.
+        What had a place when this began is still accepted. Returns how many had to be ended.
         """
-        self.close(UnavailableError("The worker is shutting down.", code="draining"))
+        self._closing = UnavailableError("The worker is shutting down.", code="draining")
         deadline = time.monotonic() + seconds
-        while self._streams and time.monotonic() < deadline:
+        while self.num_streams and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
+        self.close(self._closing)
         left = dict(self._streams)
         for stream in left.values():
             stream.fail(UnavailableError("The worker stopped.", code="draining"))

@@ -109,9 +109,10 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         )
 
 
-def close(app: Any) -> None:
-    """Begin no work that waits for a thread."""
+def close(app: Any) -> bool:
+    """Begin no work that waits for a thread. Returns whether none works for who has left."""
     app.state.preparing.close()
+    return app.state.preparing.is_idle
 
 
 def _always(thing: object) -> Provide:

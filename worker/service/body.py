@@ -10,7 +10,7 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from worker.errors import CancelledError, RequestError, TooLargeError
+from worker.errors import LeftError, RequestError, TooLargeError
 
 MAX_BODY_BYTES = 16 * 2**20
 # Lists, objects and fields: a million empty lists take 150 ms to decode, megabytes of text few.
@@ -32,7 +32,7 @@ class SlowBodyError(RequestError):
 
 
 async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
-    """The body as `shape`. Raises RequestError; CancelledError where the client left."""
+    """The body as `shape`. Raises RequestError; LeftError where the client left."""
     data = bytearray()
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
@@ -43,7 +43,7 @@ async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s.") from None
     except InternalServerException:  # what Litestar calls it
-        raise CancelledError("The client left before its body was whole.") from None
+        raise LeftError("The client left before its body was whole.") from None
     if len(data) <= _LARGE:
         return _decoded(data, shape)
     # Decoding holds up the event loop: between large bodies that come together others have a turn.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request
 
-from worker.errors import CancelledError, QueueFullError, UnavailableError
+from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
 from worker.service.body import read_json
 from worker.service.constraints import ConstraintFields
+from worker.service.requests.record import RequestRecord, current
 
 HttpRequest = Request[Any, Any, Any]
 MAX_LONG = 8  # requests whose constraints take long
@@ -39,6 +40,12 @@ class Preparing:
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
         self._num_long = 0
+        self._given_up: list[Future[Any]] = []  # nobody waits for them, but they may run
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread works for a request that nobody waits for any more."""
+        return all(each.done() for each in self._given_up)
 
     def close(self) -> None:
         """Begin nothing more: what waits is cancelled."""
@@ -58,9 +65,12 @@ class Preparing:
         function: Callable[..., Made],
         *arguments: Any,
     ) -> Made:
-        """What is to be generated, in a place of the queue's. Raises QueueFullError too."""
+        """What is to be generated, in a place of the queue's. Raises QueueFullError too.
+
+        Meanwhile the request is one of those that wait, and can be cancelled.
+        """
         with loaded.engine.place():
-            return await self.aside(request, body, function, *arguments)
+            return await self._aside(request, body, partial(function, *arguments), current())
 
     async def aside(
         self,
@@ -71,18 +81,31 @@ class Preparing:
     ) -> Made:
         """What `function` makes of the arguments. Raises what it raises, and QueueFullError.
 
-        Where the client leaves it is not begun: CancelledError.
+        Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
+        runs in a thread then goes on there, for nobody.
         """
+        return await self._aside(request, body, partial(function, *arguments), None)
+
+    async def _aside(
+        self,
+        request: HttpRequest,
+        body: msgspec.Struct,
+        work: Callable[[], Made],
+        record: RequestRecord | None,
+    ) -> Made:
         left = asyncio.ensure_future(_left(request))
-        work = partial(function, *arguments)
+        if record is not None:
+            record.prepare(left)
         formed = any(getattr(body, name, None) for name in _FORMS)
         pool = self._formed if formed else self._plain
         try:
-            return await _run(pool, work, left, patient=False)
+            return await self._run(pool, work, left, patient=False)
         except ImpatientError:
             return await self._with_patience(work, left)
         finally:
             left.cancel()
+            if record is not None:
+                record.prepared()
 
     async def _with_patience(self, work: Callable[[], Made], left: asyncio.Future[None]) -> Made:
         if self._num_long >= MAX_LONG:
@@ -91,25 +114,28 @@ class Preparing:
             )
         self._num_long += 1
         try:
-            return await _run(self._long, work, left, patient=True)
+            return await self._run(self._long, work, left, patient=True)
         finally:
             self._num_long -= 1
 
-
-async def _run(
-    pool: Executor, work: Callable[[], Made], left: asyncio.Future[None], *, patient: bool
-) -> Made:
-    context = contextvars.copy_context()
-    context.run(IS_PATIENT.set, patient)
-    try:
-        job = pool.submit(context.run, work)
-    except RuntimeError:
-        raise UnavailableError("The worker stopped.", code="draining") from None
-    made = asyncio.wrap_future(job)
-    await asyncio.wait({made, left}, return_when=asyncio.FIRST_COMPLETED)
-    if not made.done() and job.cancel():
-        raise CancelledError("The client left.")
-    return await made
+    async def _run(
+        self, pool: Executor, work: Callable[[], Made], left: asyncio.Future[None], *, patient: bool
+    ) -> Made:
+        context = contextvars.copy_context()
+        context.run(IS_PATIENT.set, patient)
+        try:
+            job = pool.submit(context.run, work)
+        except RuntimeError:
+            raise UnavailableError("The worker stopped.", code="draining") from None
+        made = asyncio.wrap_future(job)
+        await asyncio.wait({made, left}, return_when=asyncio.FIRST_COMPLETED)
+        if made.done():
+            return await made
+        made.cancel()
+        self._given_up = [*(each for each in self._given_up if not each.done()), job]
+        if left.cancelled():
+            raise CancelledError("The request was cancelled.")
+        raise LeftError("The client left.")
 
 
 async def _left(request: HttpRequest) -> None:

@@ -123,11 +123,12 @@ async def serve(
         # Prompts that wait to be read there are not: the queue may be long.
         threads.shutdown(wait=False, cancel_futures=True)
         _own_threads()
+        idle = True
         if routes.done() and not routes.cancelled() and routes.exception() is None:
-            _close(routes.result())
+            idle = _close(routes.result())
         left = settings.drain_timeout + LAST_BYTES_S - (time.monotonic() - began)
-        # An answer that is still under way may use the model.
-        closing = asyncio.to_thread(worker.close, free=serving.done())
+        # An answer that is still under way may use the model, and what was given up as well.
+        closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
         await asyncio.gather(closing, _send_spans(journal, left))
         for task in (*ends, serving, loading, routes):
             task.cancel()
@@ -186,10 +187,10 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
     return app
 
 
-def _close(app: Any) -> None:
+def _close(app: Any) -> bool:
     from worker.service.app import close
 
-    close(app)
+    return close(app)
 
 
 async def _become_ready(

@@ -74,7 +74,7 @@ def test_what_a_reader_asks() -> None:
     """State, how far each request is, speeds, cells, memory, totals, log."""
     lines = shown(doing(request("req-a"), request("req-b", "writing"), request("req-c", "waiting")))
     assert lines[0] == "ready  demo  up 1:02:05  http://gpu7:8080"
-    assert lines[1] == "2 running, 1 waiting, 4 slots, memory 88.0 MiB of 141.0 MiB planned"
+    assert lines[1] == "2 running, 1 waiting, 4 slots, memory 88.0 MiB of 205.0 MiB planned"
     assert "812 live, 1,200 cached, 2,084 free" in line_of(lines, "cells")
     assert "590.0 read/s" in line_of(lines, "tokens")
     assert "44.5 written/s" in line_of(lines, "tokens")

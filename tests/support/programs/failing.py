@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +23,30 @@ from worker.engine.backend import BatchError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.llama.backend import LlamaBackend
 from worker.service import body, preparing
-from worker.service.preparing import Preparing
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 decode = LlamaBackend.decode
-aside = Preparing.aside
 
 
 def what() -> str:
     return FAILURE.read_text() if FAILURE.exists() else ""
 
 
-async def slow_aside(
-    self: Preparing, request: Any, body: Any, function: Callable[..., Any], *arguments: Any
-) -> Any:
-    def work() -> Any:
-        if what() == "long" and not IS_PATIENT.get():
-            raise ImpatientError
-        return function(*arguments)
+class SlowThreads(ThreadPoolExecutor):
+    """All that requests let them do takes long, where it is asked for."""
 
-    return await aside(self, request, body, work)
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        def work() -> Any:
+            return function(_in_haste, *args, **kwargs)
+
+        return super().submit(work)
+
+
+def _in_haste(work: Callable[..., Any], *args: Any) -> Any:
+    if what() == "long" and not IS_PATIENT.get():
+        raise ImpatientError
+    return work(*args)
 
 
 def failing_decode(self: LlamaBackend) -> None:
@@ -58,6 +62,6 @@ def failing_decode(self: LlamaBackend) -> None:
 body.READ_TIMEOUT_S = float(os.environ["READ_SECONDS"])
 LlamaBackend.decode = failing_decode
 preparing.MAX_LONG = 0
-Preparing.aside = slow_aside
+preparing.ThreadPoolExecutor = SlowThreads
 sys.argv[0] = "worker"
 run()

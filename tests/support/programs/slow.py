@@ -7,22 +7,27 @@ What a test wants to look at is then still there when it looks, however busy the
 STEP_SECONDS   each step of the engine takes so long at least
 LOADED         each report of the load takes so long too, and it does not end before there is a file
                of this name
+FORMED         what must hold its answer to a form is not made ready before there is a file of this
+               name; each that waits for it adds a line to the one with the suffix ".begun"
 POST_SECONDS   a manager gets so long to answer
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from worker.cli.main import run
 from worker.lifecycle import manager
 from worker.llama.backend import LlamaBackend
 from worker.llama.weights import LoadOptions, Weights
+from worker.service import preparing
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 load, decode = Weights.__init__, LlamaBackend.decode
@@ -50,8 +55,32 @@ def slow_decode(self: LlamaBackend) -> None:
     decode(self)
 
 
+class WaitingThreads(ThreadPoolExecutor):
+    """Those for forms begin with nothing before the file is there."""
+
+    def __init__(self, threads: int | None = None, *, thread_name_prefix: str) -> None:
+        super().__init__(threads, thread_name_prefix)
+        self._waits = thread_name_prefix == "formed"
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if not self._waits:
+            return super().submit(function, *args, **kwargs)
+        return super().submit(_when_there, partial(function, *args, **kwargs))
+
+
+def _when_there(work: Callable[[], Any]) -> Any:
+    there = Path(os.environ["FORMED"])
+    with there.with_suffix(".begun").open("a") as begun:
+        begun.write("begun\n")
+    while not there.exists():
+        time.sleep(STEP_SECONDS)
+    return work()
+
+
+if "FORMED" in os.environ:
+    preparing.ThreadPoolExecutor = WaitingThreads
 if "POST_SECONDS" in os.environ:
-    manager.post = functools.partial(manager.post, seconds=float(os.environ["POST_SECONDS"]))
+    manager.post = partial(manager.post, seconds=float(os.environ["POST_SECONDS"]))
 if "LOADED" in os.environ:
     Weights.__init__ = slow_load
 LlamaBackend.decode = slow_decode

@@ -80,6 +80,8 @@ def _progress(request: WatchedRequest) -> str:
     if request.state == "writing":
         most = f" of {request.max_tokens:,}" if request.max_tokens is not None else ""
         return f"{request.generated_tokens:,}{most}"
+    if not request.sequences:
+        return "made ready"
     return f"{request.read_tokens:,} of {request.prompt_tokens:,}"
 
 

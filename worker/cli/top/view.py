@@ -90,7 +90,7 @@ def _head(worker: WatchedWorker, address: str, problem: str | None) -> list[Text
     resident, planned = worker.memory.resident_bytes, worker.memory.planned_bytes
     memory = f"memory {human_bytes(resident)}" if resident is not None else ""
     if resident is not None and planned is not None:
-        memory += f" of {human_bytes(planned)} planned"
+        memory += f" of {human_bytes(planned + worker.kept.memory_bytes)} planned"
     second = one_line(problem) if problem else Text(counts)
     second.stylize("red" if problem else "")
     return [line, second if problem else _joined((second, Text(memory)))]

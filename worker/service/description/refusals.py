@@ -42,7 +42,7 @@ ENGINE = (
     WorkerError("The engine failed; a new worker is needed.", code="ENGINE_FAILED"),
 )
 FORMED = (QueueFullError("Too many constraints that take long wait already."),)
-CANCELLED = (CancelledError("The request was cancelled.", code="cancelled"),)
+CANCELLED = (CancelledError("The request was cancelled."),)
 GENERATION = QUEUE + FORMED + CANCELLED + ENGINE
 _STATES = {
     State.LOADING: UnavailableError("The model is being loaded.", code="loading"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from worker.errors import CancelledError
+from worker.errors import CancelledError, LeftError
 from worker.service.requests.views import EndedRequest, LiveRequest, Outcome
 
 if TYPE_CHECKING:  # the gate answers before there is an engine
@@ -34,6 +35,7 @@ class RequestRecord:
         "_error",
         "_has_left",
         "_journal",
+        "_preparing",
         "_status",
         "correlation_id",
         "id",
@@ -49,7 +51,7 @@ class RequestRecord:
         self, journal: Journal, request_id: str, correlation_id: str | None, route: str
     ) -> None:
         self.id, self.correlation_id, self.route = request_id, correlation_id, route
-        self.streaming = self.is_poll = self._answered = False
+        self.streaming = self.is_poll = self._has_left = self._answered = False
         self.work: RequestWork | None = None
         self.pattern: str | None = None
         self.trace: dict[str, str] = {}
@@ -57,7 +59,7 @@ class RequestRecord:
         self._began = time.monotonic()
         self._status: int | None = None
         self._error: Exception | None = None
-        self._has_left = False
+        self._preparing: asyncio.Future[None] | None = None
 
     @property
     def is_told(self) -> bool:
@@ -87,6 +89,16 @@ class RequestRecord:
         error = self._error or (self.work and self.work.error)
         return getattr(error, "code", "internal") if error else None
 
+    def prepare(self, end: asyncio.Future[None]) -> None:
+        """It is made ready for the engine, until `end` is cancelled or `prepared` is called."""
+        self._preparing = end
+        self._journal.begin(self)
+
+    def prepared(self) -> None:
+        """It is ready, or never will be."""
+        self._preparing = None
+        self._journal.leave(self)
+
     def follow(self, work: RequestWork) -> None:
         """The engine has accepted it."""
         self.work = work
@@ -99,20 +111,26 @@ class RequestRecord:
 
     def answered(self, status: int | None) -> None:
         """Its answer has ended; None: before it began."""
-        if self.work is None and isinstance(self._error, CancelledError):
-            # Its client left before there was work; nobody reads the answer.
+        if isinstance(self._error, LeftError):
             self._has_left, self._error, status = True, None, None
         self._answered, self._status = True, status
         self._on_end()
 
     def cancel(self) -> None:
-        """End its work; its client is told."""
-        if self.work is not None:
-            self.work.cancel(CancelledError("The request was cancelled.", code="cancelled"))
+        """End its work, or what makes it ready; its client is told."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+        elif self.work is not None:
+            self.work.cancel(CancelledError("The request was cancelled."))
 
     def live(self, now: float, model: str) -> LiveRequest | None:
         """How far it is; None where nothing of it runs or waits."""
-        work = self.work
+        work, age = self.work, round(now - self._began, 3)
+        if self._preparing is not None:
+            return LiveRequest(
+                self.id, self.correlation_id, self.route, model, stream=self.streaming,
+                age_s=age, wait_s=age,
+            )  # fmt: skip
         if work is None or work.is_over:
             return None
         sums = work.sums(now)
@@ -126,7 +144,7 @@ class RequestRecord:
             state=busy if sums.num_running else "waiting",
             sequences=work.num_sequences,
             stream=self.streaming,
-            age_s=round(now - self._began, 3),
+            age_s=age,
             wait_s=round(sums.wait_s, 3),
             prompt_tokens=work.prompt_tokens,
             read_tokens=sums.read_tokens,
@@ -170,11 +188,11 @@ class RequestRecord:
         work = self.work
         if self._has_left:
             return "left"
-        if work is None:
-            return "error" if self._status in _FAILED else "refused"
-        error = self._error or work.error
+        error = self._error or (work and work.error)
         if isinstance(error, CancelledError):
             return "cancelled"
+        if work is None:
+            return "error" if self._status in _FAILED else "refused"
         if error is not None:  # the engine refuses a grammar that leaves no token
             return "refused" if getattr(error, "http_status", 500) < 500 else "error"
         if work.was_left:

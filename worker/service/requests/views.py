@@ -73,6 +73,8 @@ class LiveWorker(msgspec.Struct, frozen=True):
 class LiveRequest(msgspec.Struct, frozen=True):
     """A request that generates. Tokens are those of all its sequences; a prompt counts once.
 
+    Counts are 0 while it is made ready, as by a schema that is compiled: it waits then.
+
     state             reading: no token yet, of any sequence
     age_s, wait_s     since it came; in the queue so far
     read_tokens       of the prompts, that are in the KV cache; cached_tokens were found
@@ -84,17 +86,17 @@ class LiveRequest(msgspec.Struct, frozen=True):
     correlation_id: str | None
     route: str
     model: str
-    state: LiveState
-    sequences: int
-    stream: bool
-    age_s: float
-    wait_s: float
-    prompt_tokens: int
-    read_tokens: int
-    cached_tokens: int
-    generated_tokens: int
-    max_tokens: int
-    tokens_per_second: float | None
+    state: LiveState = "waiting"
+    sequences: int = 0
+    stream: bool = False
+    age_s: float = 0.0
+    wait_s: float = 0.0
+    prompt_tokens: int = 0
+    read_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    max_tokens: int = 0
+    tokens_per_second: float | None = None
 
 
 class EndedRequest(msgspec.Struct, frozen=True):

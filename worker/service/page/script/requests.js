@@ -57,7 +57,7 @@ function doingOf(request) {
   const parts = [];
   if (request.state === "waiting") {
     parts.push(`waiting for ${seconds(request.wait_s)}`);
-    parts.push(plural(request.prompt_tokens, "token") + " to read");
+    parts.push(request.sequences ? plural(request.prompt_tokens, "token") + " to read" : "made ready");
   } else if (request.state === "reading") {
     parts.push(`reading ${count(request.read_tokens)} of ${plural(request.prompt_tokens, "token")}`);
   } else {
