@@ -81,11 +81,14 @@ class EngineThread:
         """Requests that were accepted or are made ready, and have not ended."""
         return len(self._streams) + self._num_prepared
 
-    def check_place(self) -> None:
-        """Raise QueueFullError or UnavailableError where no request can be accepted now."""
+    def check_place(self, besides: int = 0) -> None:
+        """Raise QueueFullError or UnavailableError where no request can be accepted now.
+
+        besides: requests that will take a place before this one does
+        """
         if self._closing is not None:
             raise self._closing
-        if self.num_streams >= self.max_streams:
+        if self.num_streams + besides >= self.max_streams:
             raise QueueFullError(
                 f"{self.max_streams} requests run or wait already.", hint="Try again shortly."
             )

@@ -62,6 +62,10 @@ class Gated:
         """Make ready what waits."""
         self._there.touch()
 
+    def hold(self) -> None:
+        """Make nothing ready any more."""
+        self._there.unlink()
+
 
 @pytest.fixture
 def gated(tiny: Path, tmp_path: Path) -> Generator[Gated]:
@@ -121,3 +125,23 @@ def test_given_up_at_the_end(gated: Gated) -> None:
     once(gated.server, "gone", "recent")
     gated.server.process.send_signal(signal.SIGTERM)
     assert gated.server.wait() == 0
+
+
+def test_many_at_the_same_moment(gated: Gated) -> None:
+    """While the place is taken all are refused, and no place is lost by that."""
+    body = json.dumps({"prompt": "Hi", "max_tokens": 1}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: "
+    asked = head + str(len(body)).encode() + b"\r\n\r\n" + body
+    for _ in range(3):
+        gated.server.wait_until(slots_processing=0)
+        clients = [socket.create_connection(address(gated.server)) for _ in range(20)]
+        thread, answers = gated.ask("first")
+        for client in clients:
+            client.sendall(asked)
+        assert [client.makefile("rb").readline().split()[1] for client in clients] == [b"429"] * 20
+        for client in clients:
+            client.close()
+        gated.let_go()
+        thread.join()
+        assert answers[0].status_code == 200
+        gated.hold()

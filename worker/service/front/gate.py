@@ -42,6 +42,7 @@ class Gate:
         self._journal = journal
         self._auth = Auth(worker.settings.api_key)
         self._has_page = worker.settings.page
+        self._num_entering = 0
 
     def open(self, app: Any) -> None:
         """Pass requests on to `app` from now on."""
@@ -90,12 +91,14 @@ class Gate:
                 await page.send_page(send_with_ids)
             elif refusal is None:
                 try:
+                    if self._is_work(scope):
+                        await self._let_others_pass()
                     await self._opened.wait()
                     await self._app(scope, receive, send_with_ids)
                 except asyncio.CancelledError:  # the process ends before this answer is there
                     refusal = UnavailableError("The worker stopped.", code="draining")
             if refusal is not None and status is None:
-                if scope["method"] == "POST" and scope["path"] in paths.GENERATING:
+                if self._is_work(scope):
                     record.pattern = f"POST {scope['path']}"
                 record.failed(refusal)
                 await _send_error(scope["path"], refusal, send_with_ids)
@@ -104,6 +107,18 @@ class Gate:
                 record.pattern = f"{scope['method']} {scope['path_template']}"
             record.answered(status)
 
+    async def _let_others_pass(self) -> None:
+        """Who comes at the same moment and is refused is told so before work begins."""
+        self._num_entering += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._num_entering -= 1
+
+    @staticmethod
+    def _is_work(scope: Any) -> bool:
+        return scope["method"] == "POST" and scope["path"] in paths.GENERATING
+
     def _refusal(self, scope: Any) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
@@ -111,10 +126,9 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
-        posts = scope["method"] == "POST"
-        if state is State.READY and posts and path in paths.GENERATING:
+        if state is State.READY and self._is_work(scope):
             try:
-                self._worker.loaded.engine.check_place()
+                self._worker.loaded.engine.check_place(self._num_entering)
             except QueueFullError as error:
                 return error
         if paths.passes(path, state):
