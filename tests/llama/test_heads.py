@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ import numpy as np
 import pytest
 
 from tests.llama.test_architectures import PREFIX, soak
+from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models.heads import OTHERS, WRITERS
 from tests.support.sessions import Session, Truth, load, prompt_of
 from worker import log
 from worker.engine.drafts.heads import HeadDrafter
 from worker.engine.drafts.rounds import Rounds
-from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
-from worker.engine.sequence import Delta, Sequence
-from worker.grammar.constraint import Constraint
+from worker.engine.sequence import Sequence
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
@@ -29,16 +26,6 @@ from worker.settings import Settings
 
 Known = tuple[int, ...]
 PRINTED = 30_000  # llama.cpp prints MiB with two decimals
-SAMPLINGS = {
-    "greedy": SamplingParams(temperature=0, ignore_eos=True),
-    "seeded": SamplingParams(temperature=1, top_k=40, seed=7, ignore_eos=True),
-    "regex": SamplingParams(
-        temperature=0.5, seed=5, constraint=Constraint(kind="regex", text="(ab|c)+")
-    ),
-    "penalties": SamplingParams(
-        temperature=0.3, repeat_penalty=1.3, presence_penalty=0.5, seed=9, ignore_eos=True
-    ),
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,48 +105,13 @@ def pair(path: Path) -> Generator[tuple[LlamaBackend, Heads]]:
         yield backend, heads
 
 
-def outcome(
-    pair: tuple[LlamaBackend, Heads], sampling: SamplingParams, *, guess: bool
-) -> tuple[dict[str, list[Delta]], Engine]:
-    """Deltas of three requests side by side, one of which leaves in the middle."""
-    backend, heads = pair
-    ticks = itertools.count()
-    backend.context.clear()
-    heads.context.clear()
-    engine = Engine(backend, lambda: next(ticks) * 1e-4, heads=heads if guess else None)
-    for number, length in enumerate((4, 40, 9)):
-        prompt = tuple(range(5, 5 + length))
-        engine.add(
-            Request(
-                id=str(number), prompt=prompt, max_tokens=40, sampling=sampling, logprobs=number
-            )
-        )
-    deltas: dict[str, list[Delta]] = {}
-    for step in range(300):
-        if step == 12:
-            engine.abort("2")
-        for delta in engine.step():
-            deltas.setdefault(delta.id, []).append(delta)
-        engine.scheduler.check_integrity()
-        if engine.is_idle:
-            break
-    assert engine.is_idle
-    return deltas, engine
-
-
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_the_same_text(pair: tuple[LlamaBackend, Heads], kind: str) -> None:
     """Tokens, texts and logprobs are those without heads, for samplers of every kind."""
-    plain, _ = outcome(pair, SAMPLINGS[kind], guess=False)
-    guessed, engine = outcome(pair, SAMPLINGS[kind], guess=True)
-    for name in ("0", "1"):
-        assert [d.token for d in guessed[name]] == [d.token for d in plain[name]]
-        assert "".join(d.text for d in guessed[name]) == "".join(d.text for d in plain[name])
-        for one, other in zip(guessed[name], plain[name], strict=True):
-            assert one.logprob is not None
-            assert other.logprob is not None
-            assert one.logprob.logprob == pytest.approx(other.logprob.logprob, abs=1e-3)
-    assert engine.snapshot.stats.drafted_tokens > 0
+    backend, heads = pair
+    backend.context.clear()
+    heads.context.clear()
+    guesses_change_nothing(backend, SAMPLINGS[kind], heads=heads)
 
 
 class Alone:
