@@ -195,7 +195,7 @@ def suppressed(gguf: Gguf, draw: Random) -> str:
 def charsmap(gguf: Gguf, draw: Random) -> str:
     """The table by which T5's tokenizer writes one text for another."""
     key = _array(gguf, "precompiled_charsmap")
-    values = list(key.value) if key is not None else [0] * 64
+    values = [int(v) % 256 for v in key.value] if key is not None else [0] * 64
     how = draw.choice(("bytes", "cut", "random", "words"))
     if how == "cut":
         values = values[: draw.randrange(len(values) + 1)]
