@@ -13,7 +13,7 @@ import pytest
 from worker.errors import CancelledError, QueueFullError, RequestError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
-from worker.service import preparing as module
+from worker.limits import LONG
 from worker.service.openai.chat_schemas import ChatRequest
 from worker.service.preparing import Preparing
 
@@ -100,7 +100,7 @@ def test_what_takes_long_makes_only_its_like_wait() -> None:
     """Others with and without a form pass by; with too many of its like it is refused."""
 
     async def scenario(scene: Scene) -> None:
-        long = [scene.ask(FORMED, f"l{i}", "long") for i in range(module.MAX_LONG)]
+        long = [scene.ask(FORMED, f"l{i}", "long") for i in range(LONG.most)]
         await scene.until(lambda: scene.begun)
         assert await scene.ask(FORMED, "formed") == "formed"
         assert await scene.ask(PLAIN, "plain") == "plain"
@@ -109,7 +109,7 @@ def test_what_takes_long_makes_only_its_like_wait() -> None:
             await scene.ask(FORMED, "one too many", "long")
         assert scene.begun == ["l0", "formed", "plain"]
         scene.go_on.set()
-        assert await asyncio.gather(*long) == [f"l{i}" for i in range(module.MAX_LONG)]
+        assert await asyncio.gather(*long) == [f"l{i}" for i in range(LONG.most)]
         assert await scene.ask(FORMED, "again", "long") == "again"
 
     played(scenario)

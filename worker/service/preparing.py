@@ -15,11 +15,11 @@ from litestar import Request
 from worker.errors import CancelledError, QueueFullError, UnavailableError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LONG
 from worker.service.body import read_json
 from worker.service.constraints import ConstraintFields
 
 HttpRequest = Request[Any, Any, Any]
-MAX_LONG = 8  # requests whose constraints take long
 # Fields of a body that hold its answer to a form.
 _FORMS = (*ConstraintFields.__struct_fields__, "tools", "text", "output_config", "format")
 
@@ -34,7 +34,9 @@ class Preparing:
     a last one: others wait for neither.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_long: int = LONG.most) -> None:
+        """most_long: requests whose constraints take long"""
+        self._most_long = most_long
         self._plain = ThreadPoolExecutor(thread_name_prefix="plain")
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
@@ -85,7 +87,7 @@ class Preparing:
             left.cancel()
 
     async def _with_patience(self, work: Callable[[], Made], left: asyncio.Future[None]) -> Made:
-        if self._num_long >= MAX_LONG:
+        if self._num_long >= self._most_long:
             raise QueueFullError(
                 "Too many constraints that take long wait already.", hint="Try again shortly."
             )

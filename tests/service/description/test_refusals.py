@@ -261,10 +261,10 @@ def refused_while_busy(seen: Seen, server: Server) -> None:
 def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Server]:
     """The demo model in a worker that `fail` makes fail."""
     env = {"FAILURE": str(folder / "failure"), "STEP_SECONDS": "0.02"}
-    env["READ_SECONDS"] = str(read_seconds)
     fail(folder, "")
     program = "tests.support.programs.failing"
     model = write_infilling(folder)
+    options = (*options, "--receive-timeout", str(read_seconds))
     with serving("--model", model, "-t", "1", *options, env=env, module=program) as server:
         yield server
 

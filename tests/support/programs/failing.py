@@ -5,11 +5,11 @@
 FAILURE       a file; while it holds `batch` no batch can be computed, at `long` each constraint
               takes long and as many as may wait do, and at `engine` the engine's thread ends
 STEP_SECONDS  each step of the engine takes so long at least
-READ_SECONDS  a body must arrive within so long
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -21,7 +21,6 @@ from worker.cli.main import run
 from worker.engine.backend import BatchError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.llama.backend import LlamaBackend
-from worker.service import body, preparing
 from worker.service.preparing import Preparing
 
 FAILURE = Path(os.environ["FAILURE"])
@@ -55,9 +54,8 @@ def failing_decode(self: LlamaBackend) -> None:
     decode(self)
 
 
-body.READ_TIMEOUT_S = float(os.environ["READ_SECONDS"])
 LlamaBackend.decode = failing_decode
-preparing.MAX_LONG = 0
+Preparing.__init__ = functools.partialmethod(Preparing.__init__, 0)
 Preparing.aside = slow_aside
 sys.argv[0] = "worker"
 run()

@@ -14,7 +14,8 @@ from worker.errors import (
     WorkerError,
 )
 from worker.lifecycle.state import State
-from worker.service.body import MAX_BODY_BYTES, MAX_PARTS, READ_TIMEOUT_S, SlowBodyError
+from worker.limits import BODY, PARTS, RECEIVE
+from worker.service.body import SlowBodyError
 from worker.service.front import paths
 
 KEY = (
@@ -23,10 +24,10 @@ KEY = (
 )
 BODY = (
     RequestError("The body is no JSON object, or a field is wrong."),
-    SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s."),
+    SlowBodyError(f"The body did not arrive in {RECEIVE.most} s."),
     TooLargeError(
-        f"The body has more than {MAX_BODY_BYTES} bytes, or more than {MAX_PARTS} lists, objects "
-        "and fields."
+        f"The body has more than {BODY.most} MiB, or more than {PARTS.most} lists, objects and "
+        "fields."
     ),
 )
 PROMPT = (

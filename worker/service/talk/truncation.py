@@ -12,9 +12,6 @@ from worker.lifecycle.loaded import Loaded
 from worker.service.prompts import Prompt, rendered_prompt
 from worker.service.talk.checkpoints import token_places
 
-# Of a conversation that may be shortened; a longer one is not worth tokenising.
-MAX_CHARS = 2**21
-
 
 class Truncated(msgspec.Struct, frozen=True):
     """What was left out of a prompt."""
