@@ -7,12 +7,12 @@ import random
 import socket
 import time
 
-from benchmarks.connections.held import WatchedWorker
+from benchmarks.connections.held import HeldWorker
 
 _TIMEOUT_S = 60.0
 
 
-def _asked(worker: WatchedWorker, words: int) -> socket.socket:
+def _asked(worker: HeldWorker, words: int) -> socket.socket:
     prompt = "".join(random.choices(("rain ", "hill ", "seven ", "note "), k=words))
     body = json.dumps(
         {"prompt": prompt, "max_tokens": 1000, "stream": True, "ignore_eos": True}
@@ -23,7 +23,7 @@ def _asked(worker: WatchedWorker, words: int) -> socket.socket:
     return peer
 
 
-def while_writing(worker: WatchedWorker, count: int) -> list[float]:
+def while_writing(worker: HeldWorker, count: int) -> list[float]:
     """Seconds from closing the connection to an idle worker, some tokens after the first."""
     waits: list[float] = []
     for _ in range(count):
@@ -34,7 +34,7 @@ def while_writing(worker: WatchedWorker, count: int) -> list[float]:
     return waits
 
 
-def while_reading(worker: WatchedWorker, count: int, words: int) -> tuple[list[float], float]:
+def while_reading(worker: HeldWorker, count: int, words: int) -> tuple[list[float], float]:
     """The same at any moment of reading a prompt; and the mean seconds of a chunk of it."""
     names = ('worker_step_seconds_total{kind="prompts"', "worker_steps_total")
     before = [worker.metric(name) for name in names]
@@ -53,7 +53,7 @@ def while_reading(worker: WatchedWorker, count: int, words: int) -> tuple[list[f
     return waits, seconds / max(1.0, steps)
 
 
-def _until_idle(worker: WatchedWorker) -> float:
+def _until_idle(worker: HeldWorker) -> float:
     begun = time.perf_counter()
     worker.wait_until_idle()
     return time.perf_counter() - begun

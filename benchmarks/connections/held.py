@@ -19,7 +19,7 @@ _START_S = 120.0
 _PATIENCE_S = 60.0
 
 
-class WatchedWorker:
+class HeldWorker:
     """host, port, pid: of a worker that is ready."""
 
     def __init__(self, host: str, port: int, pid: int) -> None:
@@ -76,7 +76,7 @@ class WatchedWorker:
 
 
 @contextlib.contextmanager
-def watched(options: Sequence[str], *, max_files: int | None = None) -> Generator[WatchedWorker]:
+def watched(options: Sequence[str], *, max_files: int | None = None) -> Generator[HeldWorker]:
     """A worker that is gone afterwards. max_files: what `ulimit -n` allows it"""
     command = [sys.executable, "-m", "worker", "serve", "--port", "0", "--log-format", "json"]
     command += options
@@ -92,4 +92,4 @@ def watched(options: Sequence[str], *, max_files: int | None = None) -> Generato
                 time.sleep(0.05)
             line = next(line for line in text.splitlines() if '"event": "listening"' in line)
             host, _, port = json.loads(line)["url"].removeprefix("http://").rpartition(":")
-            yield WatchedWorker(host, int(port), process.pid)
+            yield HeldWorker(host, int(port), process.pid)

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from benchmarks.connections.held import WatchedWorker
+from benchmarks.connections.held import HeldWorker
 
 _BODY = {"prompt": "the rain in the hills ", "max_tokens": 64, "stream": True, "ignore_eos": True}
 _TIMEOUT_S = 60.0
@@ -23,7 +23,7 @@ def p95(waits: list[float]) -> float:
     return float(np.percentile(waits, 95))
 
 
-def waits_of(worker: WatchedWorker, seconds: float, streams: int) -> Waits:
+def waits_of(worker: HeldWorker, seconds: float, streams: int) -> Waits:
     """Seconds that people waited: "health", "first token", "next token".
 
     `streams` of them ask for one answer after the other; one asks for health 50 times a second.

@@ -55,6 +55,9 @@ class Listener:
 
     def _accept(self) -> None:
         for _ in range(_BURST):
+            had_room = self._connections.has_room()
+            if not had_room and self._opening:
+                return  # what is not open yet cannot be closed; in the next turn it can
             try:
                 accepted, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -62,17 +65,16 @@ class Listener:
             except OSError as error:
                 self._exhausted(error)
                 return
-            if not self._open(accepted):
-                return
+            self._open(accepted, had_room)
+            if not had_room:
+                return  # what was closed for it gives its descriptor back in the next turn
 
-    def _open(self, accepted: socket.socket) -> bool:
-        """Make a connection of it; whether there is room for another one in this turn."""
+    def _open(self, accepted: socket.socket, had_room: bool) -> None:
         accepted.setblocking(False)
-        had_room = self._connections.has_room()
         may_stay, as_guest = (True, False) if had_room else self._connections.make_room()
         if not may_stay:
             accepted.close()
-            return False
+            return
         connection = self._make(is_guest=as_guest)
         self._connections.opened(connection)
         opening = self._loop.create_task(
@@ -80,8 +82,6 @@ class Listener:
         )
         self._opening.add(opening)
         opening.add_done_callback(partial(self._opened, connection))
-        # What was closed for it gives its descriptor back in the next turn.
-        return had_room
 
     def _opened(self, connection: Protocol, opening: asyncio.Task[object]) -> None:
         self._opening.discard(opening)
