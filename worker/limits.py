@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 _WRONG = (400, "invalid_request")
+_WRONG_JOB = (400, "INVALID_REQUEST")  # as the original worker said it
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ PARTS = Limit(2**19, "lists, objects and fields of a body of more than 256 KiB",
 
 # Prompts
 TOKENIZING = Limit(
-    2000, "milliseconds that the tokeniser may take for a text", (400, "tokenizer_timeout")
+    10_000, "milliseconds of CPU time for the tokens of a text", (400, "tokenizer_timeout")
 )
 TEXT = Limit(2**21, "characters of a text for /tokenize")
 TOKENS = Limit(2**21, "tokens for /detokenize")
@@ -90,7 +91,7 @@ LARK = Limit(2**22, "characters of the grammar of all tools")
 CHOICES = Limit(10_000, "texts of a choice")
 ELEMENTS = Limit(20_000, "elements of a GBNF grammar, its repetitions written out")
 # llama.cpp's parser recurses.
-GRAMMAR_DEPTH = Limit(256, "groups of a GBNF grammar in each other")
+GRAMMAR_DEPTH = Limit(256, "groups of a GBNF grammar in each other, their rule among them")
 REPEATS = Limit(1000, "repetitions in a GBNF grammar")
 SCHEMA_DEPTH = Limit(64, "schemas in each other")
 # Native code takes 5 kB of its stack for each.
@@ -106,10 +107,10 @@ MULTIPLES = Limit(10_000, "sum of the values of multipleOf, as whole numbers")
 LONG = Limit(8, "requests whose constraints take long", (429, "queue_full"))
 
 # Jobs
-JOB_PROMPT = Limit(32_768, "characters of a job's prompt")
-JOB_STOPS = Limit(4, "stop strings of a job")
-JOB_STOP = Limit(100, "characters of a job's stop string")
-UNREAD = Limit(128, "jobs that wait for their readers", (429, "queue_full"))
+JOB_PROMPT = Limit(32_768, "characters of a job's prompt", _WRONG_JOB)
+JOB_STOPS = Limit(4, "stop strings of a job", _WRONG_JOB)
+JOB_STOP = Limit(100, "characters of a job's stop string", _WRONG_JOB)
+UNREAD = Limit(128, "jobs that wait for their readers", (429, "QUEUE_FULL"))
 
 
 def table() -> dict[str, Limit]:

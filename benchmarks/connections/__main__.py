@@ -30,7 +30,7 @@ from benchmarks.connections.slow import SlowConnections
 from worker.demo import MODEL_PATH
 
 _SLICE_S = 5.0
-_SETTLE_S = 1.0
+_SETTLE_S = 2.0
 _STREAMS = 2
 _FEW_FILES, _IDLE = 30, 40
 _TOKENS, _WORDS = 24, 600
@@ -85,7 +85,8 @@ def idle(options: list[str], _: argparse.Namespace) -> None:
 
 def left(options: list[str], arguments: argparse.Namespace) -> None:
     """Print what is left behind, after a tenth as many have left before it is counted."""
-    with watched(options) as worker:
+    # What is kept of ended conversations would be most of what is there more.
+    with watched([*options, "--cache-ram", "0"]) as worker:
 
         def come(count: int, seed: int) -> dict[str, int]:
             moments = leave_all(

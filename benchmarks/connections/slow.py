@@ -13,7 +13,7 @@ _HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
 FIRST_WORDS = {
     "head": _HEAD + b"X-Slow: ",
     "body": _HEAD + b"Content-Length: 100000\r\n\r\n{",
-    "reader": b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 8,
+    "reader": b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 2,
 }
 _PERIOD_S = 1.0
 _SLICES = 20  # so that they do not all speak at once

@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request
 
 from worker.errors import CancelledError, QueueFullError, UnavailableError
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 from worker.service.body import read_json
@@ -103,6 +103,7 @@ async def _run(
 ) -> Made:
     context = contextvars.copy_context()
     context.run(IS_PATIENT.set, patient)
+    context.run(HAS_LEFT.set, left.done)
     try:
         job = pool.submit(context.run, work)
     except RuntimeError:

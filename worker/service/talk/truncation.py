@@ -35,7 +35,7 @@ def shortened(
     max_length = loaded.backend.max_length
     room = min(max_length // 4 if max_tokens is None else max_tokens, max_length // 2)
     limit = max_length - room
-    whole = rendered_prompt(conversation.text, loaded, param)
+    whole = rendered_prompt(conversation.text, loaded, param, must_fit=False)
     num_old = conversation.num_old_turns
     if len(whole.tokens) <= limit or not num_old:
         return conversation, whole, None

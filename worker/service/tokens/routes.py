@@ -113,6 +113,7 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
         add_special=name == "prompt" if special is None else special,
         parse_special=body.parse_special is not False,
         param=name,
+        bounded=True,
     )
     texts = vocab.spelled if body.with_pieces or body.return_token_strs else ()
     return TokenizeReply(
