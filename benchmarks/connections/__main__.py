@@ -65,7 +65,7 @@ def slow(options: list[str], arguments: argparse.Namespace) -> None:
     print(f"slow    CPU time a token x{cpu[True] / tokens[1] / (cpu[False] / tokens[0]):.3f}")
 
 
-def idle(options: list[str], _: argparse.Namespace) -> None:
+def idle(options: list[str], _arguments: argparse.Namespace) -> None:
     """Print how long health takes beside idle connections under few files."""
     waits: list[float] = []
     with watched(options, max_files=_FEW_FILES) as worker, contextlib.ExitStack() as held:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Generator
 from contextvars import copy_context
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -74,7 +75,9 @@ def test_a_text_without_a_place_to_cut() -> None:
 
 
 @pytest.mark.parametrize("kind", ["spm", "bpe"])
-def test_a_long_text_is_stopped(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_stopped(
+    kind: Literal["spm", "bpe"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After as many tokens as the context holds, when its time is over, when nobody waits."""
     path = ggufs.vocab_gguf(kind).write(tmp_path / "vocab.gguf")
     text = "\U0001f600" * (4 * MAX_PART)

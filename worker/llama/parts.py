@@ -41,25 +41,25 @@ class TokenizerPatience:
         """See `Vocab.tokenize`."""
         self._param, self._most, self._bounded = param, most, bounded
         self._left = HAS_LEFT.get()
-        self._end = time.thread_time() + TOKENIZING.most / 1000
+        self.end = time.thread_time() + TOKENIZING.most / 1000
 
     def check(self, count: int) -> None:
         """Raise RequestError where it is over, CancelledError where nobody waits any more."""
         if self._left():
             raise CancelledError("The client left.")
+        if self._bounded and time.thread_time() > self.end:
+            raise RequestError(
+                f"{self._param} takes the tokeniser longer than {TOKENIZING.most} ms.",
+                param=self._param,
+                hint="Shorten it.",
+                code=TOKENIZING.code,
+            )
         if self._most is not None and count > self._most:
             raise RequestError(
                 f"The prompt has more than {self._most} tokens, the context holds no more.",
                 param=self._param,
                 hint="Shorten it or start the worker with a larger --ctx-size.",
                 code="context_length_exceeded",
-            )
-        if self._bounded and time.thread_time() > self._end:
-            raise RequestError(
-                f"{self._param} takes the tokeniser longer than {TOKENIZING.most} ms.",
-                param=self._param,
-                hint="Shorten it.",
-                code=TOKENIZING.code,
             )
 
 
@@ -104,7 +104,7 @@ class SafeCuts:
         self._strips = strips
         controls = [name for name in controls if name]
         firsts = {name[0] for name in controls}
-        self._ends = {name[-1] for name in controls}
+        self.ends = {name[-1] for name in controls}
         self._in_controls = {pair for name in controls for pair in pairwise(name)}
         # In these no other one can begin.
         plain = [re.escape(name) for name in controls if firsts.isdisjoint(name[1:])]
@@ -130,7 +130,7 @@ class SafeCuts:
         stop, pairs = min(found, last, len(text)), self._pairs
         for place in range(first, stop):
             left, right = text[place - 1], text[place]
-            if left in self._ends or (self._strips and left.isspace()):
+            if left in self.ends or (self._strips and left.isspace()):
                 continue
             if (_SPACE if left == " " else left, _SPACE if right == " " else right) not in pairs:
                 return place, 1

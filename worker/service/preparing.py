@@ -34,9 +34,7 @@ class Preparing:
     a last one: others wait for neither.
     """
 
-    def __init__(self, most_long: int = LONG.most) -> None:
-        """most_long: requests whose constraints take long"""
-        self._most_long = most_long
+    def __init__(self) -> None:
         self._plain = ThreadPoolExecutor(thread_name_prefix="plain")
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
@@ -87,7 +85,7 @@ class Preparing:
             left.cancel()
 
     async def _with_patience(self, work: Callable[[], Made], left: asyncio.Future[None]) -> Made:
-        if self._num_long >= self._most_long:
+        if self._num_long >= LONG.most:
             raise QueueFullError(
                 "Too many constraints that take long wait already.", hint="Try again shortly."
             )

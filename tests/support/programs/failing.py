@@ -3,13 +3,13 @@
 `python -m tests.support.programs.failing serve ...` starts one.
 
 FAILURE       a file; while it holds `batch` no batch can be computed, at `long` each constraint
-              takes long and as many as may wait do, and at `engine` the engine's thread ends
+              takes long and as many as may wait do, at `bodies` no body has room, at `tokenizer`
+              no long text has time, and at `engine` the engine's thread ends
 STEP_SECONDS  each step of the engine takes so long at least
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
@@ -17,16 +17,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from worker.cli.main import run
 from worker.engine.backend import BatchError
+from worker.errors import QueueFullError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.limits import LONG
 from worker.llama.backend import LlamaBackend
+from worker.llama.parts import TokenizerPatience
+from worker.service import preparing
+from worker.service.body import Bodies
 from worker.service.preparing import Preparing
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 decode = LlamaBackend.decode
 aside = Preparing.aside
+hold = Bodies.hold
+check = TokenizerPatience.check
 
 
 def what() -> str:
@@ -44,6 +53,18 @@ async def slow_aside(
     return await aside(self, request, body, work)
 
 
+def failing_hold(self: Bodies, count: int) -> None:
+    if what() == "bodies":
+        raise QueueFullError("planned")
+    hold(self, count)
+
+
+def failing_check(self: TokenizerPatience, count: int) -> None:
+    if what() == "tokenizer":
+        self.end = 0.0
+    check(self, count)
+
+
 def failing_decode(self: LlamaBackend) -> None:
     time.sleep(STEP_SECONDS)
     planned = what()
@@ -55,7 +76,9 @@ def failing_decode(self: LlamaBackend) -> None:
 
 
 LlamaBackend.decode = failing_decode
-Preparing.__init__ = functools.partialmethod(Preparing.__init__, 0)
+preparing.LONG = msgspec.structs.replace(LONG, most=0)
 Preparing.aside = slow_aside
+Bodies.hold = failing_hold
+TokenizerPatience.check = failing_check
 sys.argv[0] = "worker"
 run()

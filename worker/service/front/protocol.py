@@ -32,6 +32,7 @@ class Protocol(HttpToolsProtocol, Connection):
         self._others = connections
         self._header_bytes = 0
         self._unread = 0  # bytes since the parser last made something of them
+        self._is_open = False
         self._has_head = False  # of a request that is not answered
         self._answering: RequestResponseCycle | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -39,6 +40,7 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._is_open = True
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -56,7 +58,7 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def drop(self) -> bool:
         """Close it at once, unless its client still has to take what was written: whether so."""
-        if self.transport is None or self.transport.get_write_buffer_size():
+        if not self._is_open or self.transport.get_write_buffer_size():
             return False
         self.transport.abort()
         return True
