@@ -26,8 +26,8 @@ BODY = (
     RequestError("The body is no JSON object, or a field is wrong."),
     SlowBodyError(f"The body did not arrive in {limits.RECEIVE.most} s."),
     TooLargeError(
-        f"The body has more than {limits.BODY.most} MiB, or more than {limits.PARTS.most} lists, objects and "
-        "fields."
+        f"The body has more than {limits.BODY.most} MiB, or more than {limits.PARTS.most} lists, "
+        "objects and fields."
     ),
     QueueFullError("Too many large bodies are on their way."),
 )
