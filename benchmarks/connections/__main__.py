@@ -121,11 +121,12 @@ def cancel(options: list[str], arguments: argparse.Namespace) -> None:
         writing = cancels.while_writing(worker, arguments.cancels)
         reading, chunk = cancels.while_reading(worker, arguments.cancels, arguments.words)
     for name, waits in (("writing", writing), ("reading", reading)):
+        p50, p99 = (np.percentile(waits, share, axis=0) * 1000 for share in (50, 99))
         print(
-            f"cancel  {name}: p50 {np.percentile(waits, 50) * 1000:.1f} ms, "
-            f"p99 {np.percentile(waits, 99) * 1000:.1f} ms of {len(waits)}"
+            f"cancel  {name}: p50 {p50[0]:.1f} ms, p99 {p99[0]:.1f} ms of {len(waits)}; "
+            f"of CPU time {p50[1]:.1f} and {p99[1]:.1f}"
         )
-    print(f"cancel  a chunk of the prompt takes {chunk * 1000:.1f} ms")
+    print(f"cancel  a chunk takes {chunk.seconds * 1000:.1f} ms, {chunk.cpu_s * 1000:.1f} of CPU")
 
 
 PARTS: dict[str, Callable[[list[str], argparse.Namespace], None]] = {

@@ -6,10 +6,19 @@ import json
 import random
 import socket
 import time
+from typing import NamedTuple
 
 from benchmarks.connections.held import HeldWorker
 
 _TIMEOUT_S = 60.0
+_CHUNK = 512  # rows of a step, by default
+
+
+class Wait(NamedTuple):
+    """How long something took, and the worker's CPU time meanwhile."""
+
+    seconds: float
+    cpu_s: float
 
 
 def _asked(worker: HeldWorker, words: int) -> socket.socket:
@@ -23,9 +32,9 @@ def _asked(worker: HeldWorker, words: int) -> socket.socket:
     return peer
 
 
-def while_writing(worker: HeldWorker, count: int) -> list[float]:
-    """Seconds from closing the connection to an idle worker, some tokens after the first."""
-    waits: list[float] = []
+def while_writing(worker: HeldWorker, count: int) -> list[Wait]:
+    """From closing the connection to an idle worker, some tokens after the first."""
+    waits: list[Wait] = []
     for _ in range(count):
         with _asked(worker, 3) as peer:
             peer.recv(65_536)
@@ -34,26 +43,25 @@ def while_writing(worker: HeldWorker, count: int) -> list[float]:
     return waits
 
 
-def while_reading(worker: HeldWorker, count: int, words: int) -> tuple[list[float], float]:
-    """The same at any moment of reading a prompt; and the mean seconds of a chunk of it."""
-    names = ('worker_step_seconds_total{kind="prompts"', "worker_steps_total")
-    before = [worker.metric(name) for name in names]
-    begun = time.monotonic()
+def while_reading(worker: HeldWorker, count: int, words: int) -> tuple[list[Wait], Wait]:
+    """The same at any moment of reading a prompt; and what a whole chunk of it takes."""
+    name = "worker_prompt_tokens_computed_total"
+    tokens, cpu, begun = worker.metric(name), worker.cpu_s, time.monotonic()
     with _asked(worker, words) as peer:
         while b"data: " not in peer.recv(65_536):
             pass
-        whole = time.monotonic() - begun
+        whole = Wait(time.monotonic() - begun, worker.cpu_s - cpu)
     _until_idle(worker)
-    seconds, steps = (worker.metric(name) - old for name, old in zip(names, before, strict=True))
-    waits: list[float] = []
+    chunk = min(1.0, _CHUNK / (worker.metric(name) - tokens))
+    waits: list[Wait] = []
     for _ in range(count):
         with _asked(worker, words):
-            time.sleep(random.random() * whole * 0.8)
+            time.sleep(random.random() * whole.seconds * 0.8)
         waits.append(_until_idle(worker))
-    return waits, seconds / max(1.0, steps)
+    return waits, Wait(whole.seconds * chunk, whole.cpu_s * chunk)
 
 
-def _until_idle(worker: HeldWorker) -> float:
-    begun = time.perf_counter()
+def _until_idle(worker: HeldWorker) -> Wait:
+    cpu, begun = worker.cpu_s, time.perf_counter()
     worker.wait_until_idle()
-    return time.perf_counter() - begun
+    return Wait(time.perf_counter() - begun, worker.cpu_s - cpu)

@@ -270,6 +270,20 @@ def test_those_who_leave_leave_nothing(server: Server) -> None:
     assert server.post({"prompt": "a", "max_tokens": 2}).status_code == 200
 
 
+def test_a_reader_that_stops_is_let_go(tiny: Path) -> None:
+    """Its answer is more than the system takes by itself."""
+    data = json.dumps({"content": "a b " * 150_000, "with_pieces": True}).encode()
+    with serving("--model", tiny, "-t", "1", "--send-timeout", "0.3") as server:
+        with socket.socket() as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, port = server.url.removeprefix("http://").split(":")
+            peer.connect((host, int(port)))
+            head = b"POST /tokenize HTTP/1.1\r\nHost: a\r\n"
+            peer.sendall(head + b"Content-Length: %d\r\n\r\n" % len(data) + data)
+            server.wait_for("a reader stopped reading; its connection was closed")
+        assert server.post({"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
 def test_bodies_are_bounded_together() -> None:
     """Beyond that a 429; what was decoded counts no more."""
     bodies = Bodies(30, 1 << 20)

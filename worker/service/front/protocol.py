@@ -11,6 +11,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from worker import log
 from worker.limits import HEADERS, PIPELINED
 from worker.service.front.connections import GUEST, Connection, Connections
 
@@ -185,6 +186,7 @@ class Protocol(HttpToolsProtocol, Connection):
         if self.transport.get_write_buffer_size() <= left - _TAKEN:
             self._wait_for_reader()
         else:
+            log.get("service").info("a reader stopped reading; its connection was closed")
             self.transport.abort()
 
     def _cancel_patience(self) -> None:
