@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from worker.errors import CancelledError, QueueFullError, RequestError
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 from worker.service.openai.chat_schemas import ChatRequest
@@ -72,6 +72,10 @@ class Scene:
         self.begun.append(name)
         if kind in ("slow", "long"):
             assert self.go_on.wait(PATIENCE_S)
+        if kind == "stoppable":
+            while not HAS_LEFT.get()():
+                assert not self.go_on.wait(0.001)
+            raise CancelledError("stopped")
         return name
 
     def ask(self, body: Any, *arguments: str, client: Client | None = None) -> asyncio.Task[str]:
@@ -147,6 +151,20 @@ def test_who_leaves_leaves_the_queue(kind: str) -> None:
         scene.go_on.set()
         assert await asyncio.gather(*tasks[:3]) == ["t0", "t1", "t2"]
         assert "t3" not in scene.begun
+
+    played(scenario)
+
+
+def test_work_is_told_that_its_client_left() -> None:
+    """So it can stop in the middle."""
+
+    async def scenario(scene: Scene) -> None:
+        client = Client()
+        task = scene.ask(PLAIN, "t", "stoppable", client=client)
+        await scene.until(lambda: scene.begun)
+        client.leave()
+        with pytest.raises(CancelledError, match="stopped"):
+            await task
 
     played(scenario)
 
