@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from worker import values
+from worker import limits, values
 
 BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -67,6 +67,17 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "FILE"),
         Option("queue_size", ("--queue-size",), values.integer(0, 100_000),
                "requests that may wait (64)"),
+        Option("max_connections", ("--max-connections",), values.integer(1, 1_000_000),
+               f"connections at once ({limits.CONNECTIONS.most} and one for each request that may "
+               "run or wait)"),
+        Option("max_body", ("--max-body",), values.integer(1, 1024),
+               f"MiB of a request's body ({limits.BODY.most})", "MIB"),
+        Option("receive_timeout", ("--receive-timeout",), values.number(0.1, 86_400),
+               "seconds for a request's head to arrive, and again for its body "
+               f"({limits.RECEIVE.most})", "SECONDS"),
+        Option("send_timeout", ("--send-timeout",), values.number(0.1, 86_400),
+               "seconds after which a client that takes nothing of its answer is let go "
+               f"({limits.SEND.most})", "SECONDS"),
         Option("drain_timeout", ("--drain-timeout",), values.number(0, 3600),
                "seconds running requests get at SIGTERM (4)", "SECONDS"),
         Option("page", ("--page", "--webui", "--ui"), values.switch,

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from worker import limits
 from worker.errors import UsageError
 from worker.options import OPTIONS, Option
 from worker.values import AUTO
@@ -26,6 +27,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     page             whether browsers get a page at /
     public_host      host in the address that a manager gets; None: `host`
+    max_body         MiB of a request's body
+    receive_timeout  seconds for a request's head, and again for its body
+    send_timeout     seconds in which a client must take something of its answer
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
     reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
@@ -61,6 +65,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ctx_size: int | None = None
     parallel: int | None = None
     queue_size: int = 64
+    max_connections: int | None = None
+    max_body: int = limits.BODY.most
+    receive_timeout: float = limits.RECEIVE.most
+    send_timeout: float = limits.SEND.most
     inference_timeout: float = 300.0
     max_tokens_out: int = 2048
     max_stall_ms: int = 400
@@ -94,6 +102,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def slots(self) -> int:
         """Sequences decoded at once: `parallel`, or the default."""
         return self.parallel or DEFAULT_PARALLEL
+
+    @property
+    def connections(self) -> int:
+        """How many there may be: those that wait for an answer leave the others their room."""
+        most = limits.CONNECTIONS.most + self.slots + self.queue_size
+        return self.max_connections or most
 
     @property
     def guesses(self) -> str:

@@ -13,7 +13,8 @@ import pytest
 from tests.support.models import ggufs
 from worker.demo import MODEL_PATH
 from worker.llama.library import native
-from worker.llama.vocab import MAX_PART, Pieces, Vocab
+from worker.llama.parts import MAX_PART
+from worker.llama.vocab import Pieces, Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config
 

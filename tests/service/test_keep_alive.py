@@ -113,19 +113,6 @@ def test_a_whole_answer_is_never_a_comment() -> None:
     assert b"".join(bodies(sent)) == b'["hello"]'
 
 
-def test_a_reader_that_stopped_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A comment that nobody takes is a part like others."""
-    monkeypatch.setattr(exchanges, "WRITE_TIMEOUT_S", 0.02)
-    aborted: list[str] = []
-    stream = Stream(["x"], aborted.append)
-
-    async def never(*_: object) -> Any:
-        await asyncio.Event().wait()
-
-    asyncio.run(Echo(stream, streaming=True)({}, never, never))
-    assert aborted == ["x"]
-
-
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """A worker whose steps take 0.3 s and read 64 tokens each."""

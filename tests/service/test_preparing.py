@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from worker.errors import LeftError, QueueFullError, RequestError
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
-from worker.service import preparing as module
+from worker.limits import LONG
 from worker.service.openai.chat_schemas import ChatRequest
 from worker.service.preparing import Preparing
 
@@ -72,6 +72,10 @@ class Scene:
         self.begun.append(name)
         if kind in ("slow", "long"):
             assert self.go_on.wait(PATIENCE_S)
+        if kind == "stoppable":
+            while not HAS_LEFT.get()():
+                assert not self.go_on.wait(0.001)
+            raise LeftError("stopped")
         return name
 
     def ask(self, body: Any, *arguments: str, client: Client | None = None) -> asyncio.Task[str]:
@@ -100,7 +104,7 @@ def test_what_takes_long_makes_only_its_like_wait() -> None:
     """Others with and without a form pass by; with too many of its like it is refused."""
 
     async def scenario(scene: Scene) -> None:
-        long = [scene.ask(FORMED, f"l{i}", "long") for i in range(module.MAX_LONG)]
+        long = [scene.ask(FORMED, f"l{i}", "long") for i in range(LONG.most)]
         await scene.until(lambda: scene.begun)
         assert await scene.ask(FORMED, "formed") == "formed"
         assert await scene.ask(PLAIN, "plain") == "plain"
@@ -109,7 +113,7 @@ def test_what_takes_long_makes_only_its_like_wait() -> None:
             await scene.ask(FORMED, "one too many", "long")
         assert scene.begun == ["l0", "formed", "plain"]
         scene.go_on.set()
-        assert await asyncio.gather(*long) == [f"l{i}" for i in range(module.MAX_LONG)]
+        assert await asyncio.gather(*long) == [f"l{i}" for i in range(LONG.most)]
         assert await scene.ask(FORMED, "again", "long") == "again"
 
     played(scenario)
@@ -148,6 +152,21 @@ def test_who_leaves_leaves_the_queue(kind: str) -> None:
         scene.go_on.set()
         assert await asyncio.gather(*tasks[1:3]) == ["t1", "t2"]
         assert "t3" not in scene.begun
+        await scene.until(lambda: scene.preparing.is_idle)
+
+    played(scenario)
+
+
+def test_work_is_told_that_its_client_left() -> None:
+    """So it can stop in the middle."""
+
+    async def scenario(scene: Scene) -> None:
+        client = Client()
+        task = scene.ask(PLAIN, "t", "stoppable", client=client)
+        await scene.until(lambda: scene.begun)
+        client.leave()
+        with pytest.raises(LeftError, match="left"):
+            await task
         await scene.until(lambda: scene.preparing.is_idle)
 
     played(scenario)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tests.support.programs.processes import PATIENCE_S, Server
-from worker.service.front import protocol
-from worker.service.front.protocol import MAX_HEADER_BYTES, Protocol
+from worker.limits import HEADERS
+from worker.service.front.connections import Connections
+from worker.service.front.listener import Listener
+from worker.service.front.protocol import Protocol
+from worker.service.server import bind
 
 BODY = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
 TO_HTTP2 = (
@@ -77,11 +81,11 @@ def test_who_asks_for_http_2_is_answered(server: Server) -> None:
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 3 * MAX_HEADER_BYTES,
-        b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"X: abc\r\n" * (MAX_HEADER_BYTES // 4) + b"\r\n",
-        b"GET /" + b"a" * 2 * MAX_HEADER_BYTES + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 3 * HEADERS.most,
+        b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"X: abc\r\n" * (HEADERS.most // 4) + b"\r\n",
+        b"GET /" + b"a" * 2 * HEADERS.most + b" HTTP/1.1\r\nHost: a\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
-        + b"X: abc\r\n" * (MAX_HEADER_BYTES // 4),
+        + b"X: abc\r\n" * (HEADERS.most // 4),
         b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"\x16\x03\x01\r\n\r\n",
@@ -99,11 +103,8 @@ def test_refused(server: Server, request_bytes: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_a_connection_that_nobody_reads_is_let_go(
-    monkeypatch: pytest.MonkeyPatch, is_whole: bool
-) -> None:
+def test_a_connection_that_nobody_reads_is_let_go(is_whole: bool) -> None:
     """Also when its answer is whole, or was given up: what waits would hold it for ever."""
-    monkeypatch.setattr(protocol, "WRITE_TIMEOUT_S", 0.02)
     head: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
@@ -113,11 +114,13 @@ def test_a_connection_that_nobody_reads_is_let_go(
         await send({"type": "http.response.body", "body": body, "more_body": not is_whole})
 
     async def run() -> None:
-        loop, state = asyncio.get_running_loop(), ServerState()
+        state = ServerState()
         config = Config(app, log_config=None, access_log=False, lifespan="off")
         config.load()
-        server = await loop.create_server(lambda: Protocol(config, state, {}), "127.0.0.1", 0)
-        with socket.create_connection(server.sockets[0].getsockname()) as peer:
+        listening = bind("127.0.0.1", 0)
+        connections = Connections(10, 60, 0.02)
+        server = Listener(listening, connections, partial(Protocol, config, state, connections))
+        with socket.create_connection(listening.getsockname()) as peer, listening:
             peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             while not state.connections:
                 await asyncio.sleep(0)

@@ -8,10 +8,7 @@ import msgspec
 
 from worker.engine.sampling import SamplingParams, check_sampling
 from worker.errors import RequestError
-
-MAX_STOPS = 16
-MAX_STOP_CHARS = 1024
-MAX_LOGPROBS = 20
+from worker.limits import LOGPROBS, STOP, STOPS
 
 
 class SpanLimit(msgspec.Struct, frozen=True):
@@ -88,15 +85,15 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
         )
     if request.max_tokens < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
-    if len(request.stop) > MAX_STOPS or any(
-        not 0 < len(text) <= MAX_STOP_CHARS for text in request.stop
+    if len(request.stop) > STOPS.most or any(
+        not 0 < len(text) <= STOP.most for text in request.stop
     ):
         raise RequestError(
-            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARS} characters.",
+            f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.",
             param="stop",
         )
     for field in ("logprobs", "prompt_logprobs"):
         value = getattr(request, field)
-        if value is not None and not 0 <= value <= MAX_LOGPROBS:
-            raise RequestError(f"logprobs must be from 0 to {MAX_LOGPROBS}.", param="logprobs")
+        if value is not None and not 0 <= value <= LOGPROBS.most:
+            raise RequestError(f"logprobs must be from 0 to {LOGPROBS.most}.", param="logprobs")
     check_sampling(request.sampling, vocab_size)

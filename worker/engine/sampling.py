@@ -11,10 +11,8 @@ from msgspec import Meta, inspect
 
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
+from worker.limits import BIAS, BREAKER, BREAKERS
 
-MAX_BREAKERS = 16
-MAX_BREAKER_CHARS = 40
-MAX_BIAS = 1e6
 SEED_RANGE = 2**32
 INT32_MAX = 2**31 - 1
 # At a lower temperature a logit divided by it no longer fits a float32; sampling is greedy then.
@@ -130,16 +128,16 @@ def check_sampling(
                 f"logit_bias names token {token}, the vocabulary has 0 to {vocab_size - 1}.",
                 param="logit_bias",
             )
-        if not -MAX_BIAS <= bias <= MAX_BIAS:
+        if not -BIAS.most <= bias <= BIAS.most:
             raise RequestError(
-                f"logit_bias must be from {-MAX_BIAS:g} to {MAX_BIAS:g}.", param="logit_bias"
+                f"logit_bias must be from {-BIAS.most:g} to {BIAS.most:g}.", param="logit_bias"
             )
     breakers = params.dry_sequence_breakers
-    if len(breakers) > MAX_BREAKERS or any(
-        not 0 < len(text) <= MAX_BREAKER_CHARS or "\0" in text for text in breakers
+    if len(breakers) > BREAKERS.most or any(
+        not 0 < len(text) <= BREAKER.most or "\0" in text for text in breakers
     ):
         raise RequestError(
-            f"dry_sequence_breakers must be at most {MAX_BREAKERS} texts of 1 to "
-            f"{MAX_BREAKER_CHARS} characters.",
+            f"dry_sequence_breakers must be at most {BREAKERS.most} texts of 1 to "
+            f"{BREAKER.most} characters.",
             param="dry_sequence_breakers",
         )

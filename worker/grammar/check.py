@@ -8,8 +8,7 @@ from worker.errors import RequestError
 from worker.grammar.gbnf import Grammar
 from worker.grammar.readings import check_readings
 from worker.grammar.starts import check_starts, nullable_nodes
-
-MAX_ELEMENTS = 20_000
+from worker.limits import ELEMENTS
 
 
 @functools.lru_cache(maxsize=64)  # asked by the service, and again before native code
@@ -31,7 +30,7 @@ def check_gbnf(text: str, param: str) -> None:
 
 
 def _check_size(grammar: Grammar) -> None:
-    """Refuse a grammar of more than MAX_ELEMENTS elements once its repetitions are written out.
+    """Refuse a grammar of more than ELEMENTS elements once its repetitions are written out.
 
     `("a" "b"){100}` counts as a hundred groups. A rule counts in full once; each mention of its
     name counts as one element.
@@ -49,5 +48,7 @@ def _check_size(grammar: Grammar) -> None:
             total += count
         else:
             size[node] = count
-    if total > MAX_ELEMENTS:
-        grammar.refuse(f"stands for more than {MAX_ELEMENTS} elements, its repetitions written out")
+    if total > ELEMENTS.most:
+        grammar.refuse(
+            f"stands for more than {ELEMENTS.most} elements, its repetitions written out"
+        )

@@ -10,15 +10,15 @@ import msgspec
 
 from worker.errors import RequestError
 from worker.grammar.schema import SchemaReader
+from worker.limits import CHOICES, GRAMMAR, LARK, REGEX, SCHEMA, Limit
 
 ConstraintKind = Literal["json_schema", "regex", "lark", "gbnf"]
 
-MAX_CHOICES = 10_000
-MAX_CHARS: dict[ConstraintKind, int] = {
-    "json_schema": 1 << 20,
-    "regex": 1 << 19,
-    "lark": 4 << 20,
-    "gbnf": 65_536,
+_LIMITS: dict[ConstraintKind, Limit] = {
+    "json_schema": SCHEMA,
+    "regex": REGEX,
+    "lark": LARK,
+    "gbnf": GRAMMAR,
 }
 _SPECIAL = re.compile(r"[\\.^$|?*+()\[\]{}/&~#-]")
 
@@ -62,7 +62,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     repeats: bool = False
 
     def __post_init__(self) -> None:
-        limit = MAX_CHARS[self.kind]
+        limit = _LIMITS[self.kind].most
         if len(self.text) > limit:
             self.refuse(f"is longer than {limit} characters")
         if "\0" in self.text or any("\ud800" <= char <= "\udfff" for char in self.text):
@@ -102,9 +102,9 @@ def held_text(schema: dict[str, Any] | bool, param: str) -> str:
 
 def choice_constraint(choices: Sequence[str], param: str, **fields: Any) -> Constraint:
     """One of these texts."""
-    if not 0 < len(choices) <= MAX_CHOICES or not all(choices):
+    if not 0 < len(choices) <= CHOICES.most or not all(choices):
         raise RequestError(
-            f"{param} must hold 1 to {MAX_CHOICES} texts that are not empty.", param=param
+            f"{param} must hold 1 to {CHOICES.most} texts that are not empty.", param=param
         )
     text = "|".join(_SPECIAL.sub(r"\\\g<0>", choice) for choice in choices)
     return Constraint(kind="regex", text=text, param=param, **fields)

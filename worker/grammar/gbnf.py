@@ -10,9 +10,7 @@ import re
 from typing import NoReturn
 
 from worker.errors import RequestError
-
-MAX_DEPTH = 256  # llama.cpp's parser recurses
-MAX_REPEATS = 1_000
+from worker.limits import GRAMMAR_DEPTH, REPEATS
 
 _ESCAPE = r'\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[trn\\"\[\]-])'
 _CHAR = re.compile(rf"{_ESCAPE}|[^\\]", re.DOTALL)
@@ -106,8 +104,8 @@ class Grammar:
             char, end = text[at], at + 1
             if char == "(":
                 open_nodes.append(self._node())
-                if len(open_nodes) > MAX_DEPTH:
-                    self.refuse(f"is nested deeper than {MAX_DEPTH}")
+                if len(open_nodes) > GRAMMAR_DEPTH.most:
+                    self.refuse(f"is nested deeper than {GRAMMAR_DEPTH.most}")
                 choices[open_nodes[-1]] = [[]]
                 at = self._skip(_LINES, end)
                 continue
@@ -170,8 +168,8 @@ class Grammar:
         else:
             least = int(found[2])
             most = least if not found[3] else int(found[4]) if found[4] else -1
-        if max(least, most) > MAX_REPEATS:
-            self.refuse(f"repeats something more than {MAX_REPEATS} times")
+        if max(least, most) > REPEATS.most:
+            self.refuse(f"repeats something more than {REPEATS.most} times")
         if -1 < most < least:
             self.refuse(f"asks for at least {least} and at most {most} of something")
         node = self._node()

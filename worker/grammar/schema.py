@@ -14,7 +14,7 @@ from typing import Any, NoReturn, cast
 from urllib.parse import unquote
 
 from worker.errors import RequestError
-from worker.grammar.conjunctions import MAX_PATTERNS, Conjunctions, parts_of
+from worker.grammar.conjunctions import Conjunctions, parts_of
 from worker.grammar.keywords import (
     APPLIED,
     BESIDE,
@@ -28,15 +28,16 @@ from worker.grammar.keywords import (
     SCHEMAS,
     Keywords,
 )
-
-MAX_DEPTH = 64
-# Levels with references followed; native code takes 5 kB of its stack for each.
-MAX_REFERRED = 250
-MAX_SUBSCHEMAS = 20_000
-MAX_PATTERNED = 128
-MAX_COUNT = 100_000
-MAX_EXACT = 2**53  # numbers become float64 on their way
-MAX_MULTIPLE = 10_000  # all together, in units of the last digit: each remainder is a state
+from worker.limits import (
+    COUNT,
+    EXACT,
+    MULTIPLES,
+    PATTERNED,
+    PATTERNS,
+    REFERRED_DEPTH,
+    SCHEMA_DEPTH,
+    SUBSCHEMAS,
+)
 
 # Whitespace between two tokens of JSON: without a bound a model may write it for ever.
 OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
@@ -77,8 +78,8 @@ class SchemaReader:
             pointer, name = list(self._names.items())[len(definitions)]
             definitions[name] = self._read(self._target(pointer), 0)
         self._check_references(root, definitions)
-        if Conjunctions(definitions).most(root) > MAX_PATTERNS:
-            self._refuse(f"holds one string to more than {MAX_PATTERNS} patterns at once")
+        if Conjunctions(definitions).most(root) > PATTERNS.most:
+            self._refuse(f"holds one string to more than {PATTERNS.most} patterns at once")
         self.schema: Schema = root if isinstance(root, dict) else ({} if root else {"not": {}})
         if definitions:
             self.schema["$defs"] = definitions
@@ -103,8 +104,8 @@ class SchemaReader:
         stack: list[tuple[Any, int]] = [(self._document, 0)]
         while stack:
             value, depth = stack.pop()
-            if depth > MAX_DEPTH:
-                self._refuse(f"is nested deeper than {MAX_DEPTH}")
+            if depth > SCHEMA_DEPTH.most:
+                self._refuse(f"is nested deeper than {SCHEMA_DEPTH.most}")
             if isinstance(value, dict):
                 keys = cast("Schema", value).keys()
                 found = found or "allOf" in keys or bool(keys & APPLIED and keys & BESIDE)
@@ -135,8 +136,8 @@ class SchemaReader:
         seen: set[str] = set()
 
         def visit(schema: Any, depth: int, names: frozenset[str]) -> None:
-            if depth > MAX_REFERRED:
-                self._refuse(f"is nested deeper than {MAX_REFERRED}, with what it refers to")
+            if depth > REFERRED_DEPTH.most:
+                self._refuse(f"is nested deeper than {REFERRED_DEPTH.most}, with what it refers to")
             if not isinstance(schema, dict):
                 return
             own = cast("Schema", schema)
@@ -154,7 +155,7 @@ class SchemaReader:
 
     def _read(self, schema: Any, depth: int) -> Schema | bool:
         self._count += 1
-        if depth > MAX_DEPTH or self._count > MAX_SUBSCHEMAS:
+        if depth > SCHEMA_DEPTH.most or self._count > SUBSCHEMAS.most:
             self._refuse("has too many schemas inside each other")
         if isinstance(schema, bool):
             return schema
@@ -204,7 +205,7 @@ class SchemaReader:
                 self._drop(key)
         elif key in NUMBERS:
             if isinstance(value, int | float) and (
-                self._is_light(value) if key == "multipleOf" else abs(value) <= MAX_EXACT
+                self._is_light(value) if key == "multipleOf" else abs(value) <= EXACT.most
             ):
                 out[key] = value
             else:
@@ -219,23 +220,23 @@ class SchemaReader:
     def _is_light(self, multiple: float) -> bool:
         """Whether there is room for one more state for each remainder."""
         self._multiples.add(_digits(multiple))
-        return sum(self._multiples) <= MAX_MULTIPLE
+        return sum(self._multiples) <= MULTIPLES.most
 
     def _count_patterned(self, count: int) -> None:
         """Native code compares each with each, and each with all names."""
         self._num_patterned += count
-        if self._num_patterned > MAX_PATTERNED:
-            self._refuse(f"has more than {MAX_PATTERNED} patternProperties")
+        if self._num_patterned > PATTERNED.most:
+            self._refuse(f"has more than {PATTERNED.most} patternProperties")
 
     def _counted(self, key: str, value: Any) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             self._refuse(f"has a {key} that is not a count")
-        if value > MAX_COUNT:
+        if value > COUNT.most:
             if key.startswith("max"):
-                return MAX_COUNT
-            self._refuse(f"has a {key} above {MAX_COUNT}")
+                return COUNT.most
+            self._refuse(f"has a {key} above {COUNT.most}")
         return value
 
     def _exact(self, value: Any) -> Any:
@@ -243,8 +244,8 @@ class SchemaReader:
         stack = [value]
         while stack:
             item = stack.pop()
-            if isinstance(item, int | float) and abs(item) > MAX_EXACT:
-                self._refuse(f"has a number beyond {MAX_EXACT}")
+            if isinstance(item, int | float) and abs(item) > EXACT.most:
+                self._refuse(f"has a number beyond {EXACT.most}")
             if isinstance(item, dict):
                 stack += cast("Schema", item).values()
             elif isinstance(item, list):

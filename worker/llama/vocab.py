@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import compress, repeat
@@ -12,19 +11,26 @@ from typing import Any, overload
 from worker.errors import BackendError, ModelLoadError, RequestError
 from worker.llama import library
 from worker.llama.library import native
+from worker.llama.parts import (
+    MAX_PART,
+    SafeCuts,
+    Splitter,
+    TokenizerPatience,
+    pairs_of,
+    whole,
+    word_parts,
+)
 
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL
 _UNKNOWN = 1 << 0  # LLAMA_TOKEN_ATTR_UNKNOWN
 _HIDDEN = _CONTROL | _UNKNOWN
+# What llama.cpp looks for in a text before it merges anything.
+_SOUGHT = _HIDDEN | 1 << 4  # LLAMA_TOKEN_ATTR_USER_DEFINED
+_STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP and RSTRIP
 _NULL_TOKEN = -1
 _TOO_MANY = -(2**31)  # INT32_MIN: the number of tokens is no int32
 # Bytes of a token's text that are asked for at first; few tokens are longer.
 _Text = ctypes.c_char * 256
-# For BPE llama.cpp splits a text with regular expressions that recurse for each character of a
-# match. A word of 25,000 characters needs more than a stack of 8 MiB, and the process ends.
-MAX_PART = 8192
-_WORD_END = re.compile(r"[A-Za-z0-9](?= [A-Za-z0-9])")
-_NEAR = 256  # a part may end so many characters earlier, where a word ends
 
 
 class Pieces(Sequence[bytes]):
@@ -108,28 +114,64 @@ class Vocab:
         return tuple(token for token in ids if 0 <= token < self.size)
 
     def tokenize(
-        self, text: str, *, add_special: bool, parse_special: bool, param: str = "prompt"
+        self,
+        text: str,
+        *,
+        add_special: bool,
+        parse_special: bool,
+        param: str = "prompt",
+        most: int | None = None,
+        bounded: bool = False,
     ) -> list[int]:
         """Text to ids. Raises RequestError for text that is not valid Unicode.
 
         add_special:   add BOS/EOS where the model's metadata says so
         parse_special: read control tokens spelt out in the text as those tokens
         param:         the client's field that an error names
+        most:          tokens after which it stops, with an error
 
-        A BPE vocabulary reads a text of more than MAX_PART characters in parts, cut between words.
+        bounded:       a client asks: it may take as long as `limits.TOKENIZING`, and no longer than
+                       the client waits, which is a LeftError
+
+        A long text is read in parts.
         """
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise RequestError(f"{param} holds a lone surrogate.", param=param) from None
-        parts = _parts_of(text) if self._is_bpe else [text]
-        if len(parts) == 1:
+        if len(text) <= MAX_PART:
             return self._tokenize(text, add_special, parse_special)
         added = self._tokenize("", add_special, parse_special)
         tokens = added[: self.adds_bos]
-        for part in parts:
-            tokens += self._tokenize(part, False, parse_special)
+        patience = TokenizerPatience(param, most, bounded=bounded)
+        for part, early in self._splitters[parse_special](text):
+            found = self._tokenize(part, False, parse_special)
+            if early:
+                found = found[len(self._tokenize(part[:early], False, parse_special)) :]
+            tokens += found
+            patience.check(len(tokens))
         return tokens + added[self.adds_bos :]
+
+    @cached_property
+    def _splitters(self) -> tuple[Splitter, Splitter]:
+        """Where control tokens are plain text, and where they are read as such."""
+        if self._is_bpe:
+            return word_parts, word_parts
+        if native.llama_vocab_type(self.handle) != native.LLAMA_VOCAB_TYPE_SPM:
+            return whole, whole
+        spell, attribute = map(
+            library.quick, (native.llama_vocab_get_text, native.llama_vocab_get_attr)
+        )
+        texts = [spell(self.handle, token).decode("utf-8", "replace") for token in range(self.size)]
+        attributes = [attribute(self.handle, token) for token in range(self.size)]
+        pairs = pairs_of(texts)
+
+        def splitter(passed_over: int) -> Splitter:
+            are_sought = [bool(found & _SOUGHT and not found & passed_over) for found in attributes]
+            strips = any(found & _STRIPS for found in compress(attributes, are_sought))
+            return SafeCuts(pairs, list(compress(texts, are_sought)), strips=strips).parts
+
+        return splitter(_HIDDEN), splitter(0)
 
     def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         raw = text.encode("utf-8")
@@ -172,19 +214,6 @@ class Vocab:
             buffer = ctypes.create_string_buffer(-count)
             count = native.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)
         return buffer.raw[:count] if count > 0 else b""
-
-
-def _parts_of(text: str) -> list[str]:
-    """The text in parts of at most MAX_PART characters, cut between words where possible."""
-    parts: list[str] = []
-    begin = 0
-    while len(text) - begin > MAX_PART:
-        stop = begin + MAX_PART
-        for found in _WORD_END.finditer(text, stop - _NEAR, stop):
-            stop = found.end()
-        parts.append(text[begin:stop])
-        begin = stop
-    return [*parts, text[begin:]]
 
 
 def _token(value: Any) -> int | None:

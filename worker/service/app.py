@@ -20,7 +20,7 @@ from worker.errors import WorkerError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.anthropic.routes import count_tokens, messages
-from worker.service.body import MAX_BODY_BYTES
+from worker.service.body import Bodies
 from worker.service.description.routes import description_of, docs, openapi_json
 from worker.service.errors import on_error
 from worker.service.infill.routes import infill
@@ -78,6 +78,8 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         description  what the API is, made once
     """
     prepares = Preparing()
+    largest = worker.settings.max_body << 20
+    bodies = Bodies(worker.settings.receive_timeout, largest)
 
     async def loaded() -> Loaded:
         return worker.loaded
@@ -102,8 +104,8 @@ def create_app(worker: Worker, journal: Journal) -> Any:
                 "description": Provide(description_of, use_cache=True, sync_to_thread=True),
             },
             exception_handlers={Exception: on_error},
-            request_max_body_size=MAX_BODY_BYTES,
-            state=State({"preparing": prepares}),
+            request_max_body_size=largest,
+            state=State({"preparing": prepares, "bodies": bodies}),
             openapi_config=None,
             logging_config=None,
         )

@@ -10,17 +10,13 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from worker.errors import LeftError, RequestError, TooLargeError
+from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
+from worker.limits import BODIES, PARTS
 
-MAX_BODY_BYTES = 16 * 2**20
-# Lists, objects and fields: a million empty lists take 150 ms to decode, megabytes of text few.
-MAX_PARTS = 2**19
 _LARGE = 2**18
 _PAUSE_S = 0.01
-READ_TIMEOUT_S = 30.0
 
 T = TypeVar("T", bound=msgspec.Struct)
-_decoding = asyncio.Lock()
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 
 
@@ -31,27 +27,55 @@ class SlowBodyError(RequestError):
     default_code = "timeout"
 
 
+class Bodies:
+    """All bodies that are on their way. One for an application, in the loop's thread."""
+
+    def __init__(self, seconds: float, largest: int) -> None:
+        """seconds: that a body may take; largest: bytes of one"""
+        self.seconds = seconds
+        self.decoding = asyncio.Lock()
+        self._most = max(BODIES.most << 20, largest)
+        self._held = 0
+
+    def hold(self, count: int) -> None:
+        """So many bytes more. Raises QueueFullError where those of all are too many."""
+        if self._held + count > self._most:
+            raise QueueFullError("Too many large bodies are on their way.", hint="Try again.")
+        self._held += count
+
+    def release(self, count: int) -> None:
+        """So many bytes less."""
+        self._held -= count
+
+
 async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
-    """The body as `shape`. Raises RequestError; LeftError where the client left."""
+    """The body as `shape`. Raises RequestError; LeftError where the client left.
+
+    Litestar raises where it is larger than it may be.
+    """
+    bodies: Bodies = request.app.state["bodies"]
     data = bytearray()
     try:
-        async with asyncio.timeout(READ_TIMEOUT_S):
+        async with asyncio.timeout(bodies.seconds):
             async for chunk in request.stream():
+                bodies.hold(len(chunk))
                 data += chunk
-                if len(data) > MAX_BODY_BYTES:
-                    raise TooLargeError(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+        if len(data) <= _LARGE:
+            return _decoded(data, shape)
+        # Decoding holds up the event loop: between large bodies others have a turn.
+        async with bodies.decoding:
+            await asyncio.sleep(_PAUSE_S)
+            if sum(map(data.count, (b"[", b"{", b":"))) > PARTS.most:
+                raise TooLargeError(
+                    f"The body holds more than {PARTS.most} lists, objects and fields."
+                )
+            return _decoded(data, shape)
     except TimeoutError:
-        raise SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s.") from None
+        raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
         raise LeftError("The client left before its body was whole.") from None
-    if len(data) <= _LARGE:
-        return _decoded(data, shape)
-    # Decoding holds up the event loop: between large bodies that come together others have a turn.
-    async with _decoding:
-        await asyncio.sleep(_PAUSE_S)
-        if sum(map(data.count, (b"[", b"{", b":"))) > MAX_PARTS:
-            raise TooLargeError(f"The body holds more than {MAX_PARTS} lists, objects and fields.")
-        return _decoded(data, shape)
+    finally:
+        bodies.release(len(data))
 
 
 def _decoded(data: bytearray, shape: type[T]) -> T:

@@ -7,12 +7,8 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from worker.errors import RequestError
-from worker.grammar.constraint import (
-    MAX_CHARS,
-    Constraint,
-    choice_constraint,
-    schema_constraint,
-)
+from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
+from worker.limits import GRAMMAR
 from worker.service.bounds import characters
 
 
@@ -45,7 +41,7 @@ class ConstraintFields(msgspec.Struct, kw_only=True):
     guided_choice       an older name of structured_outputs.choice
     """
 
-    grammar: Annotated[str | None, characters(MAX_CHARS["gbnf"])] = None
+    grammar: Annotated[str | None, characters(GRAMMAR.most)] = None
     json_schema: dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
     structured_outputs: StructuredOutputs | None = None

@@ -17,8 +17,6 @@ from worker.service.errors import reply_of
 from worker.service.front.replies import ErrorReply
 from worker.service.requests.record import current, note
 
-# A reader that takes nothing for this long is gone; its connection is not held for ever.
-WRITE_TIMEOUT_S = 60.0
 # Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.
 PULSE_S = 1.0
 
@@ -83,20 +81,18 @@ class Exchange(ABC):
                 await answer
 
     async def _keep_alive(self, send: Any) -> None:
-        """Say so each second while there is no event; ends when the reader stopped reading."""
-        seen, stuck_s, pulse = 0, 0.0, None
+        """Say so each second while there is no event. Whoever stops reading is let go below."""
+        seen, pulse = 0, None
         try:
-            while stuck_s < WRITE_TIMEOUT_S:
+            while True:
                 await asyncio.sleep(PULSE_S)
                 is_silent, seen = seen == self._num_parts, self._num_parts
-                stuck_s = stuck_s + PULSE_S if is_silent and self._num_writing else 0.0
                 if is_silent and not self._num_writing and self.streaming and self.pulse:
                     # A task: to wait here for a reader that stopped would be to wait for ever.
                     pulse = asyncio.ensure_future(self._send_event(send, self.pulse))
         finally:
             if pulse is not None:
                 pulse.cancel()
-        log.get("service").info("a reader stopped reading; its stream was closed")
 
     async def _answer(self, send: Any) -> None:
         try:

@@ -10,16 +10,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS, Request, SpanLimit
+from worker.engine.request import Request, SpanLimit
 from worker.engine.sampling import SEED_RANGE, SamplingParams
 from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LOGPROBS, SEQUENCES
 from worker.service.prompts import Prompt
 from worker.service.requests.work import follow
 from worker.service.talk.truncation import Truncated
-
-MAX_SEQUENCES = 128  # of one generation
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,18 +68,18 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
         What a single sequence must fulfil the engine checks.
         """
-        if not 1 <= self.n <= MAX_SEQUENCES:
-            raise RequestError(f"n must be from 1 to {MAX_SEQUENCES}.", param="n")
-        if not self.n <= self.best_of <= MAX_SEQUENCES:
-            raise RequestError(f"best_of must be from n to {MAX_SEQUENCES}.", param="best_of")
+        if not 1 <= self.n <= SEQUENCES.most:
+            raise RequestError(f"n must be from 1 to {SEQUENCES.most}.", param="n")
+        if not self.n <= self.best_of <= SEQUENCES.most:
+            raise RequestError(f"best_of must be from n to {SEQUENCES.most}.", param="best_of")
         count = len(self.prompts) * self.best_of
-        if count > MAX_SEQUENCES:
+        if count > SEQUENCES.most:
             raise RequestError(
-                f"{count} continuations were asked for, {MAX_SEQUENCES} is the most.",
+                f"{count} continuations were asked for, {SEQUENCES.most} is the most.",
                 param=self.multiplied_by,
             )
-        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
-            raise RequestError(f"logprobs must be from 0 to {MAX_LOGPROBS}.", param="logprobs")
+        if self.logprobs is not None and not 0 <= self.logprobs <= LOGPROBS.most:
+            raise RequestError(f"logprobs must be from 0 to {LOGPROBS.most}.", param="logprobs")
 
     def requests(self, max_length: int) -> list[Request]:
         """One for each continuation, those of a prompt side by side. Raises RequestError.

@@ -13,14 +13,14 @@ import msgspec
 from litestar import Request
 
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LONG
 from worker.service.body import read_json
 from worker.service.constraints import ConstraintFields
 from worker.service.requests.record import RequestRecord, current
 
 HttpRequest = Request[Any, Any, Any]
-MAX_LONG = 8  # requests whose constraints take long
 # Fields of a body that hold its answer to a form.
 _FORMS = (*ConstraintFields.__struct_fields__, "tools", "text", "output_config", "format")
 
@@ -108,7 +108,7 @@ class Preparing:
                 record.prepared()
 
     async def _with_patience(self, work: Callable[[], Made], left: asyncio.Future[None]) -> Made:
-        if self._num_long >= MAX_LONG:
+        if self._num_long >= LONG.most:
             raise QueueFullError(
                 "Too many constraints that take long wait already.", hint="Try again shortly."
             )
@@ -123,6 +123,7 @@ class Preparing:
     ) -> Made:
         context = contextvars.copy_context()
         context.run(IS_PATIENT.set, patient)
+        context.run(HAS_LEFT.set, left.done)
         try:
             job = pool.submit(context.run, work)
         except RuntimeError:

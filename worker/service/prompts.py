@@ -46,11 +46,17 @@ def check_characters(count: int, loaded: Loaded, param: str, *, plural: bool = F
 
 
 def to_be_continued(
-    text: str, loaded: Loaded, param: str, *, add_special: bool = True
+    text: str, loaded: Loaded, param: str, *, add_special: bool = True, must_fit: bool = True
 ) -> list[int]:
-    """A text's tokens, without an EOS that the model's metadata adds: it would end it."""
+    """A text's tokens, without an EOS that the model's metadata adds: it would end it.
+
+    must_fit  it is not read to its end where the context does not hold it
+    """
     vocab = loaded.backend.vocab
-    tokens = vocab.tokenize(text, add_special=add_special, parse_special=True, param=param)
+    most = loaded.backend.max_length if must_fit else None
+    tokens = vocab.tokenize(
+        text, add_special=add_special, parse_special=True, param=param, most=most, bounded=True
+    )
     if add_special and vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
         return tokens[:-1]
     return tokens
@@ -67,15 +73,15 @@ def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = Tr
     return Prompt(tokens, shown, text, first.startswith(b" ") and not text.startswith(" "))
 
 
-def rendered_prompt(text: str, loaded: Loaded, param: str) -> Prompt:
+def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = True) -> Prompt:
     """What a chat template made: control tokens in it are read as such, and BOS is there once.
 
-    Raises RequestError.
+    must_fit  as above. Raises RequestError.
     """
     vocab = loaded.backend.vocab
     if vocab.adds_bos and vocab.bos is not None:
         text = text.removeprefix(vocab.name(vocab.bos))
-    tokens = to_be_continued(text, loaded, param)
+    tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
     return Prompt(tokens, tokens, text)
 
 
@@ -91,8 +97,13 @@ def infill_prompt(
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise RequestError("This model has no infill tokens.", param="suffix")
-    head = vocab.tokenize(text, add_special=False, parse_special=False, param=param)
-    tail = vocab.tokenize(suffix, add_special=False, parse_special=False, param="suffix")
+    head, tail = (
+        vocab.tokenize(
+            part, add_special=False, parse_special=False, param=name,
+            most=loaded.backend.max_length, bounded=True,
+        )
+        for part, name in ((text, param), (suffix, "suffix"))
+    )  # fmt: skip
     tokens = [before, *head, after, *tail, middle]
     if add_special and vocab.adds_bos and vocab.bos is not None:
         tokens.insert(0, vocab.bos)

@@ -6,15 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from worker.engine.sampling import (
-    LIMITS,
-    MAX_BREAKER_CHARS,
-    MAX_BREAKERS,
-    SamplingParams,
-    check_sampling,
-)
+from worker.engine.sampling import LIMITS, SamplingParams, check_sampling
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import BREAKER, BREAKERS
 from worker.model.config import ModelConfig
 from worker.service.bounds import items
 from worker.service.constraints import ConstraintFields, constraint_of
@@ -44,7 +39,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     dry_penalty_last_n: int | None = None
     dry_sequence_breakers: Annotated[
         list[str] | None,
-        items(MAX_BREAKERS, of={"minLength": 1, "maxLength": MAX_BREAKER_CHARS}),
+        items(BREAKERS.most, of={"minLength": 1, "maxLength": BREAKER.most}),
     ] = None
     xtc_probability: float | None = None
     xtc_threshold: float | None = None

@@ -23,6 +23,7 @@ from worker.lifecycle.hurry import in_a_hurry
 from worker.lifecycle.leave import told_to_stop
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
+from worker.service.front.connections import Connections
 from worker.service.front.gate import Gate
 from worker.service.front.http import server_of
 from worker.service.requests.journal import Journal
@@ -100,7 +101,8 @@ async def serve(
     )
     journal = Journal(worker.model_id)
     gate = Gate(worker, journal)
-    server = server_of(gate)
+    connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
+    server = server_of(gate, connections)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
@@ -212,7 +214,7 @@ async def _become_ready(
 
 
 class _LoopErrors:
-    """asyncio's complaints in our log, one a second: out of files it repeats itself for ever."""
+    """asyncio's complaints in our log, one a second."""
 
     def __init__(self) -> None:
         self._last = 0.0

@@ -23,11 +23,22 @@ from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving, until
 from worker.errors import WorkerError
 from worker.lifecycle.state import State
+from worker.limits import CONNECTIONS
 from worker.service import app
 from worker.service.description.apis import APIS
 from worker.service.description.described import Described
 from worker.service.description.document import document_of
-from worker.service.description.refusals import CANCELLED, CHAT, ENGINE, FORMED, PROMPT, QUEUE
+from worker.service.description.refusals import (
+    BODY,
+    CANCELLED,
+    CHAT,
+    ENGINE,
+    FORMED,
+    PROMPT,
+    QUEUE,
+    TOKENIZED,
+)
+from worker.service.front.connections import GUEST
 from worker.service.front.gate import Gate
 from worker.service.front.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
 from worker.service.jobs.schemas import JobRequest
@@ -76,11 +87,28 @@ def long_body(route: Described) -> dict[str, Any]:
     return body | {"options": LONG | {"num_predict": 1_900}}
 
 
+def lengthened(route: Described) -> str:
+    """A body with a long text."""
+    text = json.dumps(example_of(route))
+    for word in ("What", "Once"):
+        text = text.replace(word, f"{word} " * 5_000)
+    return text
+
+
 async def called(application: Any, method: str, path: str, body: bytes = b"{}") -> httpx.Response:
     """What an ASGI application answers."""
     transport = httpx.ASGITransport(application, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://worker") as asking:
         return await asking.request(method, path, content=body)
+
+
+def guest_of(application: Any) -> Any:
+    """An application for whom there is no room."""
+
+    async def passed_on(scope: Any, receive: Any, send: Any) -> None:
+        await application({**scope, GUEST: True}, receive, send)
+
+    return passed_on
 
 
 # Situations: each notes the errors that it saw.
@@ -94,7 +122,7 @@ def locked_or_not_ready(seen: Seen) -> None:
         await send({"type": "http.response.body", "body": b""})
 
     async def ask_all() -> None:
-        transports: dict[State, httpx.AsyncClient] = {}
+        transports: dict[State | None, httpx.AsyncClient] = {}
         for state in (State.LOADING, State.READY, State.DRAINING, State.FAILED):
             settings = SimpleNamespace(api_key=KEY, page=True)
             engine = SimpleNamespace(check_place=lambda: None)
@@ -106,6 +134,9 @@ def locked_or_not_ready(seen: Seen) -> None:
             gate.open(passed)
             transport = httpx.ASGITransport(gate)
             transports[state] = httpx.AsyncClient(transport=transport, base_url="http://worker")
+            if state is State.READY:
+                transport = httpx.ASGITransport(guest_of(gate))
+                transports[None] = httpx.AsyncClient(transport=transport, base_url="http://worker")
         for route, path in ROUTES:
             for state, asking in transports.items():
                 for key in ("", "wrong", KEY):
@@ -117,7 +148,8 @@ def locked_or_not_ready(seen: Seen) -> None:
                         listed = CONTRACT.refusals()
                         place = (method_of(route), route.shown(path))
                         assert key == KEY or (*place, 401, "INVALID_API_KEY") not in listed
-                        assert state is State.READY or (*place, 503, state) not in listed
+                        code = CONNECTIONS.code if state is None else state
+                        assert state is State.READY or (*place, 503, code) not in listed
 
     asyncio.run(ask_all())
 
@@ -132,7 +164,7 @@ def mistaken(seen: Seen) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for handler in handlers():
                 patch.setattr(handler, "_fn", broken)
-            settings = SimpleNamespace(inference_timeout=1.0)
+            settings = SimpleNamespace(inference_timeout=1.0, receive_timeout=30.0, max_body=16)
             made = app.create_app(SimpleNamespace(settings=settings), Journal("demo"))  # type: ignore[arg-type]
         for route, path in ROUTES:
             noted(seen, route, path, await called(made, method_of(route), path))
@@ -161,10 +193,7 @@ def misused(seen: Seen, folder: Path) -> None:
             if path == "/v1/infer":
                 noted(seen, route, path, server.post(long_body(route), path))
         for route, path in those_that(PROMPT):
-            text = json.dumps(example_of(route))
-            for word in ("What", "Once"):
-                text = text.replace(word, f"{word} " * 5_000)
-            noted(seen, route, path, http.post(server.url + path, content=text))
+            noted(seen, route, path, http.post(server.url + path, content=lengthened(route)))
         told_to_leave(seen, server)
 
 
@@ -213,6 +242,12 @@ def busy_and_broken(seen: Seen, folder: Path) -> None:
         fail(folder, "long")
         for route, path in those_that(FORMED):
             noted(seen, route, path, server.post(example_of(route), path))
+        fail(folder, "bodies")
+        for route, path in those_that(BODY):
+            noted(seen, route, path, server.post(example_of(route), path))
+        fail(folder, "tokenizer")
+        for route, path in those_that(TOKENIZED):
+            noted(seen, route, path, http.post(server.url + path, content=lengthened(route)))
         fail(folder, "")
         server.wait_until(slots_processing=0)
         late = [
@@ -261,10 +296,10 @@ def refused_while_busy(seen: Seen, server: Server) -> None:
 def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Server]:
     """The demo model in a worker that `fail` makes fail."""
     env = {"FAILURE": str(folder / "failure"), "STEP_SECONDS": "0.02"}
-    env["READ_SECONDS"] = str(read_seconds)
     fail(folder, "")
     program = "tests.support.programs.failing"
     model = write_infilling(folder)
+    options = (*options, "--receive-timeout", str(read_seconds))
     with serving("--model", model, "-t", "1", *options, env=env, module=program) as server:
         yield server
 

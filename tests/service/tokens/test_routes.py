@@ -10,7 +10,7 @@ import pytest
 from tests.support import http
 from tests.support.models import ggufs
 from tests.support.programs.processes import Server, serving
-from worker.service.tokens.routes import MAX_CHARS, MAX_TOKENS
+from worker.limits import TEXT, TOKENS
 
 BOS = 1
 
@@ -112,8 +112,8 @@ BAD_TEXTS: list[tuple[dict[str, Any], str | None]] = [
     ({"prompt": [1, 2]}, "prompt"),
     ({"content": "a", "add_special": "yes"}, "add_special"),
     ({"content": "a", "with_pieces": 1}, "with_pieces"),
-    ({"content": "a" * (MAX_CHARS + 1)}, "content"),
-    ({"prompt": "a" * (MAX_CHARS + 1)}, "prompt"),
+    ({"content": "a" * (TEXT.most + 1)}, "content"),
+    ({"prompt": "a" * (TEXT.most + 1)}, "prompt"),
 ]
 
 
@@ -139,7 +139,7 @@ BAD_TOKENS = {
     "nested": [[1]],
     "null": [None],
     "object": {"0": 1},
-    "too many": [1] * (MAX_TOKENS + 1),
+    "too many": [1] * (TOKENS.most + 1),
     "one bad of many": [1] * 10_000 + [320],
 }
 

@@ -3,9 +3,9 @@
 `python -m tests.support.programs.failing serve ...` starts one.
 
 FAILURE       a file; while it holds `batch` no batch can be computed, at `long` each constraint
-              takes long and as many as may wait do, and at `engine` the engine's thread ends
+              takes long and as many as may wait do, at `bodies` no body has room, at `tokenizer`
+              no long text has time, and at `engine` the engine's thread ends
 STEP_SECONDS  each step of the engine takes so long at least
-READ_SECONDS  a body must arrive within so long
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from worker.cli.main import run
 from worker.engine.backend import BatchError
+from worker.errors import QueueFullError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.limits import LONG
 from worker.llama.backend import LlamaBackend
-from worker.service import body, preparing
+from worker.llama.parts import TokenizerPatience
+from worker.service import preparing
+from worker.service.body import Bodies
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 decode = LlamaBackend.decode
+hold = Bodies.hold
+check = TokenizerPatience.check
 
 
 def what() -> str:
@@ -49,6 +57,18 @@ def _in_haste(work: Callable[..., Any], *args: Any) -> Any:
     return work(*args)
 
 
+def failing_hold(self: Bodies, count: int) -> None:
+    if what() == "bodies":
+        raise QueueFullError("planned")
+    hold(self, count)
+
+
+def failing_check(self: TokenizerPatience, count: int) -> None:
+    if what() == "tokenizer":
+        self.end = 0.0
+    check(self, count)
+
+
 def failing_decode(self: LlamaBackend) -> None:
     time.sleep(STEP_SECONDS)
     planned = what()
@@ -59,9 +79,10 @@ def failing_decode(self: LlamaBackend) -> None:
     decode(self)
 
 
-body.READ_TIMEOUT_S = float(os.environ["READ_SECONDS"])
 LlamaBackend.decode = failing_decode
-preparing.MAX_LONG = 0
+preparing.LONG = msgspec.structs.replace(LONG, most=0)
 preparing.ThreadPoolExecutor = SlowThreads
+Bodies.hold = failing_hold
+TokenizerPatience.check = failing_check
 sys.argv[0] = "worker"
 run()

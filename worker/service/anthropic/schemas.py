@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
+from worker.limits import MESSAGES, STOP, STOPS
 from worker.service.bounds import at_least, items, one_of
 from worker.service.sampling import SamplingFields
-from worker.service.talk.limits import MAX_MESSAGES
 
 # Anthropic's words for what may be called -> ours; `tool` names one.
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
@@ -101,15 +100,15 @@ class MessagesRequest(SamplingFields, kw_only=True):
     stream          true: events
     """
 
-    messages: Annotated[list[MessageParam] | None, items(MAX_MESSAGES, least=1)] = None
+    messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
     system: str | list[ContentBlock] | None = None
     max_tokens: Annotated[int | None, at_least(0)] = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
     thinking: ThinkingConfig | None = None
-    stop_sequences: Annotated[
-        list[str] | None, items(MAX_STOPS, of={"maxLength": MAX_STOP_CHARS})
-    ] = None
+    stop_sequences: Annotated[list[str] | None, items(STOPS.most, of={"maxLength": STOP.most})] = (
+        None
+    )
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     thread: dict[str, Any] | None = None

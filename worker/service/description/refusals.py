@@ -3,6 +3,7 @@ makes their status, shape and headers."""
 
 from __future__ import annotations
 
+from worker import limits
 from worker.errors import (
     CancelledError,
     DecodeError,
@@ -14,7 +15,7 @@ from worker.errors import (
     WorkerError,
 )
 from worker.lifecycle.state import State
-from worker.service.body import MAX_BODY_BYTES, MAX_PARTS, READ_TIMEOUT_S, SlowBodyError
+from worker.service.body import SlowBodyError
 from worker.service.front import paths
 
 KEY = (
@@ -23,14 +24,22 @@ KEY = (
 )
 BODY = (
     RequestError("The body is no JSON object, or a field is wrong."),
-    SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s."),
+    SlowBodyError(f"The body did not arrive in {limits.RECEIVE.most} s."),
     TooLargeError(
-        f"The body has more than {MAX_BODY_BYTES} bytes, or more than {MAX_PARTS} lists, objects "
-        "and fields."
+        f"The body has more than {limits.BODY.most} MiB, or more than {limits.PARTS.most} lists, "
+        "objects and fields."
+    ),
+    QueueFullError("Too many large bodies are on their way."),
+)
+TOKENIZED = (
+    RequestError(
+        f"The tokeniser would take longer than {limits.TOKENIZING.most} ms for the text.",
+        code=limits.TOKENIZING.code,
     ),
 )
 PROMPT = (
     RequestError("The prompt does not fit into the context.", code="context_length_exceeded"),
+    *TOKENIZED,
 )
 CHAT = (RequestError("The model's file has no chat template.", code="no_chat_template"),)
 QUEUE = (
@@ -49,10 +58,11 @@ _STATES = {
     State.DRAINING: UnavailableError("The worker is about to leave.", code="draining"),
     State.FAILED: UnavailableError("The worker failed and leaves.", code="failed"),
 }
+_CROWD = UnavailableError("There are too many connections.", code=limits.CONNECTIONS.code)
 BROKEN = RuntimeError("a mistake in the worker")
 
 
 def before(path: str) -> tuple[WorkerError, ...]:
     """What the gate refuses before a route is asked."""
-    key = () if path in paths.HEALTH else KEY
+    key = () if path in paths.HEALTH else (*KEY, _CROWD)
     return key + tuple(error for state, error in _STATES.items() if not paths.passes(path, state))

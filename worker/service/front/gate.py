@@ -18,14 +18,14 @@ from worker.errors import (
 )
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
+from worker.limits import CONNECTIONS, REQUEST_ID
 from worker.service.front import paths
 from worker.service.front.auth import Auth
+from worker.service.front.connections import GUEST
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.page import page
 from worker.service.requests.journal import Journal
-
-_MAX_ID = 256
 
 
 class Gate:
@@ -126,6 +126,10 @@ class Gate:
             self._auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
+        if GUEST in scope and path not in paths.HEALTH:
+            return UnavailableError(
+                "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
+            )
         if state is State.READY and self._is_work(scope):
             try:
                 self._worker.loaded.engine.check_place(self._num_entering)
@@ -155,7 +159,7 @@ def _ids(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
     for name in ("x-request-id", "x-correlation-id"):
         for key, value in headers:
             text = value.decode("latin-1")
-            if key == name.encode() and 0 < len(text) <= _MAX_ID and text.isprintable():
+            if key == name.encode() and 0 < len(text) <= REQUEST_ID.most and text.isprintable():
                 found[name] = text
                 break
     found.setdefault("x-request-id", f"req-{uuid.uuid4().hex}")

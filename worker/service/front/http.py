@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import socket
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 from worker.imports import bare_package
+from worker.service.front.connections import Connections
 
 # Without uvicorn's commands: they take 16 ms of CPU time. One module asks the package for `Config`.
 with bare_package("uvicorn") as package:
@@ -17,26 +20,37 @@ with bare_package("uvicorn") as package:
     importlib.import_module("uvicorn.lifespan.off")  # found by its name later
     from uvicorn.server import Server
 
+    from worker.service.front.listener import Listener
     from worker.service.front.protocol import Protocol
 
 
-def server_of(app: Any) -> Server:
+def server_of(app: Any, connections: Connections) -> Server:
     """A server for an ASGI application."""
-    return _Server(
-        Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=Protocol,
-            server_header=False,
-            ws="none",
-        )
+    config = Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=Protocol,
+        server_header=False,
+        ws="none",
     )
+    return _Server(config, connections)
 
 
 class _Server(Server):
-    """uvicorn without its signal handlers: it would raise the signal again, and exit 143."""
+    """uvicorn with our listener, and without its signal handlers: it would raise the signal again,
+    and exit 143."""
+
+    def __init__(self, config: Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        make = partial(Protocol, self.config, self.server_state, self._connections)
+        self.servers: Any = [Listener(sock, self._connections, make) for sock in sockets or ()]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -6,34 +6,63 @@ import asyncio
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
-# A first request's headers must be here by then.
-HEADER_TIMEOUT_S = 30.0
-# Headers of one request, their names, values and the path; as with uvicorn's other parser.
-MAX_HEADER_BYTES = 65_536
-# Who takes nothing for so long of what waits for it is gone.
-WRITE_TIMEOUT_S = 60.0
+from worker import log
+from worker.limits import HEADERS, PIPELINED
+from worker.service.front.connections import GUEST, Connection, Connections
+
+# What a client must take in its time; less is as good as nothing.
+_TAKEN = 16_384
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(HttpToolsProtocol, Connection):
     """A connection. One that says nothing, too slowly or too much before its request is closed.
 
     h11, uvicorn's parser in Python, takes a sixth more of the event loop's time for each token.
     """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._has_asked = False
+    def __init__(
+        self, config: Config, state: ServerState, connections: Connections, *, is_guest: bool
+    ) -> None:
+        super().__init__(config, state, {})
+        self.is_guest = is_guest
+        self._others = connections
         self._header_bytes = 0
         self._unread = 0  # bytes since the parser last made something of them
-        self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self._close_if_silent)
+        self._is_open = False
+        self._has_head = False  # of a request that is not answered
+        self._answering: RequestResponseCycle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._is_open = True
+        self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._deadline.cancel()  # it would hold on to 8 kB for each connection until then
+        self._others.lost(self)
+        # Of several requests uvicorn tells the last one only, and the first is being answered.
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            answering.disconnected = True
+            answering.message_event.set()
+        self.pipeline.clear()
+        # Timers would hold on to 8 kB for each connection until then.
+        self._cancel_deadline()
         self._cancel_patience()
+
+    def drop(self) -> bool:
+        """Close it at once, unless its client still has to take what was written: whether so."""
+        if not self._is_open or self.transport.get_write_buffer_size():
+            return False
+        self.transport.abort()
+        return True
 
     def pause_writing(self) -> None:
         """Much waits for the reader, who has some time to take a part of it.
@@ -55,10 +84,20 @@ class Protocol(HttpToolsProtocol):
         try:
             self._feed(data)
         except HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self._refuse("Invalid HTTP request received.")
             return
-        if self._unread > MAX_HEADER_BYTES and not self.transport.is_closing():
-            self.send_400_response("The request's headers are too large.")
+        if self._unread > HEADERS.most and not self.transport.is_closing():
+            self._refuse("The request's headers are too large.")
+        elif not self._has_head and self._deadline is None:
+            self._wait_for_head()
+
+    def _refuse(self, why: str) -> None:
+        """400, but not into the midst of an answer."""
+        answering = self._answering
+        if answering and answering.response_started and not answering.response_complete:
+            self.transport.abort()
+        else:
+            self.send_400_response(why)
 
     def _feed(self, data: bytes) -> None:
         """Parse. Who asks for another protocol, such as HTTP/2, is answered in this one.
@@ -98,8 +137,15 @@ class Protocol(HttpToolsProtocol):
         self._unread = 0
         if self.parser.should_upgrade():
             return  # it comes again, see `_feed`
-        self._has_asked = True
+        if len(self.pipeline) >= PIPELINED.most:
+            raise ValueError("too many requests before an answer")
+        self._has_head = True
+        self._cancel_deadline()
+        self._others.sends(self)
         super().on_headers_complete()
+        if self.is_guest:
+            self.scope[GUEST] = True  # type: ignore[typeddict-unknown-key]
+            self.cycle.keep_alive = False
         if self.scope["http_version"] == "1.0":
             self.cycle.__class__ = _UnframedCycle
 
@@ -112,22 +158,35 @@ class Protocol(HttpToolsProtocol):
         """The body has ended."""
         self._unread = 0
         if not self.parser.should_upgrade():
+            self._others.waits(self)
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer was written."""
+        self._has_head = bool(self.pipeline)
+        if not self._has_head:
+            self._others.rests(self)
+        super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _count(self, data: bytes) -> None:
         self._unread = 0
         self._header_bytes += len(data)
-        if self._header_bytes > MAX_HEADER_BYTES:
+        if self._header_bytes > HEADERS.most:
             raise ValueError("too many header bytes")  # the parser answers 400 and closes
 
     def _wait_for_reader(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._patience = self.loop.call_later(WRITE_TIMEOUT_S, self._drop_reader, left)
+        self._patience = self.loop.call_later(self._others.send_s, self._drop_reader, left)
 
     def _drop_reader(self, left: int) -> None:
-        if self.transport.get_write_buffer_size() < left:
+        if self.transport.get_write_buffer_size() <= left - _TAKEN:
             self._wait_for_reader()
         else:
+            log.get("service").info("a reader stopped reading; its connection was closed")
             self.transport.abort()
 
     def _cancel_patience(self) -> None:
@@ -135,8 +194,16 @@ class Protocol(HttpToolsProtocol):
             self._patience.cancel()
             self._patience = None
 
+    def _wait_for_head(self) -> None:
+        self._deadline = self.loop.call_later(self._others.receive_s, self._close_if_silent)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
     def _close_if_silent(self) -> None:
-        if not (self._has_asked or self.transport.is_closing()):
+        if not self.transport.is_closing():
             self.transport.close()
 
 

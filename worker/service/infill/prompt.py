@@ -22,7 +22,9 @@ class _Tokens:
     def __call__(self, text: str, param: str) -> list[int]:
         check_characters(len(text), self._loaded, param)
         vocab = self._loaded.backend.vocab
-        return vocab.tokenize(text, add_special=False, parse_special=False, param=param)
+        return vocab.tokenize(
+            text, add_special=False, parse_special=False, param=param, bounded=True
+        )
 
 
 def prompt_of(body: InfillRequest, max_tokens: int | None, loaded: Loaded) -> tuple[Prompt, bool]:

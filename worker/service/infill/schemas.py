@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
+from worker.limits import STOP, STOPS
 from worker.service.bounds import count_from, texts
 from worker.service.openai.usage import LlamaTimings
 from worker.service.sampling import SamplingFields
@@ -39,7 +39,7 @@ class InfillRequest(SamplingFields, kw_only=True):
     prompt: str | None = None
     n_predict: Annotated[int | None, count_from(0)] = None
     max_tokens: Annotated[int | None, count_from(0)] = None
-    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
+    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
     stream: bool | None = None
     response_fields: list[str] | None = None
     model: str | None = None

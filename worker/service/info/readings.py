@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -63,6 +64,7 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
          max(longest, engine.stats.longest)),
         ("worker_memory_bytes", "Resident memory", machine.resident_bytes()),
         ("worker_vram_bytes", "GPU memory that the model takes", loaded.vram_bytes),
+        ("worker_tasks", "Tasks of the event loop", _num_tasks()),
         ("worker_uptime_seconds", "Since the process began", time.monotonic() - worker.started_at),
         ("worker_cache_bytes", "Host memory that kept states take", kept.memory_bytes),
         ("worker_cache_limit_bytes", "Host memory that they may take", kept.memory_limit),
@@ -71,6 +73,13 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
         ("worker_cache_disk_limit_bytes", "Disk that they may take", kept.disk_limit),
     ):  # fmt: skip
         yield Reading("gauge", name, text, value)
+
+
+def _num_tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # read outside of the event loop
+        return 0
 
 
 def _counters(engine: EngineSnapshot) -> Iterator[Reading]:

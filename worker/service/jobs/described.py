@@ -11,11 +11,12 @@ from worker.errors import (
     NotFoundError,
     QueueFullError,
 )
+from worker.limits import UNREAD
 from worker.service.description.described import EVENTS, JSON, Api, Described
 from worker.service.description.refusals import BODY, ENGINE, FORMED, PROMPT, QUEUE
 from worker.service.front.replies import ErrorReply
 from worker.service.jobs.errors import job_reply_of
-from worker.service.jobs.registry import MAX_UNREAD, UNREAD_S
+from worker.service.jobs.registry import UNREAD_S
 from worker.service.jobs.routes import cancel, create, execute, infer, read
 from worker.service.jobs.schemas import (
     CancelReply,
@@ -70,7 +71,7 @@ API = Api(
             takes=JobRequest,
             needs=("prompt",),
             gives={JSON: JobReply},
-            refuses=(*_STARTS, QueueFullError(f"{MAX_UNREAD} jobs wait to be read.")),
+            refuses=(*_STARTS, QueueFullError(f"{UNREAD.most} jobs wait to be read.")),
             reply_of=job_reply_of,
             notes="The job runs from now on.",
             examples={"story": _STORY},

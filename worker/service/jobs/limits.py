@@ -7,14 +7,9 @@ import msgspec
 from worker.engine.sampling import SEED_RANGE
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
 from worker.service.generation import Generation
-from worker.service.jobs.schemas import (
-    JOB_LIMITS,
-    MAX_PROMPT_CHARS,
-    MAX_STOP_CHARS,
-    MAX_STOPS,
-    JobRequest,
-)
+from worker.service.jobs.schemas import JOB_LIMITS, JobRequest
 from worker.service.prompts import text_prompt
 from worker.service.sampling import sampling_of
 
@@ -39,9 +34,9 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
     """Raise RequestError that names the first field outside the original's limits."""
     if body.operation is not None and body.operation.lower() != "infer":
         raise RequestError("operation must be infer.", param="operation")
-    if body.prompt is not None and not 0 < len(body.prompt) <= MAX_PROMPT_CHARS:
+    if body.prompt is not None and not 0 < len(body.prompt) <= JOB_PROMPT.most:
         raise RequestError(
-            f"prompt must have 1 to {MAX_PROMPT_CHARS} characters.",
+            f"prompt must have 1 to {JOB_PROMPT.most} characters.",
             param="prompt",
             hint="/v1/completions takes longer ones.",
         )
@@ -50,9 +45,9 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
         if value is not None and not low <= value <= high:
             raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if len(stops) > MAX_STOPS or any(not 0 < len(text) <= MAX_STOP_CHARS for text in stops):
+    if len(stops) > JOB_STOPS.most or any(not 0 < len(text) <= JOB_STOP.most for text in stops):
         raise RequestError(
-            f"stop must be at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARS} characters.",
+            f"stop must be at most {JOB_STOPS.most} texts of 1 to {JOB_STOP.most} characters.",
             param="stop",
         )
 

@@ -5,7 +5,7 @@
         +-----------+---------+---> ended early (cancelled, too slow), which its reader is told
 
 A job generates from the moment it is accepted, read or not. One that nobody reads is aborted and
-forgotten after UNREAD_S seconds, and at most MAX_UNREAD of them are kept: beyond that new ones
+forgotten after UNREAD_S seconds, and at most UNREAD of them are kept: beyond that new ones
 are refused, because nothing that was accepted may fail for a neighbour's sake.
 """
 
@@ -28,11 +28,11 @@ from worker.errors import (
     RequestError,
     WorkerError,
 )
+from worker.limits import UNREAD
 from worker.service.jobs.schemas import JOB_ID
 from worker.service.requests.work import follow
 
 UNREAD_S = 60.0
-MAX_UNREAD = 128
 _ID = re.compile(JOB_ID, re.ASCII)
 
 
@@ -69,7 +69,7 @@ class Jobs:
     """All jobs by id; for the event loop's thread."""
 
     def __init__(
-        self, *, timeout: float, unread: float = UNREAD_S, max_unread: int = MAX_UNREAD
+        self, *, timeout: float, unread: float = UNREAD_S, max_unread: int = UNREAD.most
     ) -> None:
         """timeout: seconds that a job may take from its acceptance to its end"""
         self._timeout = timeout

@@ -7,13 +7,11 @@ from typing import Annotated
 import msgspec
 
 from worker.engine.sampling import LIMITS
+from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
 from worker.service.bounds import at_least, between, characters, texts
 from worker.service.sampling import SamplingFields
 
 JOB_ID = r"[A-Za-z0-9._:-]{1,128}"
-MAX_PROMPT_CHARS = 32_768
-MAX_STOPS = 4
-MAX_STOP_CHARS = 100
 # The original worker's, where they are narrower than ours or wider: field -> (lowest, highest).
 JOB_LIMITS = {
     "temperature": (0.0, 2.0),
@@ -37,9 +35,9 @@ class JobRequest(SamplingFields, kw_only=True):
 
     job_id: Annotated[str | None, characters(128, least=1, pattern=JOB_ID)] = None
     operation: str | None = None
-    prompt: Annotated[str | None, characters(MAX_PROMPT_CHARS, least=1)] = None
+    prompt: Annotated[str | None, characters(JOB_PROMPT.most, least=1)] = None
     max_tokens: Annotated[int | None, at_least(1)] = None
-    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS, least=1)] = None
+    stop: Annotated[str | list[str] | None, texts(JOB_STOPS.most, JOB_STOP.most, least=1)] = None
     temperature: Annotated[float | None, between(*JOB_LIMITS["temperature"])] = None
     repetition_penalty: Annotated[float | None, between(*JOB_LIMITS["repetition_penalty"])] = None
     repeat_penalty: Annotated[float | None, between(*JOB_LIMITS["repeat_penalty"])] = None

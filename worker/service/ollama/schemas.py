@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS, MAX_STOP_CHARS, MAX_STOPS
+from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 from worker.service.bounds import between, items, one_of, texts
 from worker.service.openai.tools import DeclaredTool
 from worker.service.sampling import SamplingFields
-from worker.service.talk.limits import MAX_MESSAGES, MAX_TOOLS
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -23,7 +22,7 @@ class OllamaOptions(SamplingFields, kw_only=True):
     """
 
     num_predict: int | None = None
-    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
+    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
 
 
 class OllamaFunction(msgspec.Struct):
@@ -72,7 +71,7 @@ class OllamaRequest(msgspec.Struct, kw_only=True):
     format: str | dict[str, Any] | None = None
     think: bool | str | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int | None, between(0, MAX_LOGPROBS)] = None
+    top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True):
@@ -82,8 +81,8 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     tools     functions that the model may call
     """
 
-    messages: Annotated[list[OllamaMessage] | None, items(MAX_MESSAGES)] = None
-    tools: Annotated[list[DeclaredTool] | None, items(MAX_TOOLS)] = None
+    messages: Annotated[list[OllamaMessage] | None, items(MESSAGES.most)] = None
+    tools: Annotated[list[DeclaredTool] | None, items(TOOLS.most)] = None
 
 
 class GenerateRequest(OllamaRequest, kw_only=True):

@@ -6,10 +6,10 @@ from typing import Any
 
 from worker.chat.format import Thinking
 from worker.chat.message import Message
-from worker.engine.request import MAX_LOGPROBS
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LOGPROBS
 from worker.service.generation import Generation
 from worker.service.ollama.history import messages_of
 from worker.service.ollama.schemas import (
@@ -122,6 +122,6 @@ def _max_tokens(options: OllamaOptions) -> int | None:
 
 def _logprobs(body: OllamaRequest) -> int | None:
     top = body.top_logprobs or 0
-    if not 0 <= top <= MAX_LOGPROBS:
-        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
+    if not 0 <= top <= LOGPROBS.most:
+        raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
     return top if body.logprobs else None

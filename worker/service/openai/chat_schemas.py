@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS, MAX_STOP_CHARS, MAX_STOPS
+from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 from worker.service.bounds import between, count_from, items, one_of, texts
-from worker.service.generation import MAX_SEQUENCES
 from worker.service.openai.exchange import StreamOptions
 from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.logprobs import TokenScore
@@ -16,7 +15,6 @@ from worker.service.openai.thinking import FORMATS
 from worker.service.openai.tools import ChoiceObject, DeclaredTool
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
-from worker.service.talk.limits import MAX_MESSAGES, MAX_TOOLS
 from worker.service.talk.truncation import Truncated
 
 
@@ -85,8 +83,8 @@ class ChatRequest(SamplingFields, kw_only=True):
     return_progress         true: each step that reads the prompt is an event, too
     """
 
-    messages: Annotated[list[ChatMessage] | None, items(MAX_MESSAGES, least=1)] = None
-    tools: Annotated[list[DeclaredTool] | None, items(MAX_TOOLS)] = None
+    messages: Annotated[list[ChatMessage] | None, items(MESSAGES.most, least=1)] = None
+    tools: Annotated[list[DeclaredTool] | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     functions: Any = None
@@ -103,10 +101,10 @@ class ChatRequest(SamplingFields, kw_only=True):
     model: str | None = None
     max_tokens: Annotated[int | None, count_from(1)] = None
     max_completion_tokens: Annotated[int | None, count_from(1)] = None
-    n: Annotated[int | None, between(1, MAX_SEQUENCES)] = None
-    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
+    n: Annotated[int | None, between(1, SEQUENCES.most)] = None
+    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int | None, between(0, MAX_LOGPROBS)] = None
+    top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS, MAX_STOP_CHARS, MAX_STOPS
+from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
 from worker.service.bounds import between, count_from, one_of, texts
-from worker.service.generation import MAX_SEQUENCES
 from worker.service.openai.exchange import StreamOptions
 from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
@@ -40,12 +39,12 @@ class CompletionRequest(SamplingFields, kw_only=True):
     model: str | None = None
     max_tokens: Annotated[int | None, count_from(0)] = None
     n_predict: Annotated[int | None, count_from(0)] = None
-    n: Annotated[int | None, between(1, MAX_SEQUENCES)] = None
-    best_of: Annotated[int | None, between(1, MAX_SEQUENCES)] = None
+    n: Annotated[int | None, between(1, SEQUENCES.most)] = None
+    best_of: Annotated[int | None, between(1, SEQUENCES.most)] = None
     echo: bool | None = None
     suffix: str | None = None
-    stop: Annotated[str | list[str] | None, texts(MAX_STOPS, MAX_STOP_CHARS)] = None
-    logprobs: Annotated[int | bool | None, between(0, MAX_LOGPROBS)] = None
+    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
+    logprobs: Annotated[int | bool | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from worker.engine.request import MAX_STOP_CHARS, MAX_STOPS
 from worker.errors import RequestError
+from worker.limits import STOP, STOPS
 from worker.service.bounds import ANY
 
 TRUNCATIONS = ("auto", "disabled")
@@ -35,9 +35,9 @@ def truncates(truncation: str | None) -> bool:
 def stops_of(stop: str | list[str] | None, param: str = "stop") -> tuple[str, ...]:
     """One text or several. Raises RequestError that names the client's field `param`."""
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_CHARS for text in stops):
+    if len(stops) > STOPS.most or any(len(text) > STOP.most for text in stops):
         raise RequestError(
-            f"{param} must be at most {MAX_STOPS} texts of at most {MAX_STOP_CHARS} characters.",
+            f"{param} must be at most {STOPS.most} texts of at most {STOP.most} characters.",
             param=param,
         )
     return stops

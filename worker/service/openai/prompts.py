@@ -7,7 +7,7 @@ from typing import Any
 from worker.engine.request import check_length
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.service.generation import MAX_SEQUENCES
+from worker.limits import SEQUENCES
 from worker.service.openai.completion_schemas import CompletionRequest
 from worker.service.prompts import Prompt, infill_prompt, text_prompt, token_prompt
 
@@ -25,9 +25,9 @@ def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[Prompt, ...]:
         raise RequestError("prompt is an empty list.", param=PARAM)
     if isinstance(given[0], int):
         check_length(len(given), loaded.backend.max_length, PARAM)  # before a million is looked at
-    elif len(given) > MAX_SEQUENCES:
+    elif len(given) > SEQUENCES.most:
         raise RequestError(
-            f"prompt has {len(given)} entries, {MAX_SEQUENCES} is the most.", param=PARAM
+            f"prompt has {len(given)} entries, {SEQUENCES.most} is the most.", param=PARAM
         )
     if all(isinstance(item, str) for item in given):
         return tuple(_from_text(text, body, loaded) for text in given)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from worker.chat.message import Call, Message
-from worker.engine.request import MAX_LOGPROBS
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LOGPROBS
 from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, PastCall
 from worker.service.openai.limits import stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
@@ -28,8 +28,8 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
     if body.top_logprobs is not None and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
-    if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
-        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
+    if not 0 <= (body.top_logprobs or 0) <= LOGPROBS.most:
+        raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
     if body.chat_template is not None:
         raise RequestError(
             "A chat template in a request is not accepted; the model file's own is used.",

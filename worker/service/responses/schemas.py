@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.engine.request import MAX_LOGPROBS
+from worker.limits import LOGPROBS, TOOLS
 from worker.service.bounds import between, count_from, items, one_of
 from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.tools import ChoiceObject
 from worker.service.sampling import SamplingFields
-from worker.service.talk.limits import MAX_TOOLS
 
 
 class InputPart(msgspec.Struct):
@@ -101,14 +100,14 @@ class ResponseRequest(SamplingFields, kw_only=True):
 
     input: str | list[InputItem] | None = None
     instructions: str | None = None
-    tools: Annotated[list[ResponseTool] | None, items(MAX_TOOLS)] = None
+    tools: Annotated[list[ResponseTool] | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: AskedReasoning | None = None
     text: AskedText | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     max_output_tokens: Annotated[int | None, count_from(1)] = None
-    top_logprobs: Annotated[int | None, between(0, MAX_LOGPROBS)] = None
+    top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
     include: list[str] | None = None
     metadata: dict[str, str] | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.engine.request import MAX_LOGPROBS
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LOGPROBS
 from worker.service.openai.limits import tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
 from worker.service.openai.tools import choice_of
@@ -20,7 +20,7 @@ from worker.service.talk.talk import Talk
 from worker.settings import Settings
 
 # Of `include`.
-LOGPROBS = "message.output_text.logprobs"
+TOLD_LOGPROBS = "message.output_text.logprobs"
 SEALED = "reasoning.encrypted_content"
 FORMAT = "text.format"
 # Fields that need something stored, or work that goes on unread -> what to do instead.
@@ -41,12 +41,12 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
                 param=field,
                 hint=hint,
             )
-    if not 0 <= (body.top_logprobs or 0) <= MAX_LOGPROBS:
-        raise RequestError(f"top_logprobs must be from 0 to {MAX_LOGPROBS}.", param="top_logprobs")
+    if not 0 <= (body.top_logprobs or 0) <= LOGPROBS.most:
+        raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
     tools = DeclaredFunctions(body.tools).tools
     choice = choice_of(body.tool_choice, tools)
     effort = None if body.reasoning is None else body.reasoning.effort
-    logprobs = body.top_logprobs or (0 if LOGPROBS in (body.include or ()) else None)
+    logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
     return Talk(
         messages=messages_of(body),
         param=PARAM,

@@ -15,14 +15,14 @@ from worker.engine.request import SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
+from worker.limits import MESSAGES, SHORTENED
 from worker.service.generation import Generation
 from worker.service.prompts import check_characters, rendered_prompt
 from worker.service.talk.checkpoints import checkpoints_of
 from worker.service.talk.instructions import check_roles, with_one_system
-from worker.service.talk.limits import MAX_MESSAGES
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
-from worker.service.talk.truncation import MAX_CHARS, shortened
+from worker.service.talk.truncation import shortened
 
 _log = log.get("talk")
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -79,7 +79,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
             conversation, talk.max_tokens, loaded, talk.param
         )
     else:
-        if len(conversation.text) > MAX_CHARS:  # tools and thoughts are in it, too
+        if len(conversation.text) > SHORTENED.most:  # tools and thoughts are in it, too
             check_characters(len(conversation.text), loaded, talk.param, plural=True)
         prompt = rendered_prompt(conversation.text, loaded, talk.param)
     if truncated is None:
@@ -158,13 +158,13 @@ def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversatio
     """What the messages are to the template. Raises RequestError."""
     if not talk.messages:
         raise RequestError(f"{talk.param} is missing.", param=talk.param, hint="Send one message.")
-    if len(talk.messages) > MAX_MESSAGES:
-        raise RequestError(f"{talk.param} must be at most {MAX_MESSAGES}.", param=talk.param)
+    if len(talk.messages) > MESSAGES.most:
+        raise RequestError(f"{talk.param} must be at most {MESSAGES.most}.", param=talk.param)
     size = sum(
         len(message.content or "") + sum(len(call.arguments) for call in message.calls)
         for message in talk.messages
     )
-    if size > MAX_CHARS or not talk.truncates:
+    if size > SHORTENED.most or not talk.truncates:
         check_characters(size, loaded, talk.param, plural=True)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {

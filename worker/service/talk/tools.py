@@ -9,7 +9,7 @@ import msgspec
 
 from worker.chat.message import Tool
 from worker.errors import RequestError
-from worker.service.talk.limits import MAX_TOOLS
+from worker.limits import TOOLS
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -53,8 +53,8 @@ def check_tools(tools: Iterable[tuple[int, Tool]], name: str = "name") -> None:
                 param=f"tools[{place}].{name}",
             )
         seen.add(tool.name)
-        if len(seen) > MAX_TOOLS:
-            raise RequestError(f"There may be {MAX_TOOLS} tools at most.", param="tools")
+        if len(seen) > TOOLS.most:
+            raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
 
 
 def check_choice(choice: ToolChoice, names: Collection[str], param: str = "tool_choice") -> None:

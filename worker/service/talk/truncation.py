@@ -12,9 +12,6 @@ from worker.lifecycle.loaded import Loaded
 from worker.service.prompts import Prompt, rendered_prompt
 from worker.service.talk.checkpoints import token_places
 
-# Of a conversation that may be shortened; a longer one is not worth tokenising.
-MAX_CHARS = 2**21
-
 
 class Truncated(msgspec.Struct, frozen=True):
     """What was left out of a prompt."""
@@ -38,7 +35,7 @@ def shortened(
     max_length = loaded.backend.max_length
     room = min(max_length // 4 if max_tokens is None else max_tokens, max_length // 2)
     limit = max_length - room
-    whole = rendered_prompt(conversation.text, loaded, param)
+    whole = rendered_prompt(conversation.text, loaded, param, must_fit=False)
     num_old = conversation.num_old_turns
     if len(whole.tokens) <= limit or not num_old:
         return conversation, whole, None

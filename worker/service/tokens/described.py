@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.service.description.described import JSON, Api, Described
-from worker.service.description.refusals import BODY
+from worker.service.description.refusals import BODY, TOKENIZED
 from worker.service.tokens.routes import (
     DetokenizeReply,
     DetokenizeRequest,
@@ -23,7 +23,7 @@ API = Api(
             handler=tokenize_text,
             takes=TokenizeRequest,
             gives={JSON: TokenizeReply},
-            refuses=BODY,
+            refuses=(*BODY, *TOKENIZED),
             examples={
                 "with pieces": {"content": "Once upon a time", "with_pieces": True},
                 "as a prompt": {"prompt": "Once upon a time", "return_token_strs": True},

@@ -15,18 +15,17 @@ from litestar import Request, Response, get, post
 
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import TEXT, TOKENS
 from worker.service.body import read_json
 from worker.service.bounds import characters, items
 from worker.service.errors import json_response
 from worker.service.openai.logprobs import token_text
 
-MAX_CHARS = 2**21
-MAX_TOKENS = 2**21
 # What takes longer than handing it to a thread and back.
 _INLINE = 4096
 
 T = TypeVar("T")
-Text = Annotated[str | None, characters(MAX_CHARS)]
+Text = Annotated[str | None, characters(TEXT.most)]
 
 
 class TokenizeRequest(msgspec.Struct):
@@ -68,7 +67,7 @@ class TokenizeReply(msgspec.Struct, omit_defaults=True):
 class DetokenizeRequest(msgspec.Struct):
     """Token ids."""
 
-    tokens: Annotated[list[int] | None, items(MAX_TOKENS, of={"minimum": 0})] = None
+    tokens: Annotated[list[int] | None, items(TOKENS.most, of={"minimum": 0})] = None
 
 
 class DetokenizeReply(msgspec.Struct):
@@ -106,14 +105,15 @@ def tokenize(body: TokenizeRequest, loaded: Loaded) -> TokenizeReply:
     text = body.prompt if body.content is None else body.content
     if text is None or None not in (body.content, body.prompt):
         raise RequestError("Send content or prompt, one of them.", param=name)
-    if len(text) > MAX_CHARS:
-        raise RequestError(f"{name} must have at most {MAX_CHARS} characters.", param=name)
+    if len(text) > TEXT.most:
+        raise RequestError(f"{name} must have at most {TEXT.most} characters.", param=name)
     special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
     tokens = vocab.tokenize(
         text,
         add_special=name == "prompt" if special is None else special,
         parse_special=body.parse_special is not False,
         param=name,
+        bounded=True,
     )
     texts = vocab.spelled if body.with_pieces or body.return_token_strs else ()
     return TokenizeReply(
@@ -129,8 +129,8 @@ def detokenize(body: DetokenizeRequest, loaded: Loaded) -> DetokenizeReply:
     tokens, texts = body.tokens, loaded.backend.vocab.spelled
     if tokens is None:
         raise RequestError("tokens is missing.", param="tokens")
-    if len(tokens) > MAX_TOKENS:
-        raise RequestError(f"tokens must be at most {MAX_TOKENS}.", param="tokens")
+    if len(tokens) > TOKENS.most:
+        raise RequestError(f"tokens must be at most {TOKENS.most}.", param="tokens")
     if tokens and not (min(tokens) >= 0 and max(tokens) < len(texts)):
         raise RequestError(f"tokens holds ids outside 0 to {len(texts) - 1}.", param="tokens")
     text = b"".join([texts[token] for token in tokens]).decode("utf-8", "replace")

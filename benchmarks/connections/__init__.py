@@ -1,0 +1,1 @@
+"""What slow, idle and leaving clients do to a worker and to the others."""

@@ -1,0 +1,203 @@
+"""Each limit of the table is met: what is beyond is refused as it says, and the next is served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import http
+from tests.support.programs.processes import Server, serving
+from worker.demo import MODEL_PATH
+from worker.errors import RequestError
+from worker.grammar.constraint import Constraint
+from worker.limits import LARK, REQUEST_ID, Limit, table
+from worker.options import OPTIONS
+
+DOCS = Path(__file__).parent.parent.parent / "docs" / "limits.md"
+TABLE = table()
+
+Body = dict[str, Any]
+
+
+def asked(**fields: Any) -> Body:
+    """A completion with these fields."""
+    return {"prompt": "a", "max_tokens": 1, **fields}
+
+
+def schema(value: Any) -> Body:
+    return asked(json_schema=value)
+
+
+def nested(depth: int) -> Any:
+    """Lists in each other."""
+    found: Any = {"type": "array"}
+    for _ in range(depth):
+        found = {"type": "array", "items": found}
+    return found
+
+
+def chained(count: int) -> Any:
+    """Definitions that refer to the next one."""
+    found: Any = {
+        f"d{i}": {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(count)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**found, f"d{count}": {"type": "null"}}}
+
+
+def groups(depth: int) -> str:
+    """A grammar of groups in each other."""
+    return "root ::= " + "(" * depth + '"a"' + ")" * depth
+
+
+def chat(*messages: str, **fields: Any) -> Body:
+    said = [{"role": "user", "content": text} for text in messages]
+    return {"messages": said, "max_tokens": 1, **fields}
+
+
+def tool(number: int) -> Body:
+    return {"type": "function", "function": {"name": f"t{number}", "parameters": {}}}
+
+
+def job(**fields: Any) -> Body:
+    return {"prompt": "a", "max_tokens": 1, **fields}
+
+
+# Limit -> (path, the body of a request of so much)
+MET: dict[str, tuple[str, Callable[[int], Body]]] = {
+    "TEXT": ("/tokenize", lambda n: {"content": "a" * n}),
+    "TOKENS": ("/detokenize", lambda n: {"tokens": [1] * n}),
+    "MESSAGES": ("/v1/chat/completions", lambda n: chat(*["a"] * n)),
+    "SHORTENED": ("/v1/chat/completions", lambda n: chat("a" * n, truncation="auto")),
+    "TOOLS": ("/v1/chat/completions", lambda n: chat("a", tools=[tool(i) for i in range(n)])),
+    "SEQUENCES": ("/v1/completions", lambda n: asked(n=n)),
+    "STOPS": ("/v1/completions", lambda n: asked(stop=[f"{i}." for i in range(n)])),
+    "STOP": ("/v1/completions", lambda n: asked(stop=["a" * n])),
+    "LOGPROBS": ("/v1/completions", lambda n: asked(logprobs=n)),
+    "BIAS": ("/v1/completions", lambda n: asked(logit_bias={"5": -n})),
+    "BREAKERS": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a"] * n)),
+    "BREAKER": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a" * n])),
+    "SCHEMA": ("/v1/completions", lambda n: schema({"enum": ["a" * n]})),
+    "REGEX": ("/v1/completions", lambda n: asked(guided_regex="a" * n)),
+    "GRAMMAR": ("/v1/completions", lambda n: asked(grammar='root ::= "a"' + " " * (n - 12))),
+    "CHOICES": ("/v1/completions", lambda n: asked(guided_choice=[str(i) for i in range(n)])),
+    "ELEMENTS": ("/v1/completions", lambda n: asked(grammar=f'root ::= ("a"{{{n // 20}}}){{21}}')),
+    "GRAMMAR_DEPTH": (
+        "/v1/completions",
+        lambda n: asked(grammar=groups(n - 1)),
+    ),
+    "REPEATS": ("/v1/completions", lambda n: asked(grammar=f'root ::= "a"{{{n}}}')),
+    "SCHEMA_DEPTH": ("/v1/completions", lambda n: schema(nested(n))),
+    "REFERRED_DEPTH": ("/v1/completions", lambda n: schema(chained(n))),
+    "SUBSCHEMAS": ("/v1/completions", lambda n: schema({"anyOf": [{"const": 1}] * n})),
+    "PATTERNED": (
+        "/v1/completions",
+        lambda n: schema({"patternProperties": {f"^a{i}$": {} for i in range(n)}}),
+    ),
+    "PATTERNS": (
+        "/v1/completions",
+        lambda n: schema({"type": "string", "allOf": [{"pattern": f"a{i}"} for i in range(n)]}),
+    ),
+    "COUNT": ("/v1/completions", lambda n: schema({"type": "array", "minItems": n})),
+    "EXACT": ("/v1/completions", lambda n: schema({"const": n})),
+    "MULTIPLES": ("/v1/completions", lambda n: schema({"type": "integer", "multipleOf": n})),
+    "JOB_PROMPT": ("/execute", lambda n: job(prompt="a" * n)),
+    "JOB_STOPS": ("/execute", lambda n: job(stop=[str(i) for i in range(n)])),
+    "JOB_STOP": ("/execute", lambda n: job(stop=["a" * n])),
+}
+# Where so much is still served. Others meet a second bound there: the context, the places of the
+# queue, what can be compiled.
+SERVED = {
+    "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "GRAMMAR", "CHOICES",
+    "GRAMMAR_DEPTH", "REPEATS", "EXACT", "JOB_STOPS", "JOB_STOP",
+}  # fmt: skip
+# Limit -> where else it is met
+ELSEWHERE = {
+    "CONNECTIONS": "service/test_connections.py::test_health_gets_in_where_all_are_being_answered",
+    "PIPELINED": "service/test_connections.py::test_requests_before_an_answer_are_few",
+    "HEADERS": "service/test_protocol.py::test_refused",
+    "RECEIVE": "service/test_connections.py::test_a_body_must_arrive",
+    "SEND": "service/test_protocol.py::test_a_connection_that_nobody_reads_is_let_go",
+    "REQUEST_ID": "service/test_limits.py::test_a_long_id_is_not_taken",
+    "BODY": "service/test_bad_requests.py::test_large_body",
+    "BODIES": "service/test_connections.py::test_bodies_are_bounded_together",
+    "PARTS": "service/test_bad_requests.py::test_a_body_of_countless_parts",
+    "TOKENIZING": "llama/test_parts.py::test_a_long_text_is_stopped",
+    "LARK": "service/test_limits.py::test_the_grammar_of_all_tools_is_bounded",
+    "LONG": "service/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
+    "UNREAD": "service/jobs/test_lifetime.py::test_unread_jobs_are_bounded",
+}
+
+
+@pytest.fixture(scope="module")
+def limited() -> Generator[Server]:
+    """The demo model."""
+    with serving("--model", MODEL_PATH, "-t", "1", "--ctx-size", "8192") as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", MET)
+def test_beyond_it(limited: Server, name: str) -> None:
+    """The status and the code of the table; then a good request is answered."""
+    path, body = MET[name]
+    limit = TABLE[name]
+    if name in SERVED:
+        answer = limited.post(body(limit.most), path)
+        assert answer.status_code == 200, answer.text[:300]
+    answer = limited.post(body(limit.most + 1), path)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == limit.answer, error
+    assert limited.post(asked()).status_code == 200
+
+
+def test_each_is_met() -> None:
+    """No limit is without a test."""
+    assert set(MET) | set(ELSEWHERE) == set(TABLE)
+    assert not set(MET) & set(ELSEWHERE)
+    tests = Path(__file__).parent.parent
+    for place in ELSEWHERE.values():
+        module, _, test = place.partition("::")
+        assert f"def {test}(" in (tests / module).read_text(), place
+
+
+def test_a_long_id_is_not_taken(limited: Server) -> None:
+    """One of so many characters is; of a longer one the worker makes its own."""
+    for more, is_taken in ((0, True), (1, False)):
+        name = "a" * (REQUEST_ID.most + more)
+        answer = http.get(limited.url + "/health", headers={"x-request-id": name})
+        assert (answer.headers["x-request-id"] == name) is is_taken
+
+
+def test_the_grammar_of_all_tools_is_bounded() -> None:
+    """A 400 as for the others."""
+    Constraint(kind="lark", text="x" * LARK.most)
+    with pytest.raises(RequestError) as caught:
+        Constraint(kind="lark", text="x" * (LARK.most + 1))
+    assert (caught.value.http_status, caught.value.code) == LARK.answer
+
+
+def shown(limit: Limit) -> str:
+    """The row of a limit in the docs."""
+    beyond = [] if limit.answer is None else ["{} `{}`".format(*limit.answer)]
+    beyond += [] if limit.beyond is None else [limit.beyond]
+    option = f"`{limit.flag}`" if limit.flag else ""
+    return f"| {limit.most:,} | {limit.of} | {'; '.join(beyond)} | {option} |"
+
+
+def test_the_docs_have_the_table() -> None:
+    """Each limit has its row, in order, and there are no others."""
+    rows = [shown(limit) for limit in TABLE.values()]
+    found = re.findall(r"^\| [\d,]+ \|.*$", DOCS.read_text(), re.MULTILINE)
+    assert found == rows, "\n".join(rows)
+
+
+def test_options_have_the_defaults_of_the_table() -> None:
+    """The flags are options, and their help tells the default."""
+    helps = {flag: option.help for option in OPTIONS for flag in option.flags}
+    for limit in TABLE.values():
+        if limit.flag:
+            assert str(limit.most) in helps[limit.flag]

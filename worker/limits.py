@@ -1,0 +1,118 @@
+"""The table of limits that clients meet.
+
+Checks, options, the description of the API and docs/limits.md take them from here, and a test meets
+each. Beside them counts what the model, the context and the options allow.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_WRONG = (400, "invalid_request")
+_WRONG_JOB = (400, "INVALID_REQUEST")  # as the original worker said it
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One limit.
+
+    most    the largest value that is allowed
+    of      what is counted, and in which unit
+    answer  (status, code) beyond it; None: see `beyond`
+    beyond  what happens beyond it, where that is no answer
+    flag    the option that sets it for a worker; None: it is fixed
+    """
+
+    most: int
+    of: str
+    answer: tuple[int, str] | None = _WRONG
+    beyond: str | None = None
+    flag: str | None = None
+
+    @property
+    def code(self) -> str:
+        """Of the error beyond it."""
+        assert self.answer is not None
+        return self.answer[1]
+
+
+_CLOSED = "the connection is closed"
+
+# Connections
+CONNECTIONS = Limit(
+    1024, "connections; fewer where the system grants fewer open files",
+    (503, "too_many_connections"), "first those are closed that ask nothing", "--max-connections",
+)  # fmt: skip
+PIPELINED = Limit(16, "requests of a connection that wait for their turn", None, _CLOSED)
+HEADERS = Limit(65_536, "bytes of a request's path and headers", None, "400 in plain text")
+RECEIVE = Limit(
+    30, "seconds for a request's head, and again for its body", (408, "timeout"),
+    f"without a whole head {_CLOSED}", "--receive-timeout",
+)  # fmt: skip
+SEND = Limit(
+    60, "seconds in which a client must take 16 KiB of what waits for it", None, _CLOSED,
+    "--send-timeout",
+)  # fmt: skip
+REQUEST_ID = Limit(
+    256, "characters of X-Request-Id and X-Correlation-Id", None, "the worker makes its own"
+)
+
+# Bodies
+BODY = Limit(16, "MiB of a body", (413, "too_large"), flag="--max-body")
+BODIES = Limit(256, "MiB of bodies that are on their way", (429, "queue_full"))
+# A million empty lists take 150 ms to decode, megabytes of text few.
+PARTS = Limit(2**19, "lists, objects and fields of a body of more than 256 KiB", (413, "too_large"))
+
+# Prompts
+TOKENIZING = Limit(
+    10_000, "milliseconds of CPU time for the tokens of a text", (400, "tokenizer_timeout")
+)
+TEXT = Limit(2**21, "characters of a text for /tokenize")
+TOKENS = Limit(2**21, "tokens for /detokenize")
+MESSAGES = Limit(4096, "messages of a conversation")
+SHORTENED = Limit(
+    2**21, "characters of a conversation that may be shortened", (400, "context_length_exceeded")
+)
+TOOLS = Limit(1024, "tools")
+
+# Answers
+SEQUENCES = Limit(128, "continuations: n, best_of, and prompts × best_of")
+STOPS = Limit(16, "stop strings")
+STOP = Limit(1024, "characters of a stop string")
+LOGPROBS = Limit(20, "alternatives of a token")
+BIAS = Limit(1_000_000, "added to a logit, or taken from it")
+BREAKERS = Limit(16, "sequence breakers of DRY")
+BREAKER = Limit(40, "characters of a sequence breaker")
+
+# Constraints
+SCHEMA = Limit(2**20, "characters of a JSON schema, rewritten")
+REGEX = Limit(2**19, "characters of a regular expression")
+GRAMMAR = Limit(65_536, "characters of a GBNF grammar")
+LARK = Limit(2**22, "characters of the grammar of all tools")
+CHOICES = Limit(10_000, "texts of a choice")
+ELEMENTS = Limit(20_000, "elements of a GBNF grammar, its repetitions written out")
+# llama.cpp's parser recurses.
+GRAMMAR_DEPTH = Limit(256, "groups of a GBNF grammar in each other, their rule among them")
+REPEATS = Limit(1000, "repetitions in a GBNF grammar")
+SCHEMA_DEPTH = Limit(64, "schemas in each other")
+# Native code takes 5 kB of its stack for each.
+REFERRED_DEPTH = Limit(250, "schemas in each other, with those that they refer to")
+SUBSCHEMAS = Limit(20_000, "schemas in a schema, each counted where it is used")
+PATTERNED = Limit(128, "patternProperties of a schema")
+# Native code tries all combinations of their halves in one step: 14 take 0.2 s, 26 a day.
+PATTERNS = Limit(8, "patterns, formats and lengths for one string")
+COUNT = Limit(100_000, "minItems, maxLength and other counts of a schema")
+EXACT = Limit(2**53, "numbers of a schema: they become float64")
+# In units of the last digit: each remainder is a state.
+MULTIPLES = Limit(10_000, "sum of the values of multipleOf, as whole numbers")
+LONG = Limit(8, "requests whose constraints take long", (429, "queue_full"))
+
+# Jobs
+JOB_PROMPT = Limit(32_768, "characters of a job's prompt", _WRONG_JOB)
+JOB_STOPS = Limit(4, "stop strings of a job", _WRONG_JOB)
+JOB_STOP = Limit(100, "characters of a job's stop string", _WRONG_JOB)
+UNREAD = Limit(128, "jobs that wait for their readers", (429, "QUEUE_FULL"))
+
+
+def table() -> dict[str, Limit]:
+    """Name -> limit, in the order above."""
+    return {name: value for name, value in globals().items() if isinstance(value, Limit)}
