@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
+    "isolation": {"options", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "errors", "log"},
     "chat": {"grammar", "errors"},
@@ -52,8 +53,8 @@ ALLOWED: dict[str, set[str]] = {
         "machine", "errors", "log",
     },
     "cli": {
-        "service", "bench", "audit", "lifecycle", "llama", "engine", "hub", "memory", "model",
-        "gguf", "settings", "options", "files", "machine", "errors", "log", "demo",
+        "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub", "memory",
+        "model", "gguf", "settings", "options", "files", "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ import msgspec
 
 from worker.errors import UsageError
 from worker.options import OPTIONS, Option
-from worker.values import AUTO
+from worker.values import AUTO, KeyFile
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What this process was asked to do. `None` means: decided from the model and the machine.
 
     page             whether browsers get a page at /
+    api_key_file     more keys
     public_host      host in the address that a manager gets; None: `host`
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
@@ -51,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_host: str | None = None
     local_mode: bool = False
     api_key: str | None = None
+    api_key_file: KeyFile | None = None
     worker_id: str | None = None
     callback_url: str | None = None
     heartbeat_url: str | None = None
@@ -94,6 +96,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def slots(self) -> int:
         """Sequences decoded at once: `parallel`, or the default."""
         return self.parallel or DEFAULT_PARALLEL
+
+    @property
+    def api_keys(self) -> tuple[str, ...]:
+        """All keys that were given at the start; none: everybody may ask."""
+        alone = () if self.api_key is None else (self.api_key,)
+        return alone if self.api_key_file is None else (*alone, *self.api_key_file.keys)
 
     @property
     def guesses(self) -> str:
@@ -142,6 +150,7 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
         del found["n_gpu_layers"]
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
+    _forget_other_keys(argv, found)
     _check_cache(found)
     _check_draft(found)
     if found.get("local_mode"):
@@ -152,6 +161,15 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
             )
         found["host"] = "127.0.0.1"
     return Settings(**found)
+
+
+def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Where the command line names keys in one way, the environment names none in the other."""
+    ways = ("api_key", "api_key_file")
+    named = [way for way in ways if argv.get(way) is not None]
+    for way in ways:
+        if named and way not in named:
+            found.pop(way, None)
 
 
 def _check_cache(found: Mapping[str, Any]) -> None:

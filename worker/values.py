@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
+
 _MAX_NAME = 512
 _MAX_KEY_FILE = 1 << 16
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
@@ -196,17 +198,41 @@ def key(text: str) -> str:
     return text
 
 
-def key_in_file(text: str) -> str:
-    """The one key in a file; lines that start with # are comments."""
+class KeyFile(msgspec.Struct, frozen=True):
+    """A file of bearer keys: one on each line; empty lines and those that start with # say nothing.
+
+    keys: what it held when it was read, each once, at least one
+    """
+
+    path: str
+    keys: tuple[str, ...]
+
+    def again(self) -> KeyFile:
+        """The file as it is now. Raises ValueError where it cannot be used."""
+        try:
+            if not Path(self.path).is_file():  # a pipe would be waited for
+                raise ValueError("is no regular file, which alone can be read again")
+        except OSError as error:
+            raise ValueError(f"cannot be read: {error.strerror}") from None
+        return key_file(self.path)
+
+    def __repr__(self) -> str:
+        return f"KeyFile({self.path!r}, {len(self.keys)} keys)"
+
+
+def key_file(text: str) -> KeyFile:
+    """The keys in the file of that name, which may be a pipe."""
     try:
         with Path(text).open("rb") as file:
-            held = file.read(_MAX_KEY_FILE).decode()
+            held = file.read(_MAX_KEY_FILE + 1)
+        lines = [line.strip() for line in held.decode().splitlines()]
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise ValueError("is not a text file") from None
-    lines = [line.strip() for line in held.splitlines()]
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if len(keys) != 1:
-        raise ValueError(f"must name a file with one key, this one holds {len(keys)}")
-    return key(keys[0])
+    if len(held) > _MAX_KEY_FILE:
+        raise ValueError(f"must hold at most {_MAX_KEY_FILE} bytes")
+    keys = dict.fromkeys(key(line) for line in lines if line and not line.startswith("#"))
+    if not keys:
+        raise ValueError("must name a file with a key, this one holds none")
+    return KeyFile(text, tuple(keys))

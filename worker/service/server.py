@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import os
 import resource
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -100,6 +101,8 @@ async def serve(
     )
     journal = Journal(worker.model_id)
     gate = Gate(worker, journal)
+    if settings.api_key_file is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
     server = server_of(gate)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     await asyncio.sleep(0)  # it listens before anything else is imported

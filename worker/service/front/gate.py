@@ -40,7 +40,7 @@ class Gate:
         self._opened = asyncio.Event()
         self._worker = worker
         self._journal = journal
-        self._auth = Auth(worker.settings.api_key)
+        self.auth = Auth(worker.settings)
         self._has_page = worker.settings.page
 
     def open(self, app: Any) -> None:
@@ -108,7 +108,7 @@ class Gate:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
         try:
-            self._auth.check(path, scope["headers"])
+            self.auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
         posts = scope["method"] == "POST"
