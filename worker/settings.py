@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     page             whether browsers get a page at /
     api_key_file     more keys
+    cors             origins whose pages may read answers
     public_host      host in the address that a manager gets; None: `host`
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
     heartbeat_url    where heartbeats are sent; None: none are sent
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     local_mode: bool = False
     api_key: str | None = None
     api_key_file: KeyFile | None = None
+    cors: tuple[str, ...] = ()
     worker_id: str | None = None
     callback_url: str | None = None
     heartbeat_url: str | None = None

@@ -6,6 +6,7 @@ No message repeats the text of a key or of an address, because both may be secre
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -15,6 +16,8 @@ import msgspec
 _MAX_NAME = 512
 _MAX_KEY_FILE = 1 << 16
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 AUTO = -2  # as a number of layers: as many as fit
 
 
@@ -168,6 +171,21 @@ def address(text: str) -> str:
     """An http:// or https:// address without a password in it."""
     _split(text)
     return text
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Origins as browsers send them, separated by commas: a scheme, a host, and a port where it is
+    not the scheme's own."""
+    found: list[str] = []
+    for origin in names(text.lower()):
+        scheme, _, where = origin.removesuffix("/").partition("://")
+        where = where.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "://"))
+        if not _SCHEME.fullmatch(scheme) or not _WHERE.fullmatch(where):
+            raise ValueError("must name origins, such as https://chat.example or http://host:3000")
+        found.append(f"{scheme}://{where}")
+    if not found:
+        raise ValueError("must name an origin")
+    return tuple(found)
 
 
 def heartbeat_base(text: str) -> str:

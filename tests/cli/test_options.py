@@ -83,6 +83,11 @@ def accepted(*words: str) -> list[str]:
         ("--no-page", {"page": False}),
         ("--no-webui", {"page": False}),
         ("--no-ui --page", {"page": True}),
+        ("--cors HTTPS://a.Example:443/", {"cors": ("https://a.example",)}),
+        (
+            "--cors-origins http://[::1]:80,app://x,http://h:443",
+            {"cors": ("http://[::1]", "app://x", "http://h:443")},
+        ),
         ("-cram 100", {"cache_ram": 100}),
         ("--cache-ram 0", {"cache_ram": 0}),
         ("--cache-ram -1", {"cache_ram": None}),
@@ -109,7 +114,7 @@ VALUES = {
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
-    "reasoning_field": "reasoning", "page": "on",
+    "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
@@ -164,8 +169,9 @@ SEVERAL = ("--local-mode", "--cache-ram", "--draft")
         "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
         "--cache-ram -2", "--cache-ram 0 --cache-dir .", "--cache-ram 1G", "--cache-dir ",
-        "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100", f"--cache-dir {__file__}",
-        f"--cache-dir {__file__}/below",
+        "--cors *", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
+        "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
+        f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
 )  # fmt: skip
 def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None:

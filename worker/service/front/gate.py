@@ -1,5 +1,6 @@
 """The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
-503 until ready and while draining. It is there before the application that it wraps."""
+503 until ready and while draining, and which answers pages of other origins may read. It is there
+before the application that it wraps."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.service.front import paths
 from worker.service.front.auth import Auth
+from worker.service.front.cors import Cors
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.page import page
@@ -41,6 +43,7 @@ class Gate:
         self._worker = worker
         self._journal = journal
         self.auth = Auth(worker.settings)
+        self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
 
     def open(self, app: Any) -> None:
@@ -62,6 +65,7 @@ class Gate:
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", dict(fields)[b"x-request-id"]))
+        fields += self._cors.fields(scope)
         # A job can be read once: asking for its headers must not be that.
         head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
@@ -84,9 +88,13 @@ class Gate:
             await send(message)
 
         is_page = self._has_page and page.is_wanted(scope)
+        preflight = self._cors.preflight(scope)
         refusal = page.refusal_of(scope) if is_page else self._refusal(scope)
         try:
-            if refusal is None and is_page:
+            if preflight is not None:
+                refusal = None
+                await _send(send_with_ids, 204, preflight, b"")
+            elif refusal is None and is_page:
                 await page.send_page(send_with_ids)
             elif refusal is None:
                 try:
@@ -131,6 +139,10 @@ async def _send_error(path: str, error: WorkerError, send: Any) -> None:
     body = msgspec.json.encode(shaped(path, status, reply))
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     fields += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await _send(send, status, fields, body)
+
+
+async def _send(send: Any, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 
