@@ -22,6 +22,7 @@ from worker.lifecycle.worker import Worker
 from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.cors import Cors
+from worker.service.front.host import refusal_of_host
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.page import page
@@ -89,7 +90,9 @@ class Gate:
 
         is_page = self._has_page and page.is_wanted(scope)
         preflight = self._cors.preflight(scope)
-        refusal = page.refusal_of(scope) if is_page else self._refusal(scope)
+        refusal = refusal_of_host(scope["headers"]) or (
+            page.refusal_of(scope) if is_page else self._refusal(scope)
+        )
         try:
             if preflight is not None:
                 refusal = None
