@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
-    "isolation": {"options", "settings", "errors", "log"},
+    "isolation": {"gguf", "options", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "errors", "log"},
     "chat": {"grammar", "errors"},
@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
 RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
+    "landlockpy": {"isolation"},
     "llguidance": {"llama"},
     "huggingface_hub": {"hub"},
     "jinja2": {"chat", "bench"},

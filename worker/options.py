@@ -69,6 +69,10 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("cors", ("--cors", "--cors-origins"), values.origins,
                "pages of these origins, such as https://chat.example, may read answers (none)",
                "A,B"),
+        Option("sandbox", ("--sandbox",), values.switch,
+               "open nothing but what a worker needs, start no program, connect to the manager's "
+               "port alone: by Landlock, from Linux 6.7 on, without a GPU (off)", "on|off",
+               const=True),
         Option("queue_size", ("--queue-size",), values.integer(0, 100_000),
                "requests that may wait (64)"),
         Option("drain_timeout", ("--drain-timeout",), values.number(0, 3600),

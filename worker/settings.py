@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
     otel             send a span of each request by OpenTelemetry
+    sandbox          reach nothing but what a worker needs, see `isolation/reach.py`
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
     """
 
@@ -60,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_url: str | None = None
     heartbeat_interval: float = 30.0
     die_with_parent: str = "off"
+    sandbox: bool = False
     drain_timeout: float = 4.0
     page: bool = True
     ctx_size: int | None = None

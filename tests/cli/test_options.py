@@ -115,6 +115,7 @@ VALUES = {
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
+    "sandbox": "on",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}

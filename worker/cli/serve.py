@@ -47,6 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.service.server import serve
 
     path, settings = model_path(settings), with_draft_path(settings)
+    if settings.sandbox:
+        from worker.isolation.reach import reach_of
+        from worker.isolation.sandbox import enter
+
+        enter(reach_of(settings, path))
     with load_progress(path.name) as report:
         try:
             asyncio.run(serve(settings, path, report))
