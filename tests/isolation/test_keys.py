@@ -18,12 +18,9 @@ ONLY_HERE = pytest.mark.skipif(
     not Path("/proc/self/mem").exists(), reason="this system has no /proc/self/mem"
 )
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    "word": (("--api-key", SECRET), {}),
+    "word": (("--api-key", SECRET), {"LLORCH_API_TOKEN": SECRET}),
     "joined": ((f"--api-key={SECRET}",), {}),
-    "LLAMA_API_KEY": ((), {"LLAMA_API_KEY": SECRET}),
-    "LLORCH_API_TOKEN": ((), {"LLORCH_API_TOKEN": SECRET}),
-    "LLAMA_ARG_API_KEY": ((), {"LLAMA_ARG_API_KEY": SECRET}),
-    "both": (("--api-key", SECRET), {"LLAMA_API_KEY": SECRET}),
+    "variables": ((), {"LLAMA_API_KEY": SECRET, "LLAMA_ARG_API_KEY": SECRET}),
 }
 
 

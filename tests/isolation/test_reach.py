@@ -124,12 +124,12 @@ def bodies_of(operation: Any, components: Any, texts: list[str]) -> Iterator[Any
     for number, example in enumerate(examples):
         example = {**example, **short}
         for place in leaves(example):
-            for text in texts[::3] if number == 0 else texts[:1]:
+            for text in texts[::3] if number == 0 else texts[3:4]:
                 yield replaced(example, place, text)
     example = {**examples[0], **short}
     path, url = texts[0], texts[3]
     for name in sorted(fields):
-        for value in (path, [url], {"url": url, "path": path, "$ref": url, "file": path}):
+        for value in (path, {"url": url, "path": [path], "$ref": url, "file": path}):
             yield {**example, name: value}
 
 
@@ -195,7 +195,7 @@ def test_nothing_that_a_client_names_is_reached(audited: Server, audit: Path, ba
                 for body in bodies_of(operation, components, bait.texts):
                     ask(method, path, json=body)
             endless = path == "/v1/requests"
-            for text in bait.texts:
+            for text in bait.texts[1:4]:
                 for name in [field["name"] for field in operation.get("parameters", ())]:
                     asked = "1" if endless else text
                     place = path.replace(f"{{{name}}}", quote(text, safe=""))
@@ -206,13 +206,13 @@ def test_nothing_that_a_client_names_is_reached(audited: Server, audit: Path, ba
                "traceparent", "x-request-id", "x-correlation-id", "authorization", "accept",
                "content-type", "user-agent", "cookie")  # fmt: skip
     for name in headers:
-        for text in bait.texts:
+        for text in bait.texts[:4]:
             ask("POST", "/v1/completions", json={"prompt": "a", "max_tokens": 1},
                 headers={name: text})  # fmt: skip
     for path, body in talks(bait):
         ask("POST", path, json=body)
 
-    assert sum(statuses.values()) > 1000
+    assert sum(statuses.values()) > 700
     assert statuses[200] > 100
     assert max(statuses) <= 501
     assert 500 not in statuses
