@@ -22,6 +22,8 @@ from tests.support.programs.processes import Server, serving
 from worker.errors import UsageError
 from worker.isolation import sandbox
 from worker.isolation.reach import Reach, reach_of
+from worker.lifecycle.prepared import check_build
+from worker.llama import library
 from worker.settings import Settings
 from worker.values import key_file
 
@@ -177,6 +179,18 @@ def test_a_system_without_it(version: int, said: str, monkeypatch: pytest.Monkey
     ) as error:
         sandbox.enter(Reach((), (), None, 0, ()))
     assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("backend", ["CUDA", "Vulkan", "MTL", "SYCL"])
+def test_a_build_for_a_gpu(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its devices would be hidden, and the model would run on the CPU: it does not start."""
+    there = library.Build("1", ("CPU", "BLAS", "RPC"), True, True, "")
+    monkeypatch.setattr(library, "build", lambda: there)
+    check_build(Settings(sandbox=True))
+    there = library.Build("1", ("CPU", backend), True, False, "")
+    check_build(Settings())
+    with pytest.raises(UsageError, match=f"hides the devices .* {backend.lower()}"):
+        check_build(Settings(sandbox=True))
 
 
 @needs_landlock
