@@ -1,23 +1,27 @@
-# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  PYTHON=python3.12  ARGS="for the command"
+# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
 PYTHON ?=
 BACKEND ?=
 RPC ?=
+LOCKED ?=
 ARGS ?=
 
 # The first Python that is new enough: the one asked for, or the environment's own, or any.
 FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 python3.13 python3.12 python3.11); do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
-INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC))
+INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC)) $(if $(LOCKED),--locked $(LOCKED))
 
-.PHONY: help install serve test test-offload test-managers test-page test-api clients fuzz faults lint format proof bench peers demo-model constraints clean
+LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
+
+.PHONY: help install serve test test-offload test-managers test-page test-api clients fuzz faults lint format proof bench peers demo-model constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
 
-install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build
+install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build, LOCKED=1 checks hashes
 	@$(INSTALL)
 
 serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
@@ -103,5 +107,16 @@ demo-model: ## train the embedded demo model anew, in .venv-train
 constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
+lock: ## write requirements.lock: versions and hashes for `make install LOCKED=1`
+	@$(LOCK_TOOLS)
+	@.venv-lock/bin/uv pip compile --quiet pyproject.toml scripts/lock/build.in --extra otel --constraint constraints.txt \
+		--universal --generate-hashes --no-annotate --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
+
+sbom: ## write dist/sbom.cdx.json: what .venv holds, as CycloneDX
+	@$(INSTALL) --quiet
+	@$(LOCK_TOOLS)
+	@mkdir -p dist && .venv-lock/bin/cyclonedx-py environment .venv/bin/python --pyproject pyproject.toml \
+		--output-reproducible --output-format JSON --output-file dist/sbom.cdx.json
+
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-train .venv-peers .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-train .venv-peers .venv-lock .pytest_cache .ruff_cache .hypothesis .benchmarks

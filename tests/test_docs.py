@@ -16,7 +16,14 @@ from worker.service.app import ROUTES
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 API = ROOT / "docs" / "api.md"
-PAGES = sorted([README, *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("README.md")])
+PAGES = sorted(
+    [
+        README,
+        ROOT / "SECURITY.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "benchmarks").rglob("README.md"),
+    ]
+)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 
 NAMES = set(COMMANDS)

@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
+    "isolation": {"gguf", "options", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "limits", "errors", "log"},
     "chat": {"grammar", "errors"},
@@ -53,8 +54,8 @@ ALLOWED: dict[str, set[str]] = {
         "machine", "errors", "log",
     },
     "cli": {
-        "service", "bench", "audit", "lifecycle", "llama", "engine", "hub", "memory", "model",
-        "gguf", "settings", "options", "files", "machine", "errors", "log", "demo",
+        "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub", "memory",
+        "model", "gguf", "settings", "options", "files", "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
 
@@ -62,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
 RESERVED: dict[str, set[str]] = {
     "llama_cpp": {"llama"},
     "ctypes": {"llama"},
+    "landlockpy": {"isolation"},
     "llguidance": {"llama"},
     "huggingface_hub": {"hub"},
     "jinja2": {"chat", "bench"},

@@ -15,7 +15,7 @@ import msgspec
 from worker import limits
 from worker.errors import UsageError
 from worker.options import OPTIONS, Option
-from worker.values import AUTO
+from worker.values import AUTO, KeyFile
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -26,6 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What this process was asked to do. `None` means: decided from the model and the machine.
 
     page             whether browsers get a page at /
+    api_key_file     more keys
+    cors             origins whose pages may read answers
     public_host      host in the address that a manager gets; None: `host`
     max_body         MiB of a request's body
     receive_timeout  seconds for a request's head, and again for its body
@@ -43,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
     otel             send a span of each request by OpenTelemetry
+    sandbox          reach nothing but what a worker needs, see `isolation/reach.py`
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
     """
 
@@ -55,11 +58,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_host: str | None = None
     local_mode: bool = False
     api_key: str | None = None
+    api_key_file: KeyFile | None = None
+    cors: tuple[str, ...] = ()
     worker_id: str | None = None
     callback_url: str | None = None
     heartbeat_url: str | None = None
     heartbeat_interval: float = 30.0
     die_with_parent: str = "off"
+    sandbox: bool = False
     drain_timeout: float = 4.0
     page: bool = True
     ctx_size: int | None = None
@@ -110,6 +116,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_connections or most
 
     @property
+    def api_keys(self) -> tuple[str, ...]:
+        """All keys that were given at the start; none: everybody may ask."""
+        alone = () if self.api_key is None else (self.api_key,)
+        return alone if self.api_key_file is None else (*alone, *self.api_key_file.keys)
+
+    @property
     def guesses(self) -> str:
         """Who guesses tokens: `draft`, or the draft model where there is one."""
         return self.draft or ("none" if self.draft_model is None else "model")
@@ -156,6 +168,7 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
         del found["n_gpu_layers"]
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
+    _forget_other_keys(argv, found)
     _check_cache(found)
     _check_draft(found)
     if found.get("local_mode"):
@@ -166,6 +179,15 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
             )
         found["host"] = "127.0.0.1"
     return Settings(**found)
+
+
+def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Where the command line names keys in one way, the environment names none in the other."""
+    ways = ("api_key", "api_key_file")
+    named = [way for way in ways if argv.get(way) is not None]
+    for way in ways:
+        if named and way not in named:
+            found.pop(way, None)
 
 
 def _check_cache(found: Mapping[str, Any]) -> None:

@@ -6,13 +6,18 @@ No message repeats the text of a key or of an address, because both may be secre
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+import msgspec
+
 _MAX_NAME = 512
 _MAX_KEY_FILE = 1 << 16
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 AUTO = -2  # as a number of layers: as many as fit
 
 
@@ -168,6 +173,21 @@ def address(text: str) -> str:
     return text
 
 
+def origins(text: str) -> tuple[str, ...]:
+    """Origins as browsers send them, separated by commas: a scheme, a host, and a port where it is
+    not the scheme's own."""
+    found: list[str] = []
+    for origin in names(text.lower()):
+        scheme, _, where = origin.removesuffix("/").partition("://")
+        where = where.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "://"))
+        if not _SCHEME.fullmatch(scheme) or not _WHERE.fullmatch(where):
+            raise ValueError("must name origins, such as https://chat.example or http://host:3000")
+        found.append(f"{scheme}://{where}")
+    if not found:
+        raise ValueError("must name an origin")
+    return tuple(found)
+
+
 def heartbeat_base(text: str) -> str:
     """A manager's own address; the path of heartbeats is added to it."""
     parts = _split(text)
@@ -196,17 +216,41 @@ def key(text: str) -> str:
     return text
 
 
-def key_in_file(text: str) -> str:
-    """The one key in a file; lines that start with # are comments."""
+class KeyFile(msgspec.Struct, frozen=True):
+    """A file of bearer keys: one on each line; empty lines and those that start with # say nothing.
+
+    keys: what it held when it was read, each once, at least one
+    """
+
+    path: str
+    keys: tuple[str, ...]
+
+    def again(self) -> KeyFile:
+        """The file as it is now. Raises ValueError where it cannot be used."""
+        try:
+            if not Path(self.path).is_file():  # a pipe would be waited for
+                raise ValueError("is no regular file, which alone can be read again")
+        except OSError as error:
+            raise ValueError(f"cannot be read: {error.strerror}") from None
+        return key_file(self.path)
+
+    def __repr__(self) -> str:
+        return f"KeyFile({self.path!r}, {len(self.keys)} keys)"
+
+
+def key_file(text: str) -> KeyFile:
+    """The keys in the file of that name, which may be a pipe."""
     try:
         with Path(text).open("rb") as file:
-            held = file.read(_MAX_KEY_FILE).decode()
+            held = file.read(_MAX_KEY_FILE + 1)
+        lines = [line.strip() for line in held.decode().splitlines()]
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
+    except ValueError:
         raise ValueError("is not a text file") from None
-    lines = [line.strip() for line in held.splitlines()]
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if len(keys) != 1:
-        raise ValueError(f"must name a file with one key, this one holds {len(keys)}")
-    return key(keys[0])
+    if len(held) > _MAX_KEY_FILE:
+        raise ValueError(f"must hold at most {_MAX_KEY_FILE} bytes")
+    keys = dict.fromkeys(key(line) for line in lines if line and not line.startswith("#"))
+    if not keys:
+        raise ValueError("must name a file with a key, this one holds none")
+    return KeyFile(text, tuple(keys))

@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--backend", choices=BACKENDS, help="without it, what is there")
     parser.add_argument("--rpc", choices=("0", "1"), help="1 adds the RPC backend")
     parser.add_argument("--extra", action="append", default=[], help="dev, otel or train")
+    parser.add_argument("--locked", choices=("0", "1"), help="1 takes nothing without a known hash")
     parser.add_argument("--venv", default=".venv", help="the folder (.venv)")
     parser.add_argument("--quiet", action="store_true", help="no word when nothing is missing")
     parser.add_argument("--write-constraints", action="store_true", help="pin all versions anew")
@@ -30,7 +31,7 @@ def main() -> int:
         if args.write_constraints:
             write_constraints()
         else:
-            install(args.venv, args.backend, args.rpc, args.extra, args.quiet)
+            install(args.venv, args.backend, args.rpc, args.extra, args.quiet, args.locked)
     except (InstallError, OSError) as error:  # OSError: a full disk, a folder of somebody else
         say(str(error) if isinstance(error, InstallError) else f"{error}. {advice(str(error))}")
         return 1

@@ -10,10 +10,11 @@ import shutil
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.install.commands import locked, output_of, run
+from scripts.install.lock import locked_text, write_requirements
 from scripts.install.source import NAME, cache_folder, fetch
 from scripts.install.talk import InstallError, advice, say, since
 
@@ -37,15 +38,20 @@ CPU_FEATURES = re.compile(r"\b(?:s?sse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme|i
 
 @dataclass(frozen=True)
 class Library:
-    """A build that is wanted; `cmake_args` are the user's own."""
+    """A build that is wanted; `cmake_args` are the user's own.
+
+    locked  its source and what builds it have the hashes of the lock
+    """
 
     version: str = ""
     backend: str = DEFAULT_BACKEND
     rpc: bool = False
     cmake_args: str = ""
+    locked: bool = field(default=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{NAME} {self.version} for {self.backend}{' + rpc' * self.rpc}"
+        kind = f"{self.backend}{' + rpc' * self.rpc}{', locked' * self.locked}"
+        return f"{NAME} {self.version} for {kind}"
 
     @property
     def options(self) -> list[str]:
@@ -64,7 +70,8 @@ class Library:
     @property
     def key(self) -> str:
         """A hash of all that shapes the build, apart from the compiler."""
-        return key_of(self, self.options, HOOK.read_text(), cpu_features())
+        lock = [locked_text(NAME)] if self.locked else []
+        return key_of(self, self.options, HOOK.read_text(), cpu_features(), *lock)
 
 
 def key_of(*values: object) -> str:
@@ -113,10 +120,13 @@ def build(library: Library, pip: list[str], folder: Path, log: Path) -> Path:
     started = time.monotonic()
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(parallel_jobs())
     say(f"building {library} from source, {jobs} at a time (log: {log})")
-    source = fetch(library.version, pip, folder, log)
+    lock = write_requirements(folder, library=True) if library.locked else None
+    source = fetch(library.version, pip, folder, log, lock)
     options = shlex.join([*library.options, f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={HOOK}"])
     # Without pip's cache, which would give the wheel of another backend.
     command = [*pip, "wheel", "-v", "--no-deps", "--no-cache-dir"]
+    if library.locked:
+        command.append("--no-build-isolation")  # the tools are there, from the lock
     run(
         f"Building {library}",
         [*command, "--wheel-dir", str(folder), str(source)],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scripts.install.build import Library, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
+from scripts.install.lock import LOCK, check_extras, write_requirements
 from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
 
@@ -67,10 +68,17 @@ class Environment:
         self.keep(goal)
 
 
-def goal_of(record: Record, backend: str | None, rpc: str | None, extra: list[str]) -> Record:
+def goal_of(
+    record: Record,
+    backend: str | None,
+    rpc: str | None,
+    extra: list[str],
+    lock: str | None = None,
+) -> Record:
     """Return what is to be there: what is asked for, and else what was asked for before.
 
-    A backend replaces all of that: `BACKEND=cpu` after `RPC=1` builds without RPC.
+    A backend replaces all of that: `BACKEND=cpu` after `RPC=1` builds without RPC. Raises
+    InstallError for extras that a locked install does not have.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     old = Library(backend=backend) if backend else record.library
@@ -79,17 +87,28 @@ def goal_of(record: Record, backend: str | None, rpc: str | None, extra: list[st
         old.backend,
         old.rpc if rpc is None else rpc == "1",
         os.environ.get("CMAKE_ARGS", old.cmake_args),
+        old.locked if lock is None else lock == "1",
     )
     packages = key_of(project, CONSTRAINTS.read_text())
+    if library.locked:
+        check_extras([*record.extras, *extra])
+        packages = key_of(packages, LOCK.read_text() if LOCK.exists() else "")
     base = f"{ROOT} {sys.implementation.cache_tag}"
     return Record(library, sorted({*record.extras, *extra}), base, library.key, packages)
 
 
-def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], quiet: bool) -> None:
+def install(
+    venv: str,
+    backend: str | None,
+    rpc: str | None,
+    extra: list[str],
+    quiet: bool,
+    lock: str | None = None,
+) -> None:
     """Bring the environment in the folder `venv` to what is asked for. Raises InstallError."""
     started = time.monotonic()
     environment = Environment(ROOT / venv)
-    goal = goal_of(environment.record, backend, rpc, extra)
+    goal = goal_of(environment.record, backend, rpc, extra, lock)
     lacks_templates = "dev" in goal.extras and not templates_folder(goal.library.version).exists()
     if environment.record == goal and environment.python.exists() and not lacks_templates:
         if not quiet:
@@ -97,9 +116,15 @@ def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], q
         return
     with locked(environment.path / "lock", "another install is under way here; waiting for it"):
         environment = Environment(environment.path)  # which another installer may have changed
-        goal = goal_of(environment.record, backend, rpc, extra)
+        goal = goal_of(environment.record, backend, rpc, extra, lock)
         if environment.record.base != goal.base or not environment.python.exists():
             environment.create(goal.base)
+        if goal.library.locked and environment.record != goal:
+            say(f"installing packages with the hashes of {LOCK.name}")
+            packages = write_requirements(environment.path, library=False)
+            arguments = ["--require-hashes", "--no-deps", "--requirement", str(packages)]
+            made = replace(goal, build=environment.record.build, packages="")
+            environment.install("Installing locked packages", arguments, made)
         if environment.record.build != goal.build:
             wheel = wheel_of(goal.library, [str(environment.python), "-m", "pip"])
             arguments = ["--force-reinstall", "--no-deps", str(wheel)]
@@ -109,7 +134,8 @@ def install(venv: str, backend: str | None, rpc: str | None, extra: list[str], q
         if environment.record != goal:
             say("installing packages")
             names = f"[{','.join(goal.extras)}]" if goal.extras else ""
-            environment.install("Installing packages", ["-e", f"{ROOT}{names}"], goal)
+            alone = ["--no-deps", "--no-build-isolation"] if goal.library.locked else []
+            environment.install("Installing packages", [*alone, "-e", f"{ROOT}{names}"], goal)
             # pip compiles what it copies, not what it points to. Where Python may not write
             # bytecode, as in many containers, each start would compile the worker.
             output_of(str(environment.python), "-m", "compileall", "-q", str(ROOT / "worker"))

@@ -24,9 +24,19 @@ def templates_folder(version: str) -> Path:
     return cache_folder() / "templates" / version
 
 
-def fetch(version: str, pip: list[str], folder: Path, log: Path) -> Path:
-    """Download the source into the folder, and keep its templates. Raises InstallError."""
-    arguments = ["--no-deps", "--no-binary", NAME, "--dest", str(folder), f"{NAME}=={version}"]
+def fetch(
+    version: str, pip: list[str], folder: Path, log: Path, lock: Path | None = None
+) -> Path:  # fmt: skip
+    """Download the source into the folder, and keep its templates. Raises InstallError.
+
+    lock: a file for pip with the version and the hash that the source must have
+    """
+    arguments = ["--no-deps", "--no-binary", NAME, "--dest", str(folder)]
+    arguments += (
+        ["--require-hashes", "--no-build-isolation", "--requirement", str(lock)]
+        if lock
+        else [f"{NAME}=={version}"]
+    )
     doing = f"Fetching the source of {NAME} {version}"
     run(doing, [*pip, "download", *arguments], log, TMPDIR=str(folder))
     source = next(folder.glob("*.tar.gz"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from worker.errors import UsageError
 from worker.llama import library
 from worker.options import OPTIONS
 from worker.settings import Settings, make
+from worker.values import key_file
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +83,11 @@ def accepted(*words: str) -> list[str]:
         ("--no-page", {"page": False}),
         ("--no-webui", {"page": False}),
         ("--no-ui --page", {"page": True}),
+        ("--cors HTTPS://a.Example:443/", {"cors": ("https://a.example",)}),
+        (
+            "--cors-origins http://[::1]:80,app://x,http://h:443",
+            {"cors": ("http://[::1]", "app://x", "http://h:443")},
+        ),
         ("-cram 100", {"cache_ram": 100}),
         ("--cache-ram 0", {"cache_ram": 0}),
         ("--cache-ram -1", {"cache_ram": None}),
@@ -107,7 +114,8 @@ VALUES = {
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
-    "reasoning_field": "reasoning", "page": "on",
+    "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
+    "sandbox": "on",
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
@@ -162,8 +170,9 @@ SEVERAL = ("--local-mode", "--cache-ram", "--draft")
         "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
         "--cache-ram -2", "--cache-ram 0 --cache-dir .", "--cache-ram 1G", "--cache-dir ",
-        "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100", f"--cache-dir {__file__}",
-        f"--cache-dir {__file__}/below",
+        "--cors *", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
+        "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
+        f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
 )  # fmt: skip
 def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,19 +188,48 @@ def test_unusable_values(words: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
-    [("k\n", "k"), ("# a comment\n\n  k  \n", "k"), ("", None), ("# k\n", None), ("a\nb\n", None),
-     ("\udcff", None)],
+    ("text", "keys"),
+    [("k\n", ["k"]), ("# a comment\n\n  k  \n", ["k"]), ("a\r\nb\na\n#c", ["a", "b"]), ("", []),
+     ("# k\n", []), ("hush hush\n", []), ("\udcff", []), ("k" * 70_000, [])],
 )  # fmt: skip
-def test_key_file(text: str, key: str | None, tmp_path: Path) -> None:
-    """A key file holds one key and comments. Another is refused, and its text is not shown."""
+def test_key_file(text: str, keys: list[str], tmp_path: Path) -> None:
+    """A key file holds a key a line, and comments. Another is refused, and its text not shown."""
     path = tmp_path / "keys"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    if key is None:
-        with pytest.raises(UsageError, match="--api-key-file"):
+    if not keys:
+        with pytest.raises(UsageError, match="--api-key-file") as caught:
             settings_of("--api-key-file", str(path))
+        assert "hush" not in str(caught.value)
     else:
-        assert settings_of("--api-key-file", str(path)).api_key == key
+        settings = settings_of("--api-key-file", str(path))
+        assert settings.api_keys == tuple(keys)
+        assert repr(keys[0]) not in repr(settings)
+
+
+def test_which_keys_count(tmp_path: Path) -> None:
+    """Both ways count together, but where the command line names keys, variables name none."""
+    file = str(tmp_path / "keys")
+    Path(file).write_text("filed\n")
+    for name in ("LLAMA_API_KEY", "LLORCH_API_TOKEN", "LLAMA_ARG_API_KEY"):
+        assert make({}, {name: "k"}).api_keys == ("k",)
+        assert make({"api_key_file": key_file(file)}, {name: "k"}).api_keys == ("filed",)
+        assert make({}, {name: "k", "LLAMA_ARG_API_KEY_FILE": file}).api_keys == ("k", "filed")
+    assert make({"api_key": "k"}, {"LLAMA_ARG_API_KEY_FILE": file}).api_keys == ("k",)
+    assert settings_of("--api-key", "k", "--api-key-file", file).api_keys == ("k", "filed")
+    assert Settings().api_keys == ()
+
+
+def test_a_key_file_that_is_a_pipe(tmp_path: Path) -> None:
+    """It is read once; asked to read it again, the worker does not wait for another writer."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("k\n"))
+    writer.start()
+    held = key_file(str(pipe))
+    writer.join()
+    assert held.keys == ("k",)
+    with pytest.raises(ValueError, match="no regular file"):
+        held.again()
 
 
 def test_a_folder_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:

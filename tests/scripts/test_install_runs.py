@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import runpy
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.checkout import ROOT, TIMEOUT_S, Checkout
+from tests.support.checkout import ROOT, TIMEOUT_S, VERSION, Checkout
 from tests.support.programs.processes import until
 
 
@@ -83,6 +85,49 @@ def test_an_interrupted_build_leaves_nothing(installed: Checkout, tmp_path: Path
         ["ps", "-o", "stat=", "-p", building.read_text()], capture_output=True, check=False
     )
     assert state.stdout[:1] in (b"", b"Z"), "the compiler still runs"
+    assert installed.leftovers() == []
+    assert installed.install("--quiet") == ""
+
+
+def test_a_locked_install_takes_only_what_it_knows(installed: Checkout, tmp_path: Path) -> None:
+    """All comes with the lock's hashes, the source of the library too; a file with another hash is
+    refused in one sentence, and extras that are not in the lock are."""
+    wheel = tmp_path / "one-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in (
+            ("one.py", ""),
+            ("one-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: one\nVersion: 1\n"),
+            ("one-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n"),
+            ("one-1.dist-info/RECORD", ""),
+        ):
+            archive.writestr(name, text)
+    source = installed.packages / f"llama_cpp_python-{VERSION}.tar.gz"
+    lock = installed.root / "requirements.lock"
+
+    def write(library: bytes, package: bytes) -> None:
+        hashes = [hashlib.sha256(data).hexdigest() for data in (library, package)]
+        lock.write_text(
+            f"# a comment\nllama-cpp-python=={VERSION} \\\n    --hash=sha256:{hashes[0]}\n"
+            f"one==1 ; python_version > '3' \\\n    --hash=sha256:{hashes[1]}\n"
+        )
+
+    def asked(*options: str, code: int = 0) -> str:
+        links = f"{installed.packages} {tmp_path}"
+        folder = ("--venv", ".venv-locked")
+        return installed.install(*folder, *options, code=code, PIP_FIND_LINKS=links)
+
+    assert "There is no requirements.lock" in asked("--locked", "1", code=1)
+    write(source.read_bytes(), b"another")
+    assert "another hash than requirements.lock" in asked("--locked", "1", code=1).splitlines()[-1]
+    write(b"another", wheel.read_bytes())
+    assert "another hash than requirements.lock" in asked("--locked", "1", code=1).splitlines()[-1]
+    write(source.read_bytes(), wheel.read_bytes())
+    said = asked("--locked", "1")
+    assert "for cpu, locked from source" in said
+    python = installed.root / ".venv-locked/bin/python"
+    subprocess.run([python, "-c", "import one, worker, llama_cpp"], check=True, timeout=TIMEOUT_S)
+    assert "installed already: llama-cpp-python 0.3.36 for cpu, locked" in asked()
+    assert "The lock has no packages of the extra dev" in asked("--extra", "dev", code=1)
     assert installed.leftovers() == []
     assert installed.install("--quiet") == ""
 

@@ -189,6 +189,23 @@ def test_bad_http(server: Server, raw: bytes) -> None:
     assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        (b"a:b:c", 400), (b"http://x/y", 400), (b"a:99999", 400), (b"[::1", 400), (b"[1.2]", 400),
+        (b"a/b", 400), (b"u@a", 400), (b"a\r\nHost: b", 400), (b"a_b.c-d:1", 200), (b"a:", 200),
+        (b"[::1]:80", 200), (b"", 200),
+    ],
+)  # fmt: skip
+def test_the_host_header(server: Server, host: bytes, status: int) -> None:
+    """It names one host, or the answer is 400, on every path."""
+    where, port = server.url.removeprefix("http://").split(":")
+    for path in (b"/health", b"/v1/models", b"/docs", b"/v1/models/org/tiny"):
+        with socket.create_connection((where, int(port))) as peer:
+            peer.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+            assert peer.recv(65536).startswith(b"HTTP/1.1 %d " % status), path
+
+
 def test_error_body_is_json(server: Server) -> None:
     """An error to a streamed request before its first token is plain JSON with its status."""
     answer = server.post({"prompt": "a", "stream": True, "grammar": "root ::= ("})

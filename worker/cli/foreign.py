@@ -34,7 +34,7 @@ WITH_VALUE = """
     --cache-reuse --ctx-checkpoints --swa-checkpoints --checkpoint-every-n-tokens
     --slot-save-path --slot-prompt-similarity -sps --defrag-thold -dt
     --path --ui-config --webui-config --ui-config-file --webui-config-file --media-path
-    --cors-origins --cors-methods --cors-headers
+    --cors-methods --cors-headers
     --cpu-mask -C --cpu-range -Cr --cpu-strict --prio --poll
     --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --prio-batch --poll-batch
     --numa --lazy-mode -lzm --moe-cache-mib --fit-target -fitt --fit-ctx -fitc --hf-token -hft

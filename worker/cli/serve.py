@@ -32,8 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
     # Until the service handles signals itself: a stop while we are starting is no failure.
     leave_when_told()
     settings = settings_from(arguments)
+    if settings.api_key_file is not None:  # from now on it means that the file has changed
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
     warn_of_foreign_flags(arguments)
+    if settings.api_keys:
+        from worker.isolation.keys import protect_key
+
+        protect_key()
     import asyncio
 
     from worker.cli.model import model_path, with_draft_path
@@ -41,6 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.service.server import serve
 
     path, settings = model_path(settings), with_draft_path(settings)
+    if settings.sandbox:
+        from worker.isolation.reach import reach_of
+        from worker.isolation.sandbox import enter
+
+        enter(reach_of(settings, path))
     with load_progress(path.name) as report:
         try:
             asyncio.run(serve(settings, path, report))

@@ -21,6 +21,9 @@ from worker.model.drafts import load_draft_config
 from worker.model.heads import check_heads, why_no_heads
 from worker.settings import Settings
 
+# Backends that need no device file, nor a driver that reads and starts what it likes.
+_WITHOUT_FILES = frozenset({"cpu", "blas", "rpc"})
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
@@ -146,9 +149,16 @@ def maps_file(settings: Settings, devices: Devices) -> bool:
 
 def check_build(settings: Settings) -> None:
     """Raise UsageError for settings that this build cannot follow."""
-    if settings.backend is None:
+    if settings.backend is None and not settings.sandbox:
         return
     have = {name.lower() for name in library.build().backends}
+    if settings.sandbox and (hidden := have - _WITHOUT_FILES):
+        raise UsageError(
+            f"--sandbox hides the devices of this build's backend {min(hidden)}.",
+            hint="Leave it out, or install with `make install BACKEND=cpu`.",
+        )
+    if settings.backend is None:
+        return
     have |= {"metal"} if "mtl" in have else set()
     if settings.backend not in have:
         raise UsageError(

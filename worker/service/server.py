@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import os
 import resource
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -101,6 +102,8 @@ async def serve(
     )
     journal = Journal(worker.model_id)
     gate = Gate(worker, journal)
+    if settings.api_key_file is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
     connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
     server = server_of(gate, connections)
     serving = asyncio.create_task(server.serve(sockets=[sock]))

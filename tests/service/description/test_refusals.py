@@ -43,6 +43,7 @@ from worker.service.front.gate import Gate
 from worker.service.front.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
 from worker.service.jobs.schemas import JobRequest
 from worker.service.requests.journal import Journal
+from worker.settings import Settings
 
 DOCUMENT = document_of(APIS, model_id="demo-5m-f16", has_key=True, has_page=True)
 CONTRACT = Contract(json.loads(json.dumps(DOCUMENT)))
@@ -124,7 +125,7 @@ def locked_or_not_ready(seen: Seen) -> None:
     async def ask_all() -> None:
         transports: dict[State | None, httpx.AsyncClient] = {}
         for state in (State.LOADING, State.READY, State.DRAINING, State.FAILED):
-            settings = SimpleNamespace(api_key=KEY, page=True)
+            settings = Settings(api_key=KEY)
             engine = SimpleNamespace(check_place=lambda: None)
             worker: Any = SimpleNamespace(
                 state=state, settings=settings, error=WorkerError("It failed."),

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from worker.cli.options import add_options, settings_from
+from worker.isolation.keys import hide_key
 
 if TYPE_CHECKING:
     from worker.cli.top.address import Address
@@ -32,7 +33,7 @@ def add_parser(commands: Any, line: str) -> None:
         "url", nargs="?", default=_DEFAULT_URL, metavar="URL",
         help=f"the worker's address ({_DEFAULT_URL})",
     )  # fmt: skip
-    add_options(parser, "api_key")
+    add_options(parser, "api_key", "api_key_file")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="print the view once")
     how.add_argument("--json", action="store_true", help="print what the worker says once, as JSON")
@@ -43,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
     from worker.cli.top.address import parse_address
 
-    key = settings_from(arguments).api_key
+    key = next(iter(settings_from(arguments).api_keys), None)
+    hide_key()
     address = parse_address(arguments.url, key)
     cannot_draw = not sys.stdout.isatty() or os.environ.get("TERM") in _CANNOT_DRAW
     if arguments.json or arguments.once or cannot_draw:

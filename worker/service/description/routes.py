@@ -36,7 +36,7 @@ def description_of(worker: Worker, loaded: Loaded) -> Description:
     from worker.service.description.document import document_of
     from worker.service.description.page import HEADERS, page_of
 
-    has_key = worker.settings.api_key is not None
+    has_key = bool(worker.settings.api_keys)
     has_page = worker.settings.page
     document = document_of(APIS, model_id=loaded.model_id, has_key=has_key, has_page=has_page)
     return Description(msgspec.json.encode(document), page_of(document), HEADERS)

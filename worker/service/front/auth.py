@@ -1,26 +1,52 @@
-"""The bearer key: who may ask for anything but health."""
+"""The bearer keys: who may ask for anything but health."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 
+from msgspec.structs import replace
+
+from worker import log
 from worker.errors import NotAuthenticatedError
 from worker.service.front import paths
+from worker.settings import Settings
 
 _Headers = list[tuple[bytes, bytes]]
 
 
 class Auth:
-    """Compares what a request carries with the one key, in constant time."""
+    """Compares what a request carries with all keys, in a time that tells nothing of them."""
 
-    def __init__(self, key: str | None) -> None:
-        """`key` None: everybody may."""
-        self._digest = None if key is None else _digest(key.encode())
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._digests = _digests(settings.api_keys)
+
+    def read_again(self) -> None:
+        """Take what the key file holds now. One that cannot be used changes nothing.
+
+        Requests that were let in go on.
+        """
+        if (file := self._settings.api_key_file) is None:
+            return
+        try:
+            settings = replace(self._settings, api_key_file=file.again())
+        except ValueError as error:
+            log.get("auth").warning(
+                "the keys stay as they were", reason=f"{file.path} {error}", count=self.num_keys
+            )
+            return
+        self._digests = _digests(settings.api_keys)
+        log.get("auth").info("the keys were read again", count=self.num_keys)
+
+    @property
+    def num_keys(self) -> int:
+        """Keys that count; 0: everybody may."""
+        return len(self._digests)
 
     def check(self, path: str, headers: _Headers) -> None:
         """Raise NotAuthenticatedError; only headers are looked at, so no body needs to be read."""
-        if self._digest is None or path in paths.HEALTH:
+        if not self._digests or path in paths.HEALTH:
             return
         given = _key_in(headers)
         if not given:
@@ -29,8 +55,14 @@ class Auth:
                 hint="Send it as `Authorization: Bearer KEY`.",
                 code="MISSING_API_KEY",
             )
-        if not hmac.compare_digest(_digest(given), self._digest):
+        digest = _digest(given)
+        # Each key is compared, also behind the one that fits: time does not tell which it was.
+        if not sum([hmac.compare_digest(digest, known) for known in self._digests]):
             raise NotAuthenticatedError("The API key is wrong.")
+
+
+def _digests(keys: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple({_digest(key.encode()): None for key in keys})
 
 
 def _digest(key: bytes) -> bytes:

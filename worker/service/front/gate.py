@@ -1,5 +1,6 @@
 """The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
-503 until ready and while draining. It is there before the application that it wraps."""
+503 until ready and while draining, and which answers pages of other origins may read. It is there
+before the application that it wraps."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ from worker.limits import CONNECTIONS, REQUEST_ID
 from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.connections import GUEST
+from worker.service.front.cors import Cors
+from worker.service.front.host import refusal_of_host
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.page import page
@@ -40,7 +43,8 @@ class Gate:
         self._opened = asyncio.Event()
         self._worker = worker
         self._journal = journal
-        self._auth = Auth(worker.settings.api_key)
+        self.auth = Auth(worker.settings)
+        self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
         self._num_entering = 0
 
@@ -63,6 +67,7 @@ class Gate:
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", dict(fields)[b"x-request-id"]))
+        fields += self._cors.fields(scope)
         # A job can be read once: asking for its headers must not be that.
         head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
@@ -85,9 +90,15 @@ class Gate:
             await send(message)
 
         is_page = self._has_page and page.is_wanted(scope)
-        refusal = page.refusal_of(scope) if is_page else self._refusal(scope)
+        preflight = self._cors.preflight(scope)
+        refusal = refusal_of_host(scope["headers"]) or (
+            page.refusal_of(scope) if is_page else self._refusal(scope)
+        )
         try:
-            if refusal is None and is_page:
+            if preflight is not None:
+                refusal = None
+                await _send(send_with_ids, 204, preflight, b"")
+            elif refusal is None and is_page:
                 await page.send_page(send_with_ids)
             elif refusal is None:
                 try:
@@ -123,7 +134,7 @@ class Gate:
         """Why this cannot be answered now, or None."""
         state, path = self._worker.state, scope["path"]
         try:
-            self._auth.check(path, scope["headers"])
+            self.auth.check(path, scope["headers"])
         except NotAuthenticatedError as error:
             return error
         if GUEST in scope and path not in paths.HEALTH:
@@ -149,6 +160,10 @@ async def _send_error(path: str, error: WorkerError, send: Any) -> None:
     body = msgspec.json.encode(shaped(path, status, reply))
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     fields += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await _send(send, status, fields, body)
+
+
+async def _send(send: Any, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 

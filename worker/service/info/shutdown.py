@@ -25,7 +25,7 @@ class ShutdownReply(msgspec.Struct):
 @post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
 async def shutdown(request: Request[Any, Any, Any], worker: Worker) -> Response[bytes]:
     """With the key; without one, from this machine only."""
-    if worker.settings.api_key is None:
+    if not worker.settings.api_keys:
         check_local(request)
     worker.request_stop("request")
     return json_response(ShutdownReply("stopping", worker.settings.drain_timeout), 202)

@@ -48,7 +48,7 @@ async def cancel_request(
     """Whatever it does: waiting, reading or writing."""
     origin = request.headers.get("origin", "")
     is_own = origin.partition("://")[2] == request.headers.get("host")
-    if worker.settings.api_key is None and not is_own:
+    if not worker.settings.api_keys and not is_own:
         check_origin(request)
     name = unquote(request_id)  # the gate leaves it as it was sent: an id may hold a slash
     return json_response(RequestCancelled(name, True, journal.cancel(name)))

@@ -1,0 +1,1 @@
+"""What others can see of this process, and what it can reach."""
