@@ -1,0 +1,58 @@
+"""How fast something grows, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import msgspec
+import numpy as np
+
+CONFIDENCE = 0.95
+MIN_SAMPLES = 8
+
+
+class Slope(msgspec.Struct, frozen=True):
+    """Growth in units of y for each of x; the true one lies between `low` and `high` with 95 %."""
+
+    middle: float
+    low: float
+    high: float
+
+    @property
+    def least_shown(self) -> float:
+        """The smallest growth that such samples tell from none."""
+        return (self.high - self.low) / 2
+
+
+def slope_of(x: Sequence[float], y: Sequence[float]) -> Slope | None:
+    """Theil's and Sen's slope with Sen's limits (1968); None: too few samples.
+
+    The median of the slopes of all pairs: up to 29 % of the samples may lie anywhere. Neighbours
+    that lie alike make the limits wider, as many times as in Hamed and Rao (1998), with the first
+    neighbour only: the variance of Kendall's S grows by (1 + r) / (1 - r).
+    """
+    n = len(x)
+    if n < MIN_SAMPLES:
+        return None
+    xs, ys = np.asarray(x, float), np.asarray(y, float)
+    first, second = np.triu_indices(n, 1)
+    slopes = np.sort((ys[second] - ys[first]) / (xs[second] - xs[first]))
+    middle = float(np.median(slopes))
+    rest = ys - middle * xs
+    rest -= np.median(rest)
+    spread = float(rest @ rest)
+    r = float(rest[1:] @ rest[:-1]) / spread if spread else 0.0
+    r = min(max(r, 0.0), 0.99)
+    variance = n * (n - 1) * (2 * n + 5) / 18 * (1 + r) / (1 - r)
+    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance)
+    # Far beyond the slopes that there are: then nothing is known.
+    low = int((len(slopes) - reach) / 2)
+    high = math.ceil((len(slopes) + reach) / 2)
+    outside = low < 0 or high >= len(slopes)
+    return Slope(
+        middle,
+        -math.inf if outside else float(slopes[low]),
+        math.inf if outside else float(slopes[high]),
+    )
