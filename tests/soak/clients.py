@@ -208,7 +208,7 @@ class Clients:
             if where == "slowly":
                 await asyncio.sleep(draw.uniform(0, 0.3))
             count -= 1
-            if count < 0:
+            if count < 0 or self.resting.is_set():
                 break
 
     async def _ask(self, method: str, path: str, body: object = None, **headers: str) -> WireAnswer:
@@ -247,7 +247,7 @@ def _expect(what: str, answer: WireAnswer, *statuses: int) -> str:
 
 def _checked(question: Question, answer: WireAnswer) -> str:
     """Whole answers have an end; 429 and 503: all places are taken, 400: it does not fit."""
-    name = question.path.rpartition("/")[2]
+    name = question.path.removeprefix("/v1")
     if answer.status != 200:
         return "good " + _expect(name, answer, 400, 429, 503)
     if question.streams:
@@ -271,4 +271,3 @@ KINDS: dict[str, tuple[int, Callable[[Clients], Awaitable[str]]]] = {
     "cancelled": (2, Clients.cancelled),
     "watches": (1, Clients.watches),
 }
-__all__ = ["KINDS", "Clients", "WireError", "WrongError"]

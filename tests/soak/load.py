@@ -6,7 +6,8 @@ import asyncio
 import random
 from collections import Counter
 
-from tests.soak.clients import KINDS, Clients, WireError, WrongError
+from tests.soak.clients import KINDS, Clients, WrongError
+from tests.soak.wire import WireError
 
 MOST_AT_ONCE = 16
 # No client is made to wait longer for anything: that is a hang.

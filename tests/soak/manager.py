@@ -17,7 +17,7 @@ REFUSED_S = 3.0
 
 
 class FailingManager:
-    """Accepts the ready callback, and ill-treats heartbeats. `told`: what they got, and how often."""
+    """Accepts the ready callback, and ill-treats heartbeats. `told`: what these got, how often."""
 
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()

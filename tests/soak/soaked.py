@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -59,11 +60,17 @@ class Held(msgspec.Struct, frozen=True):
 class Soaked:
     """A worker that runs; `folder` holds its cache, its temporary files and its log."""
 
-    def __init__(self, pid: int, url: str, folder: Path) -> None:
-        self.pid, self.folder = pid, folder
+    def __init__(self, process: subprocess.Popen[bytes], url: str, folder: Path) -> None:
+        self.process, self.pid, self.folder = process, process.pid, folder
         parts = urlsplit(url)
         self.host, self.port = str(parts.hostname), int(parts.port or 0)
         self._begun = time.monotonic()
+
+    @property
+    def last_words(self) -> str:
+        """How it ended, and the end of its log; "" while it runs."""
+        code = self.process.poll()
+        return "" if code is None else f"exit code {code}: {last_lines(self.folder / 'log')}"
 
     async def held(self, clients: int) -> Held:
         """Once nothing runs any more, or QUIET_S later. Raises OSError where it is gone."""
@@ -82,11 +89,11 @@ class Soaked:
             clients=clients,
             anonymous=memory["Anonymous"],
             resident=memory["Rss"],
-            descriptors=len(os.listdir(f"/proc/{self.pid}/fd")),
-            threads=len(os.listdir(f"/proc/{self.pid}/task")),
+            descriptors=_count(f"/proc/{self.pid}/fd"),
+            threads=_count(f"/proc/{self.pid}/task"),
             folder_bytes=sum(path.stat().st_size for path in files),
             folder_files=len(files),
-            temp_files=sum(1 for path in (self.folder / "tmp").rglob("*")),
+            temp_files=len(list((self.folder / "tmp").rglob("*"))),
             cpu_s=cpu_seconds(self.pid),
             **numbers,
         )
@@ -108,6 +115,10 @@ class Soaked:
         }
 
 
+def _count(folder: str) -> int:
+    return len(list(Path(folder).iterdir()))
+
+
 def memory_of(pid: int) -> dict[str, int]:
     """Bytes by the names of smaps_rollup, which counts pages; `status` is late by some."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
@@ -122,13 +133,12 @@ def cpu_seconds(pid: int) -> float:
 
 @contextlib.asynccontextmanager
 async def soaked(
-    program: Sequence[str], options: Sequence[str], folder: Path, environment: Mapping[str, str]
+    program: Sequence[str], options: Sequence[str], folder: Path
 ) -> AsyncGenerator[Soaked]:
     """Start it and wait until it is ready. Raises RuntimeError with its last words."""
     (folder / "tmp").mkdir()
     log = folder / "log"
-    variables = [f"{name}={value}" for name, value in environment.items()]
-    command = ["env", f"TMPDIR={folder / 'tmp'}", *variables, *program, "serve", *options,
+    command = ["env", f"TMPDIR={folder / 'tmp'}", *program, "serve", *options,
                "--host", "127.0.0.1", "--port", "0", "--log-format", "json",
                "--cache-dir", str(folder / "cache"), "--die-with-parent", "stdin"]  # fmt: skip
     with started(command, log) as process:
@@ -142,4 +152,4 @@ async def soaked(
                 raise RuntimeError(f"The worker did not start:\n{last_lines(log)}")
             await asyncio.sleep(_LOOK_S)
         # `env` has become the worker: the pid is the same.
-        yield Soaked(process.pid, told["listening"]["url"], folder)
+        yield Soaked(process, told["listening"]["url"], folder)
