@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from worker.cli.main import run
-from worker.service.preparing import Preparing
+from worker.lifecycle.loaded import Loaded
+from worker.service.preparing import Body, HttpRequest, Preparing
 
 PLANTED = 16_000_000
 _kept: list[tuple[bytes, int]] = []
 _body = Preparing.body
 
 
-async def _leaking_body(self: Preparing, *arguments: Any) -> Any:
+async def _leaking_body(
+    self: Preparing, request: HttpRequest, shape: type[Body], loaded: Loaded
+) -> Body:
     _kept.append((b"x" * PLANTED, os.open(os.devnull, os.O_RDONLY)))
-    return await _body(self, *arguments)
+    return await _body(self, request, shape, loaded)
 
 
 if __name__ == "__main__":

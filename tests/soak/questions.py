@@ -56,7 +56,7 @@ class Questions:
         """A text to continue."""
         draw = self._draw
         body: dict[str, Any] = {"prompt": self._prompt(), "max_tokens": draw.randint(1, 24)}
-        extras = (
+        extras: tuple[dict[str, Any], ...] = (
             {}, {"temperature": 0}, {"n": 2, "seed": 3}, {"logprobs": 3}, {"stop": ["a", "li"]},
             {"echo": True, "logprobs": 1}, {"min_p": 0.1, "top_k": 20}, {"best_of": 3},
             {"mirostat": 2}, {"dry_multiplier": 0.8}, {"logit_bias": {"5": 2}},
