@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import secrets
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -47,7 +47,8 @@ def main() -> int:
         title = f"{soak.plan.model or 'demo model'}, {soak.plan.rate:g} clients a second"
         asked.svg.write_text(drawing(title, soak.samples, warm_up, verdict))
     if asked.json:
-        print(json.dumps(json_of(soak, verdict, warm_up, asked.limit)))
+        told = json_of(soak, verdict, warm_up, asked.limit)
+        print(msgspec.json.encode(told).decode())  # without limits a slope's are null
     else:
         console = Console(highlight=False)
         console.print(table_of(soak, warm_up))

@@ -34,6 +34,7 @@ class SoakPlan(msgspec.Struct, frozen=True):
     model    None: the embedded demo model
     rate     clients a second, while they do not rest
     every    seconds from one sample to the next
+    settle   seconds from when nothing runs to the look
     least    samples that there are, however long they take
     """
 
@@ -44,6 +45,7 @@ class SoakPlan(msgspec.Struct, frozen=True):
     every: float
     seed: int
     options: tuple[str, ...] = OPTIONS
+    settle: float = 0.3
     least: int = 2
 
 
@@ -106,7 +108,7 @@ async def run(plan: SoakPlan, tell: Callable[[Soak], None]) -> Soak:
                     while True:
                         begun = time.monotonic()
                         await load.rest()
-                        soak.samples.append(await worker.held(load.num_begun))
+                        soak.samples.append(await worker.held(load.num_begun, plan.settle))
                         soak.clients_cpu_s = time.process_time() - began_cpu
                         tell(soak)
                         if begun >= ends and len(soak.samples) >= plan.least:

@@ -29,15 +29,19 @@ class Slope(msgspec.Struct, frozen=True):
 def slope_of(x: Sequence[float], y: Sequence[float]) -> Slope | None:
     """Theil's and Sen's slope with Sen's limits (1968); None: too few samples.
 
-    The median of the slopes of all pairs: up to 29 % of the samples may lie anywhere. Neighbours
-    that lie alike make the limits wider, as many times as in Hamed and Rao (1998), with the first
-    neighbour only: the variance of Kendall's S grows by (1 + r) / (1 - r).
+    The median of the slopes of all pairs that are not at one place: up to 29 % of the samples may
+    lie anywhere. Neighbours that lie alike make the limits wider, as in Hamed and Rao (1998) with
+    the first neighbour only: the variance of Kendall's S grows by (1 + r) / (1 - r).
     """
     n = len(x)
     if n < MIN_SAMPLES:
         return None
     xs, ys = np.asarray(x, float), np.asarray(y, float)
     first, second = np.triu_indices(n, 1)
+    apart = xs[second] != xs[first]
+    first, second = first[apart], second[apart]
+    if not len(first):
+        return None
     slopes = np.sort((ys[second] - ys[first]) / (xs[second] - xs[first]))
     middle = float(np.median(slopes))
     rest = ys - middle * xs

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import stat
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,7 +21,6 @@ from tests.soak.wire import Wire
 START_S = 120.0
 QUIET_S = 30.0  # after which what still runs is told as left over
 _LOOK_S = 0.05
-_SETTLE_S = 0.3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -72,8 +72,8 @@ class Soaked:
         code = self.process.poll()
         return "" if code is None else f"exit code {code}: {last_lines(self.folder / 'log')}"
 
-    async def held(self, clients: int) -> Held:
-        """Once nothing runs any more, or QUIET_S later. Raises OSError where it is gone."""
+    async def held(self, clients: int, settle: float) -> Held:
+        """`settle` seconds after nothing runs any more, or after QUIET_S. Raises OSError."""
         deadline = time.monotonic() + QUIET_S
         while True:
             numbers = await self._numbers()
@@ -81,8 +81,8 @@ class Soaked:
             if not busy or time.monotonic() > deadline:
                 break
             await asyncio.sleep(_LOOK_S)
-        await asyncio.sleep(_SETTLE_S)
-        files = [path for path in (self.folder / "cache").rglob("*") if path.is_file()]
+        await asyncio.sleep(settle)
+        sizes = list(_sizes(self.folder / "cache"))
         memory = memory_of(self.pid)
         return Held(
             seconds=round(time.monotonic() - self._begun, 3),
@@ -91,8 +91,8 @@ class Soaked:
             resident=memory["Rss"],
             descriptors=_count(f"/proc/{self.pid}/fd"),
             threads=_count(f"/proc/{self.pid}/task"),
-            folder_bytes=sum(path.stat().st_size for path in files),
-            folder_files=len(files),
+            folder_bytes=sum(sizes),
+            folder_files=len(sizes),
             temp_files=len(list((self.folder / "tmp").rglob("*"))),
             cpu_s=cpu_seconds(self.pid),
             **numbers,
@@ -113,6 +113,15 @@ class Soaked:
             "cache_bytes": now["kept"]["memory_bytes"],
             "disk_bytes": now["kept"]["disk_bytes"],
         }
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Bytes of each file; the worker may still write and remove some."""
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat()
+            if stat.S_ISREG(found.st_mode):
+                yield found.st_size
 
 
 def _count(folder: str) -> int:

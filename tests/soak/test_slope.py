@@ -50,6 +50,17 @@ def test_the_limits_hold_the_truth(alike: float) -> None:
     assert told <= 8
 
 
+def test_samples_at_one_place() -> None:
+    """Pairs at one place have no slope; all at one place is too few."""
+    y = list(range(10))
+    assert slope_of([1.0] * 10, y) is None
+    slope = slope_of(
+        [number // 2 for number in range(20)], [number // 2 * 3 for number in range(20)]
+    )
+    assert slope is not None
+    assert slope.middle == 3
+
+
 def test_growth_in_noise_is_found() -> None:
     """A growth of thrice what such samples can show is told in nearly each run."""
     x = np.arange(120.0)
