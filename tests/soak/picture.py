@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -33,7 +34,7 @@ def drawing(title: str, samples: Sequence[Held], warm_up: float, verdict: Soakin
     ]
     end = max(*minutes, 1e-9)
     for number, (caption, curves) in enumerate(panels):
-        top = max(1.0, *(value for _, _, values in curves for value in values)) * 1.1
+        top = _ticks(1.05 * max(1.0, *(value for _, _, values in curves for value in values)))[-1]
         parts.append(f'<g transform="translate({_LEFT},{_TOP + number * (HEIGHT + _GAP)})">')
         parts.append(
             f'<rect width="{min(warm_up / 60 / end, 1) * WIDTH:.1f}" height="{HEIGHT}" '
@@ -51,16 +52,24 @@ def drawing(title: str, samples: Sequence[Held], warm_up: float, verdict: Soakin
     return "\n".join([*parts, "</svg>", ""])
 
 
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0, three to six of them; the last one is not below `most`."""
+    power = 10 ** math.floor(math.log10(most))
+    step = next(n * power for n in (0.2, 0.5, 1.0, 2.0, 5.0) if 5 * n * power >= most)
+    return [number * step for number in range(math.ceil(most / step - 1e-9) + 1)]
+
+
 def _axes(end: float, top: float) -> list[str]:
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="{_GREY}"/>']
-    for share in (0, 0.5, 1):
-        y = HEIGHT * (1 - share)
-        parts.append(f'<text x="-8" y="{y + 4:.1f}" text-anchor="end">{share * top:.3g}</text>')
-    parts += [
-        f'<text x="{share * WIDTH}" y="{HEIGHT + 18}" text-anchor="middle">'
-        f"{share * end:.3g}{' min' if share == 1 else ''}</text>"
-        for share in (0, 0.25, 0.5, 0.75, 1)
-    ]
+    for value in _ticks(top):
+        y = HEIGHT * (1 - value / top)
+        parts.append(f'<text x="-8" y="{y + 4:.1f}" text-anchor="end">{value:,.10g}</text>')
+    for value in _ticks(end):
+        if value <= end:
+            x, unit = value / end * WIDTH, "" if value else " min"
+            parts.append(
+                f'<text x="{x:.1f}" y="{HEIGHT + 18}" text-anchor="middle">{value:g}{unit}</text>'
+            )
     return parts
 
 
