@@ -16,7 +16,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-offload test-managers test-page test-api clients fuzz faults lint format proof bench peers demo-model constraints lock sbom clean
+.PHONY: help install serve test test-offload test-managers test-page test-api clients fuzz soak faults lint format proof bench peers demo-model constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
@@ -74,6 +74,10 @@ test-api: ## test the API against its own description with schemathesis, in .ven
 # Each finding is printed with the command that repeats it. ARGS="--seed 7"
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
+
+# Exit code 3: too short to tell. ARGS="--rate 20 --samples FILE --svg FILE"
+soak: ## clients of all kinds for MINUTES=120, and what the worker holds after them
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.soak --minutes $(or $(MINUTES),120) $(ARGS)
 
 faults: ## let each call fail at each of its uses; takes about half an hour
 	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest tests/faults $(ARGS)

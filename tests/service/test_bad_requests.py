@@ -9,7 +9,7 @@ from collections.abc import Generator
 import httpx
 import pytest
 
-from tests.service.bodies import BAD_BODIES, BIG
+from tests.service.bodies import BAD_BODIES, BAD_FIELDS
 from tests.support import http
 from tests.support.programs.processes import Server
 
@@ -22,92 +22,6 @@ def _next_is_served(server: Server) -> Generator[None]:
     yield
     assert server.post(good).json()["choices"] == before
     server.wait_until(slots_processing=0, queue_depth=0)
-
-
-BAD_FIELDS: list[tuple[str, object]] = [
-    ("prompt", None),
-    ("prompt", []),
-    ("prompt", {}),
-    ("prompt", 5),
-    ("prompt", [-1]),
-    ("prompt", [10**6]),
-    ("prompt", [2**63]),
-    ("prompt", [[1, "a"]]),
-    ("prompt", ["a", 1]),
-    ("prompt", [[]]),
-    ("prompt", [1.5]),
-    ("prompt", "a" * 1_000_000),
-    ("prompt", [1] * 5_000),
-    ("prompt", ["a"] * 200_000),
-    ("prompt", [[1]] * 129),
-    ("max_tokens", "5"),
-    ("max_tokens", -2),
-    ("max_tokens", 0),
-    ("max_tokens", 1.5),
-    ("max_tokens", []),
-    ("temperature", "5"),
-    ("temperature", -1),
-    ("temperature", 1000),
-    ("temperature", BIG),
-    ("top_p", 2),
-    ("top_p", -0.1),
-    ("top_k", -2),
-    ("top_k", BIG),
-    ("min_p", 1.5),
-    ("repeat_penalty", 0),
-    ("repetition_penalty", -1),
-    ("frequency_penalty", 3),
-    ("presence_penalty", "x"),
-    ("seed", -2),
-    ("seed", 2**63),
-    ("seed", BIG),
-    ("n", 0),
-    ("n", 1000),
-    ("n", BIG),
-    ("best_of", 0),
-    ("best_of", 5_000),
-    ("best_of", 100),  # the server runs and queues fewer
-    ("prompt", ["a"] * 100),
-    ("logprobs", -1),
-    ("logprobs", 1000),
-    ("logprobs", "many"),
-    ("stop", 5),
-    ("stop", ["a"] * 100),
-    ("stop", ["a" * 10_000]),
-    ("stop", [5]),
-    ("logit_bias", {"x": 1}),
-    ("logit_bias", {"5": 1e39}),
-    ("logit_bias", {"999999": 1}),
-    ("logit_bias", {"-1": 1}),
-    ("logit_bias", {"5": "a"}),
-    ("logit_bias", {"9" * 400: 1}),
-    ("min_tokens", -1),
-    ("ignore_eos", "yes"),
-    ("stream", 1),
-    ("stream_options", []),
-    ("suffix", "x"),
-    ("grammar", "root ::= ("),
-    ("grammar", 'root ::= root "a"'),
-    ("grammar", "root ::= " + "(" * 5_000),
-    ("grammar", "x" * 100_000),
-    ("grammar", 'root ::= "a"\0'),
-    ("json_schema", {"$ref": "https://localhost/x"}),
-    ("json_schema", {"$ref": "#/nowhere"}),
-    ("json_schema", {"type": "array", "items": {}, "minItems": 10**9}),
-    ("json_schema", {"type": "array", "uniqueItems": True}),
-    ("json_schema", {"type": "string", "pattern": "(("}),
-    ("response_format", {"type": "xml"}),
-    ("response_format", {"type": "json_schema"}),
-    ("structured_outputs", {"json": "{"}),
-    ("structured_outputs", {"regex": "(?=a)"}),
-    ("structured_outputs", {"choice": []}),
-    ("guided_regex", "(" * 5_000),
-    ("guided_choice", [""]),
-    ("dry_sequence_breakers", ["x" * 100]),
-    ("mirostat", 7),
-    ("typical_p", 2),
-    ("xtc_probability", -1),
-]
 
 
 @pytest.mark.parametrize(("field", "value"), BAD_FIELDS, ids=lambda v: str(v)[:40])
