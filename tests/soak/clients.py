@@ -218,7 +218,7 @@ class Clients:
         try:
             try:
                 answer = await wire.ask(method, path, body, **headers)
-            except WireError:
+            except (WireError, ConnectionError):
                 if not used:
                     raise
                 wire.close()  # the worker closed it while it rested
