@@ -52,9 +52,8 @@ def vocab(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Vocab]:
 
 
 def loaded_with(vocab: Vocab, *, needs_rest: bool = True) -> Loaded:
-    return cast(
-        Loaded, SimpleNamespace(backend=SimpleNamespace(vocab=vocab, needs_rest=needs_rest))
-    )
+    backend = SimpleNamespace(vocab=vocab, needs_rest=needs_rest, max_length=100_000)
+    return cast(Loaded, SimpleNamespace(backend=backend))
 
 
 def conversation(*messages: dict[str, Any]) -> Conversation:
