@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs.processes import Server, serving
+from worker import log
+from worker.isolation import keys
 
 SECRET = "s3cret-of-the-test"
 ONLY_HERE = pytest.mark.skipif(
@@ -45,6 +47,25 @@ def test_process_lists(way: str, tiny: Path) -> None:
         warned = [line for line in server.lines if "a key on the command line" in line]
         assert len(warned) == (1 if words else 0)
         assert not any(SECRET in line for line in server.lines)
+
+
+def test_where_it_cannot_be_taken_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a system without that file the log says that the key is seen, where it is."""
+    monkeypatch.setattr(keys, "_MEMORY", tmp_path / "none")
+
+    def no_cores(_: int) -> tuple[int, int]:
+        return 0, 0  # the limit of the tests stays as it is
+
+    monkeypatch.setattr(resource, "getrlimit", no_cores)
+    log.configure("json")
+    for words, warned in ((["worker", "--api-key=k"], True), (["worker", "--api-keys"], False)):
+        monkeypatch.setattr(sys, "orig_argv", words)
+        keys.protect_key()
+        error = capsys.readouterr().err
+        assert ('can be seen in process lists"' in error) is warned
+    log.configure("console", quiet=True)
 
 
 PARENT = """

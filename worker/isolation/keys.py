@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from worker import log
 from worker.options import OPTIONS
 
 _KEY = next(option for option in OPTIONS if option.field == "api_key")
-_FLAGS = [flag.encode() for flag in _KEY.flags]
 _STAT = Path("/proc/self/stat")
 _MEMORY = Path("/proc/self/mem")
 # arg_start, arg_end, env_start and env_end in what follows the name in that file (proc(5)).
@@ -30,11 +30,11 @@ def protect_key() -> None:
 
     The limit can be raised again from outside, as by `prlimit --core=unlimited --pid PID`.
     """
-    was_shown = hide_key()
-    if was_shown is not None:
+    is_hidden = hide_key()
+    if any(word.partition("=")[0] in _KEY.flags for word in sys.orig_argv):
         log.get("keys").warning(
             "a key on the command line can be seen in process lists"
-            + ("" if was_shown else " until now"),
+            + (" until now" if is_hidden else ""),
             hint="use --api-key-file",
         )
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
@@ -42,21 +42,22 @@ def protect_key() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (_CORE_BYTES, most))
 
 
-def hide_key() -> bool | None:
+def hide_key() -> bool:
     """Take the key out of the words and the variables of this process, and of its children's.
 
-    To be called when the settings have been made. Returns None where the command line holds no key,
-    True where it could not be taken out: without /proc, as on macOS.
+    To be called when the settings have been made. Returns whether nobody sees it any more; without
+    /proc, as on macOS, a key in its own words is still seen.
     """
     for name in _KEY.variables:
         os.environ.pop(name, None)
     try:
-        return _overwrite()
+        _overwrite()
     except OSError:
-        return True
+        return False
+    return True
 
 
-def _overwrite() -> bool | None:
+def _overwrite() -> None:
     bounds = _STAT.read_text().rpartition(")")[2].split()[_FIRST:_LAST]
     args_from, args_to, env_from, env_to = map(int, bounds)
     with _MEMORY.open("r+b", buffering=0) as memory:
@@ -66,22 +67,23 @@ def _overwrite() -> bool | None:
             return memory.read(end - start)
 
         words, variables = region(args_from, args_to), region(env_from, env_to)
-        in_words = list(_keys_in_words(words))
-        for start, places in ((args_from, in_words), (env_from, _keys_in_variables(variables))):
+        for start, places in (
+            (args_from, _keys_in_words(words)),
+            (env_from, _keys_in_variables(variables)),
+        ):
             for first, last in places:
                 memory.seek(start + first)
                 memory.write(b"*" * (last - first))
-    return False if in_words else None
 
 
 def _keys_in_words(region: bytes) -> Iterator[tuple[int, int]]:
     """Where keys stand in words that end with a NUL: `--api-key KEY` or `--api-key=KEY`."""
-    before = b""
+    flags, before = [flag.encode() for flag in _KEY.flags], b""
     for start, word in _texts(region):
         name, equals, _ = word.partition(b"=")
-        if before in _FLAGS:
+        if before in flags:
             yield start, start + len(word)
-        elif equals and name in _FLAGS:
+        elif equals and name in flags:
             yield start + len(name) + 1, start + len(word)
         before = word
 
