@@ -16,7 +16,7 @@ from worker.errors import DoesNotFitError, WorkerError
 from worker.fleet.cluster import RAY_BYTES
 from worker.fleet.file import FleetModel, read_fleet
 from worker.fleet.need import Machine, Need, need_of
-from worker.fleet.plan import check_fits, place
+from worker.fleet.plan import check_fits, fits_one_more, place
 from worker.memory.plan import MemoryPlan
 from worker.settings import make
 
@@ -84,6 +84,8 @@ def test_replicas_are_spread() -> None:
     held = {each.machine.name: Counter(each.models) for each in plan.places}
     assert held == {"a": {"large": 1}, "b": {"small": 2}}
     check_fits(plan)
+    assert fits_one_more(plan, "small")
+    assert not fits_one_more(plan, "large")
 
 
 def test_cpus_bound_too() -> None:

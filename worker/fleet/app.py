@@ -18,7 +18,7 @@ from worker.fleet.file import Fleet, read_fleet
 from worker.fleet.gateway import Gateway
 from worker.fleet.members import PREFIX
 from worker.fleet.need import Need
-from worker.fleet.plan import check_fits, plan_fleet
+from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
 
@@ -82,13 +82,19 @@ def application(
     """
     plan = plan_fleet(fleet, nodes())
     check_fits(plan)
-    handles = {need.model: _deployment(need).bind(need, host, command) for need in plan.needs}
+    handles = {
+        need.model: _deployment(need, surges=fits_one_more(plan, need.model)).bind(
+            need, host, command
+        )
+        for need in plan.needs
+    }
     affinities = {need.model: need.affinity for need in plan.needs}
     ingress = serve.deployment(
         name="gateway",
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=_UNBOUNDED,
         graceful_shutdown_timeout_s=_GATEWAY_DRAIN_S,
+        max_surge_percent=100,  # at an update the next one is there before this one goes
         graceful_shutdown_wait_loop_s=0.1,
         health_check_period_s=_HEALTH_PERIOD_S,
         health_check_timeout_s=_HEALTH_TIMEOUT_S,
@@ -96,7 +102,8 @@ def application(
     return ingress.bind(affinities, fleet.key, handles)
 
 
-def _deployment(need: Need) -> serve.Deployment:
+def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
+    """surges: at an update a new replica is there before an old one goes"""
     return serve.deployment(
         name=PREFIX + need.model,
         num_replicas=need.replicas,
@@ -109,4 +116,5 @@ def _deployment(need: Need) -> serve.Deployment:
         graceful_shutdown_timeout_s=need.drain + _DRAIN_MARGIN_S,
         graceful_shutdown_wait_loop_s=0.1,
         max_constructor_retry_count=_STARTS,
+        max_surge_percent=int(surges),  # rounded up to a replica
     )(Replica)

@@ -89,14 +89,17 @@ class Charge:
         return await self._gone()
 
     def check(self) -> None:
-        """Raise WorkerGoneError where the worker is not well."""
+        """Raise WorkerGoneError where the worker is not well. One that hangs is killed: its streams
+        would never end, and draining it would be to wait for nothing."""
         process, silent = self.process, time.monotonic() - self._reports.heard
         if process is None or process.returncode is not None:
             raise WorkerGoneError("The worker has left.")
+        if silent <= SILENCE_S and self._reports.health != "stalled":
+            return
+        process.kill()
         if silent > SILENCE_S:
             raise WorkerGoneError(f"The worker says nothing since {silent:.1f} s.")
-        if self._reports.health == "stalled":
-            raise WorkerGoneError("The worker's engine is stalled.")
+        raise WorkerGoneError("The worker's engine is stalled.")
 
     async def drain(self) -> None:
         """Let the worker finish its streams, for as long as its drain time is; it is gone then."""

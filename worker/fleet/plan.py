@@ -60,6 +60,15 @@ def place(needs: list[Need], machines: list[Machine]) -> FleetPlan:
     return FleetPlan(tuple(needs), places, tuple(left_over))
 
 
+def fits_one_more(plan: FleetPlan, model: str) -> bool:
+    """Whether there would be room for one replica more of this model."""
+    more = [
+        msgspec.structs.replace(need, replicas=need.replicas + (need.model == model))
+        for need in plan.needs
+    ]
+    return place(more, [each.machine for each in plan.places]).fits
+
+
 def check_fits(plan: FleetPlan) -> None:
     """Raise DoesNotFitError for the first replica that has no place."""
     if plan.fits:

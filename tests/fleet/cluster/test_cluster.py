@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +122,34 @@ def test_a_worker_leaves_with_its_replica(fleet: str) -> None:
 
 
 def test_scaling_down_drains(fleet: str, expected: dict[str, str]) -> None:
-    """Streams of the replica that goes are read to their end; no request is refused meanwhile."""
+    """Streams of replicas that go are read to their end; nobody is refused meanwhile.
+
+    Another number of replicas is another application to Ray, so this is an update of all of them,
+    the gateway too.
+    """
     from ray import serve
 
     from worker.fleet.app import application
 
     wait_for(fleet, 2)
     streams = two_streams(fleet)
-    serve.run(application(fleet_of(1), command=SLOW), name="fleet", route_prefix="/")
-    wait_for(fleet, 1)
-    assert http.post(fleet + "/v1/completions", json={**COLD, "max_tokens": 1}).status_code == 200
+    statuses: list[int] = []
+    done = threading.Event()
+
+    def go_on_asking() -> None:
+        while not done.is_set():
+            answer = http.post(fleet + "/v1/completions", json={**COLD, "max_tokens": 1})
+            statuses.append(answer.status_code)
+
+    asking = threading.Thread(target=go_on_asking)
+    asking.start()
+    try:
+        serve.run(application(fleet_of(1), command=SLOW), name="fleet", route_prefix="/")
+        wait_for(fleet, 1)
+    finally:
+        done.set()
+        asking.join()
+    assert set(statuses) == {200}
     assert [stream.end() for stream in streams] == list(expected.values())
     assert [stream.error for stream in streams] == [None, None]
     serve.run(application(fleet_of(2), command=SLOW), name="fleet", route_prefix="/")
