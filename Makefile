@@ -64,7 +64,9 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 # Ray takes 134 MB of downloads. pyright looks here at the modules that import it.
 test-fleet: ## test a fleet on a Ray cluster of three nodes in this machine, in .venv-fleet
 	@$(INSTALL) --quiet --venv .venv-fleet --extra dev --extra ray
-	@FLEET_VENV=.venv-fleet exec .venv-fleet/bin/python -m pytest tests/fleet $(ARGS)
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv-fleet/bin/pyright --pythonpath .venv-fleet/bin/python \
+		worker/fleet/*.py tests/fleet/cluster/*.py benchmarks/fleet.py
+	@exec .venv-fleet/bin/python -m pytest tests/fleet $(ARGS)
 
 # 100 requests for each path, right and wrong ones; it takes minutes.
 test-api: ## test the API against its own description with schemathesis, in .venv-api

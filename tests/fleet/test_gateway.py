@@ -25,9 +25,9 @@ def stack() -> Generator[ExitStack]:
         yield opened
 
 
-def replica(stack: ExitStack, id: str, app: Impostor, **limits: int) -> Member:  # noqa: A002
+def replica(stack: ExitStack, id: str, app: Impostor, limit: int = 68) -> Member:  # noqa: A002
     """An impostor as a replica."""
-    return member(id, stack.enter_context(listening(app)), **limits)
+    return member(id, stack.enter_context(listening(app)), limit=limit)
 
 
 def nobody(id: str = "gone") -> Member:  # noqa: A002

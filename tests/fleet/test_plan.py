@@ -15,7 +15,7 @@ from worker.cli.main import parse as parse_options
 from worker.errors import DoesNotFitError, WorkerError
 from worker.fleet.cluster import RAY_BYTES
 from worker.fleet.file import FleetModel, read_fleet
-from worker.fleet.need import Machine, Need, need_of
+from worker.fleet.need import REPLICA_BYTES, Machine, Need, need_of
 from worker.fleet.plan import check_fits, fits_one_more, place
 from worker.memory.plan import MemoryPlan
 from worker.settings import make
@@ -53,7 +53,7 @@ def test_a_replica_is_planned_as_a_worker_is(
     found = need_of("a", FleetModel(file=model, options=options), [Machine("m", 4, 4 * GiB)])
     assert main(["plan", model, *options[:6], "--json"]) == 0
     plan = msgspec.json.decode(capsys.readouterr().out, type=MemoryPlan)
-    assert found.memory == plan.total_bytes + plan.cache_bytes
+    assert found.memory == plan.total_bytes + plan.cache_bytes + REPLICA_BYTES
     assert (found.cpus, found.num_cells, found.num_slots) == (2, 1024, 3)
     settings = make(vars(parse_options(["serve", *found.options])), {})
     assert (settings.ctx_size, settings.parallel, settings.threads) == (1024, 3, 2)

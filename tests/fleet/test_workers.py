@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -93,12 +93,10 @@ def test_what_is_asked_without_a_body(fleet: str, workers: list[Server], path: s
 def test_official_clients(fleet: str) -> None:
     """openai reads answers, streams, models and errors."""
     client = openai.OpenAI(base_url=fleet + "/v1", api_key="any", max_retries=0)
-    whole = client.chat.completions.create(model="demo", messages=MESSAGES, temperature=0)  # type: ignore[arg-type]
+    messages: Any = MESSAGES
+    whole = client.chat.completions.create(model="demo", messages=messages, temperature=0)
     parts = client.chat.completions.create(
-        model="demo",
-        messages=MESSAGES,
-        temperature=0,
-        stream=True,  # type: ignore[arg-type]
+        model="demo", messages=messages, temperature=0, stream=True
     )
     text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
     assert text == whole.choices[0].message.content
@@ -222,12 +220,5 @@ def test_two_streams_do_not_mix(fleet: str) -> None:
         return said
 
     alone = [text(prompt) for prompt in prompts]
-    found: dict[int, str] = {}
-    threads = [
-        threading.Thread(target=lambda n=n: found.update({n: text(prompts[n])})) for n in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [found[n] for n in range(8)] == alone
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(text, prompts)) == alone

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
@@ -69,6 +70,8 @@ def build(arguments: dict[str, str]) -> serve.Application:
     Raises UsageError, ModelFileError, DoesNotFitError.
     """
     file = arguments.get("file")
+    if not ray.is_initialized():  # `serve run` looks for a cluster only after this
+        ray.init(namespace="serve")
     return application(read_fleet(Path(file) if file else None))
 
 

@@ -14,6 +14,8 @@ from worker.fleet.file import FleetModel
 from worker.machine import Memory
 
 _MIB = 1 << 20
+# Of the process that has the worker in its charge; measured, 88 MiB.
+REPLICA_BYTES = 96 << 20
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -29,7 +31,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
     file       as the replica's machine finds it; "" is the embedded demo model
     cpus       compute threads
-    memory     bytes, the states of ended conversations included
+    memory     bytes: what `worker plan` says, the cache included, and the replica's process
     num_cells  of its KV cache
     num_slots  sequences at once
     queue      requests that may wait for one
@@ -68,17 +70,18 @@ def need_of(name: str, model: FleetModel, machines: list[Machine]) -> Need:
     cpus = settings.threads or 1
     able = [each for each in machines if each.cpus >= cpus] or machines
     least = min(able, key=lambda machine: machine.memory / machine.cpus)
-    share = min(least.memory, least.memory * cpus // least.cpus)
-    plan = estimate(config, settings, Memory(least.memory, share), draft)
+    room = max(0, least.memory - REPLICA_BYTES)
+    share = max(0, min(least.memory, least.memory * cpus // least.cpus) - REPLICA_BYTES)
+    plan = estimate(config, settings, Memory(room, share), draft)
     if not plan.fits:
-        plan = estimate(config, settings, Memory(least.memory, least.memory), draft)
+        plan = estimate(config, settings, Memory(room, room), draft)
     return Need(
         model=name,
         file=model.file or "",
         replicas=model.replicas,
         affinity=model.affinity,
         cpus=cpus,
-        memory=plan.total_bytes + plan.cache_bytes,
+        memory=plan.total_bytes + plan.cache_bytes + REPLICA_BYTES,
         num_cells=plan.num_cells,
         num_slots=plan.num_slots,
         queue=settings.queue_size,
