@@ -53,9 +53,16 @@ ALLOWED: dict[str, set[str]] = {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "options", "files",
         "machine", "errors", "log",
     },
+    # The two on the top floor know each other: a command starts a fleet, and a fleet reads the
+    # options of its workers as `worker serve` does.
     "cli": {
-        "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub", "memory",
-        "model", "gguf", "settings", "options", "files", "machine", "errors", "log", "demo",
+        "fleet", "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub",
+        "memory", "model", "gguf", "settings", "options", "files", "machine", "errors", "log",
+        "demo",
+    },
+    "fleet": {
+        "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",
+        "machine", "errors", "log",
     },
 }  # fmt: skip
 
@@ -69,12 +76,15 @@ RESERVED: dict[str, set[str]] = {
     "jinja2": {"chat", "bench"},
     "litestar": {"service"},
     "opentelemetry": {"service/requests/spans.py"},
-    "prometheus_client": {"service"},
+    "prometheus_client": {"service", "fleet/meters.py"},
+    "ray": {"fleet"},
+    "aiohttp": {"fleet/upstream.py"},
     "uvicorn": {"service"},
     "httptools": {"service"},
     "rich": {"cli"},
     "asyncio": {
-        "service", "lifecycle", "cli", "engine/outbox.py", "engine/thread.py", "engine/stream.py",
+        "service", "lifecycle", "cli", "fleet", "engine/outbox.py", "engine/thread.py",
+        "engine/stream.py",
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",

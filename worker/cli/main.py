@@ -26,6 +26,7 @@ COMMANDS = {
     "bench": "measure quant levels on this machine, and say which one to take",
     "quantize": "write a model in another encoding",
     "top": "watch what a running worker does",
+    "fleet": "serve several models or replicas behind one endpoint, on one machine or many",
     "version": "say what is installed and which backends it has",
 }
 _INTERRUPTED = 130
@@ -68,7 +69,7 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
         words.insert(0, "serve")
     log.configure("console")
     try:
-        arguments = _parse(words)
+        arguments = parse(words)
         if backend is not None and arguments.backend != backend:
             raise UsageError(f"This command is for --backend {backend} alone.")
         return arguments.run(arguments)
@@ -95,7 +96,7 @@ def _foreign(error: Exception) -> WorkerError:
     return WorkerError(f"This should not happen: {error!r}.")
 
 
-def _parse(words: list[str]) -> argparse.Namespace:
+def parse(words: list[str]) -> argparse.Namespace:
     """The arguments. An unknown option is named without its value, which may be a secret."""
     # No option in front of the command takes a value, so the first word that is none names it.
     command = next((word for word in words if not word.startswith("-")), "")

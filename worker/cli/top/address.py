@@ -67,9 +67,9 @@ def _no_url(text: str) -> UsageError:
     return UsageError(f"{text!r} is no worker's address.", hint="Write http://HOST:PORT.")
 
 
-def ask(address: Address) -> Any:
-    """What the worker does now, as decoded JSON. Raises WatchError."""
-    with _answer(address, _PATH, "application/json") as response:
+def ask(address: Address, path: str = _PATH) -> Any:
+    """What it does now, as decoded JSON. Raises WatchError."""
+    with _answer(address, path, "application/json") as response:
         body = response.read(_MAX_EVENT)
     try:
         return msgspec.json.decode(body)
@@ -102,7 +102,7 @@ def _answer(address: Address, path: str, accept: str) -> Generator[http.client.H
         connection.request("GET", address.prefix + path, headers=headers)
         response = connection.getresponse()
         if response.status != http.client.OK:
-            raise _refused(address, response.status, response.read(_MAX_ERROR))
+            raise _refused(address, path, response.status, response.read(_MAX_ERROR))
         yield response
     except TimeoutError:
         raise WatchError(f"{address} says nothing for {_TIMEOUT_S:.0f} s.") from None
@@ -117,7 +117,7 @@ def _answer(address: Address, path: str, accept: str) -> Generator[http.client.H
         connection.close()
 
 
-def _refused(address: Address, status: int, body: bytes) -> WatchError:
+def _refused(address: Address, path: str, status: int, body: bytes) -> WatchError:
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         return WatchError(
             f"{address} asks for a key." if address.key is None else f"{address} has another key.",
@@ -125,7 +125,8 @@ def _refused(address: Address, status: int, body: bytes) -> WatchError:
         )  # fmt: skip
     if status == http.client.NOT_FOUND:
         return WatchError(
-            f"{address} has no {_PATH}: it is no worker, or an older one.", lasting=True
+            f"{address} has no {path.partition('?')[0]}: it is something else, or an older one.",
+            lasting=True,
         )
     try:
         message = str(msgspec.json.decode(body)["error"]["message"])[:200]

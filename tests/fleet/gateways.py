@@ -1,0 +1,107 @@
+"""A gateway over workers, or over programs that pose as workers, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import socketserver
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from worker.fleet.gateway import Gateway
+from worker.fleet.roster import Roster
+from worker.fleet.routing import Member
+from worker.service.front.http import server_of
+from worker.service.server import bind
+
+KEY = "worker-key"
+
+
+def member(id: str, url: str, *, slots: int = 4, limit: int = 68, key: str = KEY) -> Member:  # noqa: A002
+    """A replica at that address."""
+    return Member(id=id, url=url, key=key, slots=slots, limit=limit, node="node")
+
+
+@contextmanager
+def listening(
+    app: Any, close: Callable[[], Coroutine[Any, Any, None]] | None = None
+) -> Generator[str]:
+    """An ASGI application that answers in a thread, at the URL given."""
+    sock = bind("127.0.0.1", 0)
+    server = server_of(app)
+
+    async def run() -> None:
+        await server.serve(sockets=[sock])
+        if close is not None:
+            await close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(10)
+
+
+@contextmanager
+def gateway(
+    models: dict[str, list[Member]], *, affinity: str = "prefix", key: str | None = None
+) -> Generator[str]:
+    """A gateway over these replicas."""
+    roster = Roster(dict.fromkeys(models, affinity))
+    for name, members in models.items():
+        roster.publish(name, members)
+    made = Gateway(roster, key)
+    with listening(made, made.close) as url:
+        yield url
+
+
+@contextmanager
+def hanging_up() -> Generator[str]:
+    """A URL whose connections end once something was said."""
+
+    class HangUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangUp) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+class Impostor:
+    """Poses as a worker: keeps what it is asked, and says what it is told to.
+
+    parts   of the answer's body, sent one by one
+    breaks  the connection ends without the body's end
+    """
+
+    def __init__(
+        self, *parts: bytes, status: int = 200, kind: str = "application/json", breaks: bool = False
+    ) -> None:
+        self.parts = parts
+        self.status = status
+        self.kind = kind
+        self.breaks = breaks
+        self.asked: list[tuple[dict[bytes, bytes], str, bytes]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request."""
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        target = scope["raw_path"].decode() + ("?" if scope["query_string"] else "")
+        self.asked.append((dict(scope["headers"]), target + scope["query_string"].decode(), body))
+        headers = [(b"content-type", self.kind.encode()), (b"x-theirs", b"1")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        for part in self.parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+        if self.breaks:
+            raise ConnectionError
+        await send({"type": "http.response.body", "body": b""})

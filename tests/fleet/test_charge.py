@@ -1,0 +1,152 @@
+"""A worker in the charge of its replica, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import http
+from worker.fleet.charge import Charge, WorkerGoneError
+from worker.fleet.need import Need
+from worker.fleet.reports import Ready
+
+OPTIONS = ("-t", "1", "-c", "2048", "--cache-ram", "0", "--drain-timeout", "60")
+COMMAND = ("-m", "worker")
+SLOW = ("-m", "tests.support.programs.slow")
+
+
+def need(file: str = "", *options: str) -> Need:
+    """What the demo model needs."""
+    return Need(
+        model="demo", file=file, replicas=1, affinity="none", cpus=1, memory=0, num_cells=2048,
+        num_slots=4, queue=64, drain=60, options=(*OPTIONS, *options),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def charged(command: tuple[str, ...] = COMMAND) -> AsyncGenerator[tuple[Charge, Ready]]:
+    """A worker that is ready; gone afterwards."""
+    charge = Charge(need(), "127.0.0.1", command)
+    try:
+        yield charge, await charge.start()
+    finally:
+        if charge.process is not None and charge.process.returncode is None:
+            charge.process.kill()
+        await charge.drain()
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it on an event loop."""
+    asyncio.run(test())
+
+
+async def status_of(url: str, key: str | None = None) -> int:
+    """The status of GET /slots."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return (await asyncio.to_thread(http.get, url + "/slots", headers=headers)).status_code
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Poll until `true()`."""
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def test_a_ready_worker_asks_for_the_key_of_its_charge() -> None:
+    """The key is in no command line; all is well once heartbeats come; draining ends it with 0."""
+
+    async def test() -> None:
+        async with charged() as (charge, ready):
+            assert charge.process is not None
+            assert ready.pid == charge.process.pid
+            assert await status_of(ready.url) == 401
+            assert await status_of(ready.url, charge.key) == 200
+            assert charge.key not in Path(f"/proc/{ready.pid}/cmdline").read_text()
+            await until(lambda: bool(charge._reports.health))  # pyright: ignore[reportPrivateUsage]
+            charge.check()
+            await charge.drain()
+            assert charge.process.returncode == 0
+
+    run(test)
+
+
+def test_draining_lets_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun is answered to its end, then the worker is gone."""
+    monkeypatch.setenv("STEP_SECONDS", "0.02")
+
+    async def test() -> None:
+        async with charged(SLOW) as (charge, ready):
+            headers = {"authorization": f"Bearer {charge.key}"}
+            body = {"prompt": "Once", "max_tokens": 60, "ignore_eos": True}
+            answer = asyncio.create_task(
+                asyncio.to_thread(
+                    http.post, ready.url + "/v1/completions", json=body, headers=headers
+                )
+            )
+            slots = lambda: http.get(ready.url + "/health").json()["slots_processing"]  # noqa: E731
+            while await asyncio.to_thread(slots) == 0:
+                await asyncio.sleep(0.01)
+            await charge.drain()
+            assert (await answer).json()["usage"]["completion_tokens"] == 60
+
+    run(test)
+
+
+def test_a_worker_that_dies_is_told() -> None:
+    """Why is what it said last; the check fails from then on."""
+
+    async def test() -> None:
+        async with charged() as (charge, ready):
+            os.kill(ready.pid, signal.SIGKILL)
+            assert "left with code -9" in str(await charge.left())
+            with pytest.raises(WorkerGoneError, match="has left"):
+                charge.check()
+
+    run(test)
+
+
+def test_a_worker_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is stopped sends no heartbeats; it is killed, because it would never leave."""
+
+    async def test() -> None:
+        async with charged() as (charge, ready):
+            os.kill(ready.pid, signal.SIGSTOP)
+            monkeypatch.setattr("worker.fleet.charge.SILENCE_S", 0.0)
+            with pytest.raises(WorkerGoneError, match="says nothing since"):
+                charge.check()
+            assert "left with code -9" in str(await charge.left())
+
+    run(test)
+
+
+def test_a_worker_that_does_not_start_says_why() -> None:
+    """Its last line, with its exit code."""
+
+    async def test() -> None:
+        charge = Charge(need("nobody-has-this.gguf"), "127.0.0.1", COMMAND)
+        with pytest.raises(WorkerGoneError) as raised:
+            await charge.start()
+        await charge.drain()
+        assert "left with code 1: error: " in str(raised.value)
+        assert "nobody-has-this.gguf" in str(raised.value)
+
+    run(test)
+
+
+def test_options_of_the_machine_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan did not see them."""
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "many")
+
+    async def test() -> None:
+        async with charged() as (charge, ready):
+            assert await status_of(ready.url, charge.key) == 200
+
+    run(test)

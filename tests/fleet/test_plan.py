@@ -1,0 +1,158 @@
+"""What a replica needs, where replicas would run, and `worker fleet plan`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.models import ggufs
+from worker import machine
+from worker.cli.main import main
+from worker.cli.main import parse as parse_options
+from worker.errors import DoesNotFitError, WorkerError
+from worker.fleet.cluster import RAY_BYTES
+from worker.fleet.file import FleetModel, read_fleet
+from worker.fleet.need import REPLICA_BYTES, Machine, Need, need_of
+from worker.fleet.plan import check_fits, fits_one_more, place
+from worker.memory.plan import MemoryPlan
+from worker.settings import make
+
+GiB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of 2 CPUs with 4 GiB left beside Ray."""
+    left = machine.Memory(total=8 * GiB, available=4 * GiB + RAY_BYTES)
+    monkeypatch.setattr(machine, "memory", lambda: left)
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 2)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A small Llama trained on 512 tokens."""
+    return str(ggufs.write_llama(tmp_path / "tiny.gguf"))
+
+
+def need(model: str, memory: int, cpus: int = 1, replicas: int = 1) -> Need:
+    """A need of these sizes."""
+    return Need(
+        model=model, file="", replicas=replicas, affinity="none", cpus=cpus, memory=memory,
+        num_cells=512, num_slots=4, queue=64, drain=60, options=(),
+    )  # fmt: skip
+
+
+def test_a_replica_is_planned_as_a_worker_is(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same bytes as `worker plan`, and the options hold the worker to them."""
+    options = ("-c", "1000", "-np", "3", "--cache-ram", "8", "--threads", "2")
+    found = need_of("a", FleetModel(file=model, options=options), [Machine("m", 4, 4 * GiB)])
+    assert main(["plan", model, *options[:6], "--json"]) == 0
+    plan = msgspec.json.decode(capsys.readouterr().out, type=MemoryPlan)
+    assert found.memory == plan.total_bytes + plan.cache_bytes + REPLICA_BYTES
+    assert (found.cpus, found.num_cells, found.num_slots) == (2, 1024, 3)
+    settings = make(vars(parse_options(["serve", *found.options])), {})
+    assert (settings.ctx_size, settings.parallel, settings.threads) == (1024, 3, 2)
+    assert (settings.cache_ram, settings.drain_timeout) == (8, found.drain)
+
+
+def test_neighbours_share_a_machine(model: str) -> None:
+    """Left to itself a replica takes no more than the share of the memory that its CPUs are."""
+    alone = need_of("a", FleetModel(file=model), [Machine("m", 1, 4 * GiB)])
+    shared = need_of("a", FleetModel(file=model), [Machine("m", 4, 4 * GiB)])
+    assert shared.memory < GiB < alone.memory
+    narrow = need_of("a", FleetModel(file=model), [Machine("m", 4, 4 * GiB), Machine("n", 4, GiB)])
+    assert narrow.memory <= GiB // 4
+
+
+def test_what_is_larger_than_its_share_gets_more(model: str) -> None:
+    """A context that was asked for is planned whole, also where it fits no machine."""
+    million = FleetModel(file=model, options=("-c", "1000000"))
+    found = need_of("a", million, [Machine("m", 100, 2 * GiB)])
+    assert found.memory > 2 * GiB / 100
+    assert found.num_cells == 1_000_192
+
+
+def test_replicas_are_spread() -> None:
+    """Where most memory is left; what has no place is told."""
+    machines = [Machine("a", 2, 4 * GiB), Machine("b", 2, 3 * GiB)]
+    plan = place([need("small", GiB, replicas=2), need("large", 3 * GiB)], machines)
+    held = {each.machine.name: Counter(each.models) for each in plan.places}
+    assert held == {"a": {"large": 1}, "b": {"small": 2}}
+    check_fits(plan)
+    assert fits_one_more(plan, "small")
+    assert not fits_one_more(plan, "large")
+
+
+def test_cpus_bound_too() -> None:
+    """Three replicas of a CPU each do not fit on two."""
+    plan = place([need("small", GiB, replicas=3)], [Machine("a", 2, 8 * GiB)])
+    assert plan.left_over == ("small",)
+    with pytest.raises(DoesNotFitError, match=r"1 of 3 replicas of small .* 1 CPUs and 1.0 GiB"):
+        check_fits(plan)
+
+
+def test_the_command_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two demo workers on this machine; `--json` is one line for programs."""
+    assert main(["fleet", "plan"]) == 0
+    assert "2 x demo" in capsys.readouterr().out
+    assert main(["fleet", "plan", "--json"]) == 0
+    said = msgspec.json.decode(capsys.readouterr().out)
+    assert said["fits"] is True
+    assert said["plan"]["places"][0]["models"] == ["demo", "demo"]
+
+
+def test_what_does_not_fit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan is printed first."""
+    file = tmp_path / "fleet.toml"
+    file.write_text("[models.demo]\nreplicas = 3\n")
+    assert main(["fleet", "plan", str(file)]) == 4
+    captured = capsys.readouterr()
+    assert "does not fit: 1 left over" in captured.out
+    assert captured.err.startswith("error: DOES_NOT_FIT: 1 of 3 replicas of demo have no place")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("replica = 2", 2),
+        ("file = 'no.gguf'", 1),
+        ("file = 'nobody-has-this'", 2),
+    ],
+)
+def test_mistakes_are_found_by_the_plan(
+    text: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong field, a file that is not there, a name that nobody knows: one line, nothing else."""
+    file = tmp_path / "fleet.toml"
+    file.write_text(f"[models.a]\n{text}")
+    assert main(["fleet", "plan", str(file)]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+
+
+def test_without_ray_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`serve` and a plan for a cluster need it; the sentence names the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    for words in (["serve"], ["plan", "--address", "127.0.0.1:1"]):
+        assert main(["fleet", *words]) == 2
+        assert "gguf-worker[ray]" in capsys.readouterr().err
+
+
+def test_a_file_can_be_planned_for_larger_machines(tmp_path: Path, model: str) -> None:
+    """The same file, other machines: nothing of this machine counts."""
+    file = tmp_path / "fleet.toml"
+    file.write_text(f"[models.a]\nfile = '{model}'\noptions = ['--threads', '16']\nreplicas = 4")
+    (large,) = read_fleet(file).models.values()
+    big, bag = (Machine(name, 32, 64 * GiB) for name in ("big", "bag"))
+    needs = [need_of("a", large, [big])]
+    assert place(needs, [big, bag]).fits
+    with pytest.raises(WorkerError):
+        check_fits(place(needs, [big]))

@@ -1,0 +1,1 @@
+"""Many workers behind one endpoint, on one machine or many: placed and kept alive by Ray Serve."""

@@ -1,0 +1,123 @@
+"""The fleet as an application of Ray Serve: a gateway in front, a deployment for each model.
+
+serve run worker.fleet.app:build file=fleet.toml
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.config import RequestRouterConfig
+from ray.serve.handle import DeploymentHandle
+
+from worker import log
+from worker.fleet.cluster import nodes
+from worker.fleet.file import Fleet, read_fleet
+from worker.fleet.gateway import Gateway
+from worker.fleet.members import PREFIX
+from worker.fleet.need import Need
+from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
+from worker.fleet.replica import Replica
+from worker.fleet.roster import Roster, follow
+
+_HEALTH_PERIOD_S = 1.0
+_HEALTH_TIMEOUT_S = 5.0
+_STARTS = 3  # of a replica whose worker does not come up, before Ray gives the model up
+# Streams end when they end; a gateway that is taken away waits for them.
+_GATEWAY_DRAIN_S = 600.0
+# Requests of one gateway at once: the workers' own queues are the bound.
+_UNBOUNDED = 100_000
+_DRAIN_MARGIN_S = 10.0
+
+
+class Ingress:
+    """The gateway's deployment."""
+
+    def __init__(
+        self, affinities: dict[str, str], key: str | None, handles: dict[str, DeploymentHandle]
+    ) -> None:
+        log.configure("json")
+        self._roster = Roster(affinities)
+        self._key = key
+        follow(self._roster)
+        # With its options Ray begins to tell a handle who is there.
+        self._handles = {name: handle.options() for name, handle in handles.items()}
+
+    def __serve_build_asgi_app__(self) -> Any:
+        """The gateway. Ray's proxy writes the request's id itself."""
+        gateway = Gateway(self._roster, self._key)
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            async def without_id(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    headers = [each for each in message["headers"] if each[0] != b"x-request-id"]
+                    message = {**message, "headers": headers}
+                await send(message)
+
+            await gateway(scope, receive, without_id)
+
+        return app
+
+
+def build(arguments: dict[str, str]) -> serve.Application:
+    """The application that fleet.toml describes, for `serve run` and KubeRay.
+
+    file  the path of fleet.toml; without it two workers of the demo model
+
+    Raises UsageError, ModelFileError, DoesNotFitError.
+    """
+    file = arguments.get("file")
+    if not ray.is_initialized():  # `serve run` looks for a cluster only after this
+        ray.init(namespace="serve")
+    return application(read_fleet(Path(file) if file else None))
+
+
+def application(
+    fleet: Fleet, host: str | None = None, command: tuple[str, ...] = ("-m", "worker")
+) -> serve.Application:
+    """The same for a fleet that was read.
+
+    host     where all workers listen; None: each on its node's address
+    command  of Python, to start a worker
+    """
+    plan = plan_fleet(fleet, nodes())
+    check_fits(plan)
+    handles = {
+        need.model: _deployment(need, surges=fits_one_more(plan, need.model)).bind(
+            need, host, command
+        )
+        for need in plan.needs
+    }
+    affinities = {need.model: need.affinity for need in plan.needs}
+    ingress = serve.deployment(
+        name="gateway",
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=_UNBOUNDED,
+        graceful_shutdown_timeout_s=_GATEWAY_DRAIN_S,
+        max_surge_percent=100,  # at an update the next one is there before this one goes
+        graceful_shutdown_wait_loop_s=0.1,
+        health_check_period_s=_HEALTH_PERIOD_S,
+        health_check_timeout_s=_HEALTH_TIMEOUT_S,
+    )(serve.ingress()(Ingress))
+    return ingress.bind(affinities, fleet.key, handles)
+
+
+def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
+    """surges: at an update a new replica is there before an old one goes"""
+    return serve.deployment(
+        name=PREFIX + need.model,
+        num_replicas=need.replicas,
+        ray_actor_options={"num_cpus": need.cpus, "memory": need.memory},
+        request_router_config=RequestRouterConfig(
+            request_router_class="worker.fleet.members:Members"
+        ),
+        health_check_period_s=_HEALTH_PERIOD_S,
+        health_check_timeout_s=_HEALTH_TIMEOUT_S,
+        graceful_shutdown_timeout_s=need.drain + _DRAIN_MARGIN_S,
+        graceful_shutdown_wait_loop_s=0.1,
+        max_constructor_retry_count=_STARTS,
+        max_surge_percent=int(surges),  # rounded up to a replica
+    )(Replica)

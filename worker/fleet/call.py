@@ -1,0 +1,105 @@
+"""One request of a client: what it asks for, its body, and whether the client is still there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from worker.errors import CancelledError, TooLargeError, WorkerError
+from worker.fleet.asked import Asked, asked_of
+from worker.fleet.upstream import Fields
+from worker.service.body import MAX_BODY_BYTES, READ_TIMEOUT_S, SlowBodyError
+from worker.service.front.replies import reply_of_ours
+from worker.service.front.shapes import shaped
+
+
+class Call:
+    """An ASGI request and its way back.
+
+    path    decoded, for comparisons; `target` is path and query as the client wrote them
+    status  of the answer, once one has begun
+    """
+
+    def __init__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._receive = receive
+        self._send = send
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        raw = scope.get("raw_path") or scope["path"].encode()
+        query: bytes = scope.get("query_string", b"")
+        self._raw = raw.decode("latin-1")
+        self._query = f"?{query.decode('latin-1')}" if query else ""
+        self.headers: Fields = list(scope["headers"])
+        self.body = b""
+        self.asked = Asked()
+        self.status: int | None = None
+
+    @property
+    def target(self) -> str:
+        """What a worker is asked for."""
+        return self._raw + self._query
+
+    def strip(self, parts: int) -> None:
+        """Forget the first `parts` parts of the path: they have chosen the replica."""
+        for _ in range(parts):
+            self.path = "/" + self.path[1:].partition("/")[2]
+            self._raw = "/" + self._raw[1:].partition("/")[2]
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of that name, or None."""
+        return next((value.decode("latin-1") for key, value in self.headers if key == name), None)
+
+    async def read(self) -> None:
+        """Read the body. Raises TooLargeError, SlowBodyError, CancelledError."""
+        data = bytearray()
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                more = True
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise CancelledError("The client left before its body was whole.")
+                    data += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(data) > MAX_BODY_BYTES:
+                        raise TooLargeError(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+        except TimeoutError:
+            raise SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s.") from None
+        self.body = bytes(data)
+        self.asked = asked_of(self.body) if data else Asked()
+
+    async def left(self) -> None:
+        """Return once the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def begin(self, status: int, headers: Fields) -> None:
+        """Send the answer's head."""
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def say(self, data: bytes, *, more: bool = True) -> None:
+        """Send a part of its body."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def answer(self, status: int, body: bytes, headers: Fields) -> None:
+        """Send an answer at once."""
+        fields = [field for field in headers if field[0] != b"content-length"]
+        await self.begin(status, [*fields, (b"content-length", str(len(body)).encode())])
+        await self.say(b"" if self.method == "HEAD" else body, more=False)
+
+    async def answer_json(self, value: object, status: int = 200) -> None:
+        """The same for a value."""
+        await self.answer(status, msgspec.json.encode(value), [_JSON])
+
+    async def refuse(self, error: WorkerError) -> None:
+        """Send an error in the shape of the API that was asked."""
+        status, reply, headers = reply_of_ours(error)
+        fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+        body = msgspec.json.encode(shaped(self.path, status, reply))
+        await self.answer(status, body, [*fields, _JSON])
+
+
+_JSON = (b"content-type", b"application/json")

@@ -1,0 +1,174 @@
+"""fleet.toml: which models a fleet serves, how often, and where its endpoint is.
+
+[fleet]
+port = 8000
+[models.chat]
+file = "qwen3-4b:Q4_K_M"
+options = ["--parallel", "8", "--threads", "4"]
+replicas = 2
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+import msgspec
+
+from worker.errors import UsageError
+from worker.fleet.choices import check_choices
+from worker.values import host, key_in_file
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_FIELD = re.compile(r"`([^`]+)`")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table [fleet].
+
+    host, port    where clients find the fleet
+    api_key_file  file with the key that they send; workers have keys of their own
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
+    api_key_file: str | None = None
+
+
+class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table [models.NAME].
+
+    file      GGUF file or a model's name, as `worker serve --model` takes it; it must be on each
+              machine. None: the embedded demo model
+    options   of `worker serve`, for each replica
+    replicas  workers that serve it
+    affinity  what keeps a conversation on one replica: the head of its prompt, the session that
+              the client names, or nothing
+    """
+
+    file: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    options: tuple[str, ...] = ()
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    affinity: Literal["prefix", "session", "none"] = "prefix"
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """All of the file. `key` is what clients send, or None: everybody may."""
+
+    endpoint: Endpoint
+    models: dict[str, FleetModel]
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Fleet({self.endpoint!r}, {self.models!r})"
+
+
+DEMO = Fleet(endpoint=Endpoint(), models={"demo": FleetModel(replicas=2)})
+
+
+def read_fleet(path: Path | None) -> Fleet:
+    """The fleet that the file describes; without a file two workers of the demo model.
+
+    Paths in it are relative to its folder. Raises UsageError: one sentence with the line and the
+    field that are wrong.
+    """
+    if path is None:
+        return DEMO
+    try:
+        text = path.read_text()
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML file: {error}.") from None
+    source = _Source(path, text)
+    for name in tables:
+        if name not in ("fleet", "models"):
+            raise source.wrong(name, f"there is no table [{name}]")
+    endpoint = source.read("fleet", tables.get("fleet", {}), Endpoint)
+    models: Any = tables.get("models")
+    if not isinstance(models, dict) or not models:
+        raise source.wrong("models", "no model is named: write [models.NAME]")
+    named = cast("dict[str, Any]", models)
+    found = {name: _model(source, name, table) for name, table in named.items()}
+    return Fleet(endpoint=endpoint, models=found, key=_key(source, endpoint))
+
+
+def _model(source: _Source, name: str, table: Any) -> FleetModel:
+    where = f"models.{name}"
+    if not _NAME.fullmatch(name):
+        raise source.wrong(where, "a model's name is 1 to 64 letters, digits or any of ._:-")
+    model = source.read(where, table, FleetModel)
+    try:
+        check_choices(model.options)
+    except UsageError as error:
+        raise source.wrong(where, f"options: {error}".rstrip("."), "options") from None
+    if model.file is None:
+        return model
+    return msgspec.structs.replace(model, file=_absolute(model.file, source.path.parent))
+
+
+def _absolute(file: str, folder: Path) -> str:
+    """A path as all machines can read it; a model's name stays one."""
+    from worker.hub.name import parse
+
+    here = folder / Path(file.removeprefix("file:")).expanduser()
+    if here.exists() or isinstance(parse(file), Path):
+        return str(here.resolve())
+    return file
+
+
+def _key(source: _Source, endpoint: Endpoint) -> str | None:
+    try:
+        host(endpoint.host)
+    except ValueError as error:
+        raise source.wrong("fleet", f"host {error}", "host") from None
+    if endpoint.api_key_file is None:
+        return None
+    try:
+        return key_in_file(str(source.path.parent / endpoint.api_key_file))
+    except ValueError as error:
+        raise source.wrong("fleet", f"api_key_file {error}", "api_key_file") from None
+
+
+class _Source:
+    """The file's text, to say on which line something stands."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self._lines = text.splitlines()
+
+    def read(self, table: str, values: Any, shape: type[T]) -> T:
+        """The table as `shape`. Raises UsageError."""
+        try:
+            return msgspec.convert(values, shape)
+        except msgspec.ValidationError as error:
+            said, _, place = str(error).partition(" - at `$")
+            found = _FIELD.search(said) if "unknown field" in said else None
+            field = found[1] if found else re.split(r"[.\[`]", place.lstrip("."))[0]
+            said = said.removeprefix("Object contains ")
+            about = "" if found or not field else f"{field}: "
+            raise self.wrong(table, f"{about}{said[:1].lower()}{said[1:]}", field) from None
+
+    def wrong(self, table: str, what: str, field: str = "") -> UsageError:
+        """`what` is wrong in that table, on the line of its field where one is given."""
+        line = self._line(table, field)
+        where = f"{self.path}, line {line}, " if line else f"{self.path}, "
+        return UsageError(f"{where}[{table}]: {what}.")
+
+    def _line(self, table: str, field: str) -> int | None:
+        """Where the field stands, else where its table begins, else None."""
+        begins, inside = None, False
+        for number, line in enumerate(self._lines, 1):
+            text = line.strip()
+            if text.startswith("["):
+                named = text.strip("[] ").replace('"', "").replace("'", "")
+                inside = named == table or (begins is None and named.startswith(f"{table}."))
+                begins = number if inside else begins
+            elif inside and field and re.match(rf"""["']?{re.escape(field)}\b""", text):
+                return number
+        return begins

@@ -1,0 +1,196 @@
+"""The fleet's endpoint: an ASGI application that finds each request its replica.
+
+body's `model`, path's model        a replica of that model, by affinity
+/models/NAME/...                    a replica of that model, any path of the worker
+/replicas/ID/...                    that replica
+a job's stream, /cancel             the replica that has the job
+/health /fleet /metrics /v1/models  what the fleet says of itself
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker import log
+from worker.errors import (
+    ForbiddenError,
+    NotAuthenticatedError,
+    NotFoundError,
+    RequestError,
+    WorkerError,
+)
+from worker.fleet import jobs
+from worker.fleet.call import Call
+from worker.fleet.meters import Meters
+from worker.fleet.overview import Overview
+from worker.fleet.relay import Relay
+from worker.fleet.roster import Roster
+from worker.fleet.upstream import Upstream
+from worker.service.front import paths
+from worker.service.front.auth import Auth
+
+_MODELS = "/v1/models/"
+# The same whatever the model is.
+_COMMON = frozenset({"/openapi.json", "/docs", "/version", "/api/version"})
+_ENDING = "/cancel"
+
+
+class Gateway:
+    """The application. What it opens it closes with its lifespan."""
+
+    def __init__(self, roster: Roster, key: str | None) -> None:
+        """key: what clients must send; None: everybody may ask"""
+        self._roster = roster
+        self._auth = Auth(key)
+        self._meters = Meters()
+        self._parts: tuple[Upstream, Relay, Overview] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request, or the beginning and the end of all."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(Call(scope, receive, send))
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def close(self) -> None:
+        """Close what is open to workers; a later request opens it again."""
+        if self._parts is not None:
+            await self._parts[0].close()
+            self._parts = None
+
+    @property
+    def _open(self) -> tuple[Upstream, Relay, Overview]:
+        """Made on the event loop that serves, with the first request."""
+        if self._parts is None:
+            upstream = Upstream()
+            relay = Relay(self._roster, upstream, self._meters)
+            self._parts = upstream, relay, Overview(self._roster, relay, self._meters)
+        return self._parts
+
+    async def _serve(self, call: Call) -> None:
+        given = call.header(b"x-request-id")
+        log.bind_request(**({"x_request_id": given} if given else {}))
+        model = ""
+        try:
+            self._check(call)
+            if not await self._say_itself(call):
+                await call.read()
+                model = await self._pass_on(call)
+        except WorkerError as error:
+            if call.status is None:
+                await call.refuse(error)
+        finally:
+            if model and call.status is not None:
+                self._meters.answered(model, call.status)
+
+    def _check(self, call: Call) -> None:
+        """Raise NotAuthenticatedError without the key, ForbiddenError for what nobody may."""
+        try:
+            self._auth.check(call.path, call.headers)
+        except NotAuthenticatedError as error:
+            if error.code != "MISSING_API_KEY":
+                raise
+            raise NotAuthenticatedError(
+                "This fleet asks for an API key.", hint=error.hint, code=error.code
+            ) from None
+        if any(call.path.endswith(path) for path in paths.SHUTDOWN):
+            raise ForbiddenError("A fleet is stopped where it was started.")
+
+    async def _say_itself(self, call: Call) -> bool:
+        """Answer what needs no body and no model; whether it was that."""
+        if call.method not in ("GET", "HEAD"):
+            return False
+        _, _, overview = self._open
+        if call.path in paths.HEALTH:
+            await overview.health(call)
+        elif call.path == "/fleet":
+            await overview.fleet(call)
+        elif call.path == paths.METRICS:
+            await overview.metrics(call)
+        elif call.path == "/v1/models":
+            await overview.joined(call, "data")
+        elif call.path in ("/api/tags", "/api/ps"):
+            await overview.joined(call, "models")
+        else:
+            return False
+        return True
+
+    async def _pass_on(self, call: Call) -> str:
+        """Let a replica answer; the model that was chosen. Raises RequestError."""
+        _, relay, _ = self._open
+        kind, _, rest = call.path[1:].partition("/")
+        name = rest.partition("/")[0]
+        if kind == "replicas":
+            found = self._roster.find(name)
+            if found is None:
+                raise NotFoundError(f"There is no replica {name[:64]!r}.")
+            call.strip(2)
+            await relay.to_replica(call, *found)
+            return found[0]
+        if kind == "models":
+            model = self._known(name)
+            call.strip(2)
+        elif call.path in _COMMON:
+            model = next(iter(self._roster.affinities))
+        else:
+            model = ""
+        if (job := jobs.read_by(call.path)) is not None:
+            return await self._read_job(call, job)
+        if call.path == jobs.CANCEL or (
+            call.path.startswith(paths.ONE_REQUEST) and call.path.endswith(_ENDING)
+        ):
+            return await self._end(call)
+        model = model or self._asked_for(call)
+        await relay.to_model(call, model)
+        return model
+
+    def _asked_for(self, call: Call) -> str:
+        """The model that the body or the path names. Raises NotFoundError, RequestError."""
+        if call.path.startswith(_MODELS):
+            return self._known(call.path.removeprefix(_MODELS))
+        if isinstance(call.asked.model, str):
+            return self._known(call.asked.model)
+        names = list(self._roster.affinities)
+        if len(names) == 1:
+            return names[0]
+        raise RequestError(
+            "model is missing.", param="model",
+            hint=f"This fleet serves {', '.join(names)}; or ask for /models/{names[0]}/...",
+        )  # fmt: skip
+
+    def _known(self, name: str) -> str:
+        if name in self._roster.affinities:
+            return name
+        raise NotFoundError(
+            f"The model {name[:200]!r} is not served here.",
+            hint=f"This fleet serves {', '.join(self._roster.affinities)}.",
+            param="model",
+            code="model_not_found",
+        )
+
+    async def _read_job(self, call: Call, job: str) -> str:
+        """The job's events, from the replica that has it."""
+        _, relay, _ = self._open
+        found = self._roster.find(jobs.replica_of(job))
+        if found is not None:
+            await relay.to_replica(call, *found)
+            return found[0]
+        await relay.to_holder(call, [member for _, member in self._roster.all()])
+        return ""
+
+    async def _end(self, call: Call) -> str:
+        """Let the replica end the job or the request; all are asked where none is told."""
+        _, relay, overview = self._open
+        job = call.asked.job_id
+        found = self._roster.find(jobs.replica_of(job)) if isinstance(job, str) else None
+        if found is not None:
+            await relay.to_replica(call, *found)
+            return found[0]
+        await overview.end_anywhere(call)
+        return ""

@@ -1,0 +1,98 @@
+"""What one replica of a model needs of its machine, and the options that hold it to that.
+
+The figures are those of `worker plan`. Its choices (context, sequences, cache) are made here, for
+a share of a machine, and given to the worker as options: left to itself each of several workers
+on a machine would take the memory that all of them see.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.fleet.choices import settings_of
+from worker.fleet.file import FleetModel
+from worker.machine import Memory
+
+_MIB = 1 << 20
+# Of the process that has the worker in its charge; measured, 88 MiB.
+REPLICA_BYTES = 96 << 20
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """CPUs and bytes of memory that workers may take on one machine."""
+
+    name: str
+    cpus: int
+    memory: int
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one replica.
+
+    file       as the replica's machine finds it; "" is the embedded demo model
+    cpus       compute threads
+    memory     bytes: what `worker plan` says, the cache included, and the replica's process
+    num_cells  of its KV cache
+    num_slots  sequences at once
+    queue      requests that may wait for one
+    drain      seconds that its streams get when it is taken away
+    options    of its worker: those of the file, then those that the plan has chosen
+    """
+
+    model: str
+    file: str
+    replicas: int
+    affinity: str
+    cpus: int
+    memory: int
+    num_cells: int
+    num_slots: int
+    queue: int
+    drain: float
+    options: tuple[str, ...]
+
+
+def need_of(name: str, model: FleetModel, machines: list[Machine]) -> Need:
+    """Planned for the share of a machine that its CPUs are, on the machine where that is least.
+
+    What does not fit into its share may have the machine's whole memory. Raises UsageError,
+    ModelFileError.
+    """
+    from worker.cli.model import model_path, with_draft_path
+    from worker.lifecycle.prepared import load_draft, with_heads
+    from worker.memory.plan import estimate
+    from worker.model.config import load_config
+
+    settings = with_draft_path(settings_of(model.options, model.file))
+    config = load_config(model_path(settings))
+    draft = load_draft(config, settings)
+    settings = with_heads(config, settings)
+    cpus = settings.threads or 1
+    able = [each for each in machines if each.cpus >= cpus] or machines
+    least = min(able, key=lambda machine: machine.memory / machine.cpus)
+    room = max(0, least.memory - REPLICA_BYTES)
+    share = max(0, min(least.memory, least.memory * cpus // least.cpus) - REPLICA_BYTES)
+    plan = estimate(config, settings, Memory(room, share), draft)
+    if not plan.fits:
+        plan = estimate(config, settings, Memory(room, room), draft)
+    return Need(
+        model=name,
+        file=model.file or "",
+        replicas=model.replicas,
+        affinity=model.affinity,
+        cpus=cpus,
+        memory=plan.total_bytes + plan.cache_bytes + REPLICA_BYTES,
+        num_cells=plan.num_cells,
+        num_slots=plan.num_slots,
+        queue=settings.queue_size,
+        drain=settings.drain_timeout,
+        # Of two options that say the same the later one counts: these may repeat the file's.
+        options=(
+            *model.options,
+            "--ctx-size", str(plan.num_cells),
+            "--parallel", str(plan.num_slots),
+            "--cache-ram", str(plan.cache_bytes // _MIB),
+            "--threads", str(cpus),
+            "--drain-timeout", f"{settings.drain_timeout:g}",
+        ),
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""What the fleet says of itself: health, models, load and metrics, asked of its workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from worker.errors import UnavailableError
+from worker.fleet.call import Call
+from worker.fleet.meters import CONTENT_TYPE, Meters
+from worker.fleet.relay import Relay
+from worker.fleet.roster import Roster
+from worker.fleet.routing import Member
+from worker.fleet.upstream import LostError
+
+_PATIENCE_S = 2.0
+# Of a worker that knows no such job.
+_NOT_THERE = b'"cancelled":false'
+
+
+class ReplicaView(msgspec.Struct, kw_only=True):
+    """A replica, and what its worker says of itself; `well`: it said something.
+
+    requests  that this gateway has sent there and are under way
+    limit     requests that it accepts
+    """
+
+    id: str
+    node: str
+    well: bool
+    requests: int
+    slots: int
+    limit: int
+    slots_processing: int = 0
+    queue_depth: int = 0
+    memory_bytes: int = 0
+
+
+class ModelView(msgspec.Struct):
+    """A model of the fleet."""
+
+    affinity: str
+    replicas: list[ReplicaView]
+
+
+class FleetView(msgspec.Struct):
+    """GET /fleet. `status`: ok, or starting while a model has no replica."""
+
+    status: str
+    models: dict[str, ModelView]
+
+
+class Overview:
+    """Answers that are made of what several workers say."""
+
+    def __init__(self, roster: Roster, relay: Relay, meters: Meters) -> None:
+        self._roster = roster
+        self._relay = relay
+        self._meters = meters
+
+    @property
+    def status(self) -> str:
+        """ok, or starting while a model has no replica."""
+        ready = all(self._roster.members(name) for name in self._roster.affinities)
+        return "ok" if ready else "starting"
+
+    async def health(self, call: Call) -> None:
+        """200 as soon as each model has a replica."""
+        counts = {name: len(self._roster.members(name)) for name in self._roster.affinities}
+        value = {"status": self.status, "replicas": counts}
+        await call.answer_json(value, 200 if self.status == "ok" else 503)
+
+    async def fleet(self, call: Call) -> None:
+        """All replicas and how much they have to do."""
+        found = list(self._roster.all())
+        said = await self._ask_each((member for _, member in found), "/health")
+        models = {
+            name: ModelView(affinity, []) for name, affinity in self._roster.affinities.items()
+        }
+        counts = self._relay.loads.counts
+        for (model, member), health in zip(found, said, strict=True):
+            models[model].replicas.append(_view(member, counts, health))
+        await call.answer_json(FleetView(self.status, models))
+
+    async def joined(self, call: Call, field: str) -> None:
+        """The list `field` of an answer that each model gives, as one list; the rest is the
+        first model's. Models without a replica are left out."""
+        firsts = [self._roster.members(name)[:1] for name in self._roster.affinities]
+        members = (member for members in firsts for member in members)
+        said = await self._ask_each(members, call.path)
+        answers: list[dict[str, Any]] = [answer for answer in said if answer is not None]
+        entries: list[Any] = [entry for answer in answers for entry in answer[field]]
+        await call.answer_json({**(answers[0] if answers else {}), field: entries})
+
+    async def metrics(self, call: Call) -> None:
+        """The fleet's and those of each worker."""
+        found = list(self._roster.all())
+        texts = await asyncio.gather(*(self._ask(member, "/metrics") for _, member in found))
+        workers = [
+            (model, member.id, text.decode())
+            for (model, member), text in zip(found, texts, strict=True)
+        ]
+        body = self._meters.text(self._roster, dict(self._relay.loads.counts), workers)
+        await call.answer(200, body, [(b"content-type", CONTENT_TYPE)])
+
+    async def end_anywhere(self, call: Call) -> None:
+        """Ask all replicas to end a job or a request; the answer of the one that did, if any."""
+        members = [member for _, member in self._roster.all()]
+        asked = (self._ask_to_end(member, call) for member in members)
+        said = [answer for answer in await asyncio.gather(*asked) if answer is not None]
+        if not said:
+            raise UnavailableError("No replica answers.", code="lost")
+        status, body = min(said, key=lambda answer: (answer[0], _NOT_THERE in answer[1]))
+        await call.answer(status, body, [(b"content-type", b"application/json")])
+
+    async def _ask_to_end(self, member: Member, call: Call) -> tuple[int, bytes] | None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._relay.whole(member, call.method, call.target, call.body)
+        except (LostError, TimeoutError):
+            return None
+
+    async def _ask_each(self, members: Iterable[Member], path: str) -> list[Any]:
+        """What each says at that path, as decoded JSON; None for one that says nothing."""
+        bodies = await asyncio.gather(*(self._ask(member, path) for member in members))
+        return [msgspec.json.decode(body) if body else None for body in bodies]
+
+    async def _ask(self, member: Member, path: str) -> bytes:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                status, body = await self._relay.whole(member, "GET", path)
+        except (LostError, TimeoutError):
+            return b""
+        return body if status == 200 else b""
+
+
+def _view(member: Member, counts: Counter[str], health: Any) -> ReplicaView:
+    names = ("slots_processing", "queue_depth", "memory_bytes")
+    return ReplicaView(
+        id=member.id,
+        node=member.node,
+        well=health is not None,
+        requests=counts.get(member.id, 0),
+        slots=member.slots,
+        limit=member.limit,
+        **{name: health[name] for name in names if health is not None},
+    )

@@ -1,0 +1,82 @@
+"""Where the replicas of a fleet would run, and whether all of them fit."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.errors import DoesNotFitError
+from worker.fleet.file import Fleet
+from worker.fleet.need import Machine, Need, need_of
+from worker.machine import human_bytes
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A machine, and the models of the replicas on it; a model with two replicas is named twice."""
+
+    machine: Machine
+    models: tuple[str, ...]
+
+
+class FleetPlan(msgspec.Struct, frozen=True):
+    """`left_over`: the models of the replicas for which no machine has room."""
+
+    needs: tuple[Need, ...]
+    places: tuple[Place, ...]
+    left_over: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether each replica has a place."""
+        return not self.left_over
+
+
+def plan_fleet(fleet: Fleet, machines: list[Machine]) -> FleetPlan:
+    """What each model needs and one way to place all of it. Raises what `need_of` raises."""
+    needs = [need_of(name, model, machines) for name, model in fleet.models.items()]
+    return place(needs, machines)
+
+
+def place(needs: list[Need], machines: list[Machine]) -> FleetPlan:
+    """The largest first, each where most memory is left among those that have room.
+
+    Ray may choose other places; what fits here fits there, unless it leaves gaps that are too
+    small for a large replica.
+    """
+    cpus = {machine.name: machine.cpus for machine in machines}
+    memory = {machine.name: machine.memory for machine in machines}
+    placed: dict[str, list[str]] = {machine.name: [] for machine in machines}
+    left_over: list[str] = []
+    for need in sorted(needs, key=lambda need: -need.memory):
+        for _ in range(need.replicas):
+            able = [n for n in placed if cpus[n] >= need.cpus and memory[n] >= need.memory]
+            if not able:
+                left_over.append(need.model)
+                continue
+            best = max(able, key=lambda name: (memory[name], cpus[name]))
+            cpus[best] -= need.cpus
+            memory[best] -= need.memory
+            placed[best].append(need.model)
+    places = tuple(Place(machine, tuple(placed[machine.name])) for machine in machines)
+    return FleetPlan(tuple(needs), places, tuple(left_over))
+
+
+def fits_one_more(plan: FleetPlan, model: str) -> bool:
+    """Whether there would be room for one replica more of this model."""
+    more = [
+        msgspec.structs.replace(need, replicas=need.replicas + (need.model == model))
+        for need in plan.needs
+    ]
+    return place(more, [each.machine for each in plan.places]).fits
+
+
+def check_fits(plan: FleetPlan) -> None:
+    """Raise DoesNotFitError for the first replica that has no place."""
+    if plan.fits:
+        return
+    need = next(need for need in plan.needs if need.model in plan.left_over)
+    missing = plan.left_over.count(need.model)
+    raise DoesNotFitError(
+        f"{missing} of {need.replicas} replicas of {need.model} have no place: each needs "
+        f"{need.cpus} CPUs and {human_bytes(need.memory)}.",
+        hint="Take fewer replicas or threads, a shorter --ctx-size, or more machines.",
+    )

@@ -1,0 +1,162 @@
+"""A request's way to a replica and back, byte for byte.
+
+Before the first byte of an answer another replica may be asked; after it nobody can know what the
+client has made of the first ones. What a client's leaving closes is the connection to the worker,
+which ends the work within a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence, Set
+
+import msgspec
+
+from worker.errors import QueueFullError, UnavailableError
+from worker.fleet import jobs
+from worker.fleet.asked import prefix_of, session_of
+from worker.fleet.call import Call
+from worker.fleet.loads import Loads
+from worker.fleet.meters import Meters
+from worker.fleet.roster import Roster
+from worker.fleet.routing import Member, order
+from worker.fleet.upstream import Fields, LostError, Reply, Upstream
+from worker.service import sse
+from worker.service.front import paths
+from worker.service.front.replies import reply_of_ours
+from worker.service.front.shapes import shaped
+
+# Replicas that are asked for one request, at most.
+_TRIES = 4
+# Answers after which another replica may do better: full, loading, leaving.
+_REFUSALS = frozenset({429, 503})
+_ABSENT = frozenset({404})
+_SESSION = b"x-session-id"
+
+# (status, body, headers)
+Refusal = tuple[int, bytes, Fields]
+
+
+class Relay:
+    """Chooses replicas, asks them, and passes on what they say."""
+
+    def __init__(self, roster: Roster, upstream: Upstream, meters: Meters) -> None:
+        self._roster = roster
+        self._upstream = upstream
+        self._meters = meters
+        self.loads = Loads()
+
+    async def to_model(self, call: Call, model: str) -> None:
+        """Answer by a replica of the model. Raises QueueFullError where all of them are full,
+        UnavailableError where there is none, or none answers."""
+        members = self._roster.members(model)
+        if not members:
+            raise UnavailableError(f"No replica of {model} is ready.", code="loading_replicas")
+        key = self._key(call, self._roster.affinities[model])
+        ranked = order(members, self.loads.counts, key, self.loads.avoided())
+        if not ranked:
+            raise QueueFullError(f"All {len(members)} replicas of {model} are full.")
+        await self._first(call, model, ranked[:_TRIES], _REFUSALS)
+
+    async def to_replica(self, call: Call, model: str, member: Member) -> None:
+        """Answer by this replica, whatever it says. Raises UnavailableError."""
+        await self._first(call, model, [member], frozenset())
+
+    async def to_holder(self, call: Call, members: Sequence[Member]) -> None:
+        """Answer by the first that has what is asked for. Raises UnavailableError."""
+        await self._first(call, "", members, _ABSENT)
+
+    async def whole(
+        self, member: Member, method: str, target: str, body: bytes = b""
+    ) -> tuple[int, bytes]:
+        """Status and body of a short answer. Raises LostError."""
+        async with self._upstream.ask(member, method, target, [], body) as reply:
+            return reply.status, await reply.whole()
+
+    def _key(self, call: Call, affinity: str) -> bytes | None:
+        if affinity == "prefix":
+            return prefix_of(call.asked)
+        if affinity == "session":
+            return session_of(call.asked, call.header(_SESSION))
+        return None
+
+    async def _first(
+        self, call: Call, model: str, ranked: Sequence[Member], refusals: Set[int]
+    ) -> None:
+        """Answer by the first that accepts; with the last refusal where none does.
+
+        refusals: statuses after which the next one is asked
+        """
+        working = asyncio.ensure_future(self._ask_all(call, model, ranked, refusals))
+        leaving = asyncio.ensure_future(call.left())
+        try:
+            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self._meters.left(model)
+                return
+            refusal = working.result()
+        finally:
+            working.cancel()
+            leaving.cancel()
+            await asyncio.gather(working, leaving, return_exceptions=True)
+        if refusal is not None:
+            await call.answer(*refusal)
+
+    async def _ask_all(
+        self, call: Call, model: str, ranked: Sequence[Member], refusals: Set[int]
+    ) -> Refusal | None:
+        refusal: Refusal | None = None
+        for turn, member in enumerate(ranked):
+            if turn:
+                self._meters.retried(model)
+            try:
+                refusal = await self._ask(call, model, member, refusals)
+            except LostError:
+                self.loads.note_failure(member.id)
+                continue
+            if refusal is None:
+                return None
+        if refusal is None:
+            raise UnavailableError("The replicas that were asked do not answer.", code="lost")
+        return refusal
+
+    async def _ask(
+        self, call: Call, model: str, member: Member, refusals: Set[int]
+    ) -> Refusal | None:
+        """Pass the request on; what it was refused with. Raises LostError before the first byte."""
+        body = jobs.named(call.body, member.id) if call.path in jobs.STARTS else call.body
+        with self.loads.taken(member.id):
+            async with self._upstream.ask(
+                member, call.method, call.target, call.headers, body
+            ) as reply:
+                if reply.status in refusals:
+                    return reply.status, await reply.whole(), reply.headers
+                self._meters.routed(model)
+                await _pass_on(call, reply)
+        return None
+
+
+async def _pass_on(call: Call, reply: Reply) -> None:
+    chunks = reply.chunks()
+    first = await anext(chunks, b"")
+    await call.begin(reply.status, reply.headers)
+    try:
+        await call.say(first)
+        async for chunk in chunks:
+            await call.say(chunk)
+    except LostError:
+        if not reply.is_stream:
+            raise ConnectionError("The replica is gone in the middle of an answer.") from None
+        await call.say(_broken_off(call.path, reply.kind))
+    await call.say(b"", more=False)
+
+
+def _broken_off(path: str, kind: str) -> bytes:
+    """What ends a stream whose replica is gone; it may have stopped within an event."""
+    error = UnavailableError("The replica that generated this is gone.", code="replica_lost")
+    status, reply, _ = reply_of_ours(error)
+    told = shaped(path, status, reply)
+    if kind != "text/event-stream":
+        return b"\n" + msgspec.json.encode(told) + b"\n"
+    name = "error" if path.startswith(paths.MESSAGES) else ""
+    return b"\n\n" + sse.frame(told, name=name)

@@ -1,0 +1,69 @@
+"""A replica of Ray Serve: a process that has one worker in its charge.
+
+Ray restarts what dies. So the replica leaves with its worker, and fails Ray's health check where
+the worker hangs. It is ready when its worker is, and drains it when Ray takes it away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import ray
+
+from worker import log
+from worker.fleet.charge import Charge
+from worker.fleet.need import Need
+
+
+class Replica:
+    """The deployment's class; Ray calls its methods."""
+
+    async def __init__(self, need: Need, host: str | None, command: tuple[str, ...]) -> None:
+        """Wait for the worker; Ray routes nothing here before. Raises WorkerGoneError.
+
+        host: where the worker listens; None: on this node's address
+        """
+        log.configure("json")
+        self._need = need
+        self._node = ray.get_runtime_context().get_node_id()
+        self._charge = Charge(need, host or _address(self._node), command)
+        try:
+            self._ready = await self._charge.start()
+        except BaseException:
+            await self._charge.drain()
+            raise
+        self._is_leaving = False
+        self._watch = asyncio.create_task(self._leave_with_worker())
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """What a gateway needs to reach the worker: the fields of `Member`."""
+        need = self._need
+        return {
+            "url": self._ready.url,
+            "key": self._charge.key,
+            "slots": need.num_slots,
+            "limit": need.num_slots + need.queue,
+            "node": self._node,
+        }
+
+    def check_health(self) -> None:
+        """Ray kills a replica whose check fails three times. Raises WorkerGoneError."""
+        self._charge.check()
+
+    async def __del__(self) -> None:
+        """Ray has taken this replica out of all rosters: let its streams end."""
+        self._is_leaving = True
+        await self._charge.drain()
+
+    async def _leave_with_worker(self) -> None:
+        error = await self._charge.left()
+        if not self._is_leaving:
+            log.get("replica").error("leaving with the worker", why=str(error))
+            os._exit(1)
+
+
+def _address(node: str) -> str:
+    """Under which the other nodes know this one."""
+    return next(each["NodeManagerAddress"] for each in ray.nodes() if each["NodeID"] == node)
