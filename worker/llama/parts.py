@@ -29,9 +29,11 @@ _PART = 1024
 MAX_UNCUT = 32_768
 _SPACE = "\u2581"  # as SentencePiece writes it
 
-Part = tuple[str, int]  # a text, and how many characters at its beginning were in the part before
+TextPart = tuple[
+    str, int
+]  # a text, and how many characters at its beginning were in the part before
 Pairs = set[tuple[str, str]]
-Splitter = Callable[[str], Iterator[Part]]
+Splitter = Callable[[str], Iterator[TextPart]]
 
 
 class TokenizerPatience:
@@ -63,12 +65,12 @@ class TokenizerPatience:
             )
 
 
-def whole(text: str) -> Iterator[Part]:
+def whole(text: str) -> Iterator[TextPart]:
     """One part."""
     yield text, 0
 
 
-def word_parts(text: str) -> Iterator[Part]:
+def word_parts(text: str) -> Iterator[TextPart]:
     """Parts of at most MAX_PART characters, cut between words where possible; for BPE."""
     begin = 0
     while len(text) - begin > MAX_PART:
@@ -110,7 +112,7 @@ class SafeCuts:
         plain = [re.escape(name) for name in controls if firsts.isdisjoint(name[1:])]
         self._control = re.compile("|".join(sorted(plain, key=len, reverse=True)) or r"(?!)")
 
-    def parts(self, text: str) -> Iterator[Part]:
+    def parts(self, text: str) -> Iterator[TextPart]:
         """Parts of _PART characters or a little more; longer ones where there is no place to cut.
 
         One of MAX_UNCUT characters is cut in any case, which may show.
