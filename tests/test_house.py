@@ -76,9 +76,9 @@ RESERVED: dict[str, set[str]] = {
     "jinja2": {"chat", "bench"},
     "litestar": {"service"},
     "opentelemetry": {"service/requests/spans.py"},
-    "prometheus_client": {"service", "fleet/meters.py"},
+    "prometheus_client": {"service", "fleet/front/meters.py"},
     "ray": {"fleet"},
-    "aiohttp": {"fleet/upstream.py"},
+    "aiohttp": {"fleet/front/upstream.py"},
     "uvicorn": {"service"},
     "httptools": {"service"},
     "rich": {"cli"},
@@ -88,7 +88,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
-        "cache/index.py", "log.py", "cli/top/feed.py",
+        "cache/index.py", "log.py", "cli/top/feed.py", "cli/fleet/serve.py", "fleet/running.py",
     },
 }  # fmt: skip
 

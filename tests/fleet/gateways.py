@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from worker.fleet.gateway import Gateway
+from worker.fleet.front.gateway import Gateway
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 from worker.service.front.http import server_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from worker.fleet import jobs
-from worker.fleet.asked import HEAD, asked_of, prefix_of, session_of
+from worker.fleet.front import jobs
+from worker.fleet.front.asked import HEAD, asked_of, prefix_of, session_of
 
 
 def prefix(**body: Any) -> bytes | None:

@@ -15,7 +15,7 @@ import pytest
 from tests.support import http
 from worker.fleet.charge import Charge, WorkerGoneError
 from worker.fleet.need import Need
-from worker.fleet.reports import Ready
+from worker.fleet.reports import ReadyWord
 
 OPTIONS = ("-t", "1", "-c", "2048", "--cache-ram", "0", "--drain-timeout", "60")
 COMMAND = ("-m", "worker")
@@ -31,7 +31,7 @@ def need(file: str = "", *options: str) -> Need:
 
 
 @asynccontextmanager
-async def charged(command: tuple[str, ...] = COMMAND) -> AsyncGenerator[tuple[Charge, Ready]]:
+async def charged(command: tuple[str, ...] = COMMAND) -> AsyncGenerator[tuple[Charge, ReadyWord]]:
     """A worker that is ready; gone afterwards."""
     charge = Charge(need(), "127.0.0.1", command)
     try:

@@ -15,7 +15,7 @@ from worker.cli.main import parse as parse_options
 from worker.errors import DoesNotFitError, WorkerError
 from worker.fleet.cluster import RAY_BYTES
 from worker.fleet.file import FleetModel, read_fleet
-from worker.fleet.need import REPLICA_BYTES, Machine, Need, need_of
+from worker.fleet.need import REPLICA_BYTES, FleetMachine, Need, need_of
 from worker.fleet.plan import check_fits, fits_one_more, place
 from worker.memory.plan import MemoryPlan
 from worker.settings import make
@@ -50,7 +50,7 @@ def test_a_replica_is_planned_as_a_worker_is(
 ) -> None:
     """The same bytes as `worker plan`, and the options hold the worker to them."""
     options = ("-c", "1000", "-np", "3", "--cache-ram", "8", "--threads", "2")
-    found = need_of("a", FleetModel(file=model, options=options), [Machine("m", 4, 4 * GiB)])
+    found = need_of("a", FleetModel(file=model, options=options), [FleetMachine("m", 4, 4 * GiB)])
     assert main(["plan", model, *options[:6], "--json"]) == 0
     plan = msgspec.json.decode(capsys.readouterr().out, type=MemoryPlan)
     assert found.memory == plan.total_bytes + plan.cache_bytes + REPLICA_BYTES
@@ -62,24 +62,26 @@ def test_a_replica_is_planned_as_a_worker_is(
 
 def test_neighbours_share_a_machine(model: str) -> None:
     """Left to itself a replica takes no more than the share of the memory that its CPUs are."""
-    alone = need_of("a", FleetModel(file=model), [Machine("m", 1, 4 * GiB)])
-    shared = need_of("a", FleetModel(file=model), [Machine("m", 4, 4 * GiB)])
+    alone = need_of("a", FleetModel(file=model), [FleetMachine("m", 1, 4 * GiB)])
+    shared = need_of("a", FleetModel(file=model), [FleetMachine("m", 4, 4 * GiB)])
     assert shared.memory < GiB < alone.memory
-    narrow = need_of("a", FleetModel(file=model), [Machine("m", 4, 4 * GiB), Machine("n", 4, GiB)])
+    narrow = need_of(
+        "a", FleetModel(file=model), [FleetMachine("m", 4, 4 * GiB), FleetMachine("n", 4, GiB)]
+    )
     assert narrow.memory <= GiB // 4
 
 
 def test_what_is_larger_than_its_share_gets_more(model: str) -> None:
     """A context that was asked for is planned whole, also where it fits no machine."""
     million = FleetModel(file=model, options=("-c", "1000000"))
-    found = need_of("a", million, [Machine("m", 100, 2 * GiB)])
+    found = need_of("a", million, [FleetMachine("m", 100, 2 * GiB)])
     assert found.memory > 2 * GiB / 100
     assert found.num_cells == 1_000_192
 
 
 def test_replicas_are_spread() -> None:
     """Where most memory is left; what has no place is told."""
-    machines = [Machine("a", 2, 4 * GiB), Machine("b", 2, 3 * GiB)]
+    machines = [FleetMachine("a", 2, 4 * GiB), FleetMachine("b", 2, 3 * GiB)]
     plan = place([need("small", GiB, replicas=2), need("large", 3 * GiB)], machines)
     held = {each.machine.name: Counter(each.models) for each in plan.places}
     assert held == {"a": {"large": 1}, "b": {"small": 2}}
@@ -90,7 +92,7 @@ def test_replicas_are_spread() -> None:
 
 def test_cpus_bound_too() -> None:
     """Three replicas of a CPU each do not fit on two."""
-    plan = place([need("small", GiB, replicas=3)], [Machine("a", 2, 8 * GiB)])
+    plan = place([need("small", GiB, replicas=3)], [FleetMachine("a", 2, 8 * GiB)])
     assert plan.left_over == ("small",)
     with pytest.raises(DoesNotFitError, match=r"1 of 3 replicas of small .* 1 CPUs and 1.0 GiB"):
         check_fits(plan)
@@ -151,7 +153,7 @@ def test_a_file_can_be_planned_for_larger_machines(tmp_path: Path, model: str) -
     file = tmp_path / "fleet.toml"
     file.write_text(f"[models.a]\nfile = '{model}'\noptions = ['--threads', '16']\nreplicas = 4")
     (large,) = read_fleet(file).models.values()
-    big, bag = (Machine(name, 32, 64 * GiB) for name in ("big", "bag"))
+    big, bag = (FleetMachine(name, 32, 64 * GiB) for name in ("big", "bag"))
     needs = [need_of("a", large, [big])]
     assert place(needs, [big, bag]).fits
     with pytest.raises(WorkerError):

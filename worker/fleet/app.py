@@ -16,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from worker import log
 from worker.fleet.cluster import nodes
 from worker.fleet.file import Fleet, read_fleet
-from worker.fleet.gateway import Gateway
+from worker.fleet.front.gateway import Gateway
 from worker.fleet.members import PREFIX
 from worker.fleet.need import Need
 from worker.fleet.plan import check_fits, fits_one_more, plan_fleet

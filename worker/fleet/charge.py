@@ -21,7 +21,7 @@ from typing import Any
 
 from worker.errors import BackendError
 from worker.fleet.need import Need
-from worker.fleet.reports import Ready, Reports
+from worker.fleet.reports import ReadyWord, Reports
 from worker.options import OPTIONS
 from worker.service.front.http import server_of
 from worker.service.server import LAST_BYTES_S, bind
@@ -55,7 +55,7 @@ class Charge:
         self._tasks: list[asyncio.Task[Any]] = []
         self.process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> Ready:
+    async def start(self) -> ReadyWord:
         """Start the worker and wait until it is ready. Raises WorkerGoneError."""
         sock = bind(_LOOPBACK, 0)
         server = server_of(self._reports)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from worker import machine
 from worker.errors import DoesNotFitError, UsageError, WorkerError
-from worker.fleet.need import Machine
+from worker.fleet.need import FleetMachine
 
 # Of Ray's own processes, the gateway and the command; measured, 751 MiB.
 RAY_BYTES = 800 << 20
@@ -22,12 +22,12 @@ class ClusterError(WorkerError):
     default_code = "NO_CLUSTER"
 
 
-def this_machine() -> Machine:
+def this_machine() -> FleetMachine:
     """What Ray would get here."""
     room = machine.memory().available - RAY_BYTES
     if room <= 0:
         raise DoesNotFitError("There is no memory left for Ray.")
-    return Machine("this machine", machine.usable_cpus(), room)
+    return FleetMachine("this machine", machine.usable_cpus(), room)
 
 
 @contextmanager
@@ -68,18 +68,18 @@ def cluster(address: str | None) -> Generator[None]:
         ray.shutdown()
 
 
-def machines_of(address: str) -> list[Machine]:
+def machines_of(address: str) -> list[FleetMachine]:
     """The nodes of the cluster at that address. Raises as `cluster` and `nodes` do."""
     with cluster(address):
         return nodes()
 
 
-def nodes() -> list[Machine]:
+def nodes() -> list[FleetMachine]:
     """Those of the cluster that this process is connected to. Raises DoesNotFitError for none."""
     import ray
 
     found = [
-        Machine(
+        FleetMachine(
             f"{node['NodeManagerAddress']} {node['NodeID'][:8]}",
             int(node["Resources"].get("CPU", 0)),
             int(node["Resources"].get("memory", 0)),

@@ -27,7 +27,7 @@ _FIELD = re.compile(r"`([^`]+)`")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FleetEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The table [fleet].
 
     host, port    where clients find the fleet
@@ -59,7 +59,7 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """All of the file. `key` is what clients send, or None: everybody may."""
 
-    endpoint: Endpoint
+    endpoint: FleetEndpoint
     models: dict[str, FleetModel]
     key: str | None = None
 
@@ -67,7 +67,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
         return f"Fleet({self.endpoint!r}, {self.models!r})"
 
 
-DEMO = Fleet(endpoint=Endpoint(), models={"demo": FleetModel(replicas=2)})
+DEMO = Fleet(endpoint=FleetEndpoint(), models={"demo": FleetModel(replicas=2)})
 
 
 def read_fleet(path: Path | None) -> Fleet:
@@ -89,7 +89,7 @@ def read_fleet(path: Path | None) -> Fleet:
     for name in tables:
         if name not in ("fleet", "models"):
             raise source.wrong(name, f"there is no table [{name}]")
-    endpoint = source.read("fleet", tables.get("fleet", {}), Endpoint)
+    endpoint = source.read("fleet", tables.get("fleet", {}), FleetEndpoint)
     models: Any = tables.get("models")
     if not isinstance(models, dict) or not models:
         raise source.wrong("models", "no model is named: write [models.NAME]")
@@ -122,7 +122,7 @@ def _absolute(file: str, folder: Path) -> str:
     return file
 
 
-def _key(source: _Source, endpoint: Endpoint) -> str | None:
+def _key(source: _Source, endpoint: FleetEndpoint) -> str | None:
     try:
         host(endpoint.host)
     except ValueError as error:

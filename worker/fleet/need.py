@@ -18,7 +18,7 @@ _MIB = 1 << 20
 REPLICA_BYTES = 96 << 20
 
 
-class Machine(msgspec.Struct, frozen=True):
+class FleetMachine(msgspec.Struct, frozen=True):
     """CPUs and bytes of memory that workers may take on one machine."""
 
     name: str
@@ -52,7 +52,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...]
 
 
-def need_of(name: str, model: FleetModel, machines: list[Machine]) -> Need:
+def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
     """Planned for the share of a machine that its CPUs are, on the machine where that is least.
 
     What does not fit into its share may have the machine's whole memory. Raises UsageError,

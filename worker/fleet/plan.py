@@ -6,14 +6,14 @@ import msgspec
 
 from worker.errors import DoesNotFitError
 from worker.fleet.file import Fleet
-from worker.fleet.need import Machine, Need, need_of
+from worker.fleet.need import FleetMachine, Need, need_of
 from worker.machine import human_bytes
 
 
-class Place(msgspec.Struct, frozen=True):
+class FleetPlace(msgspec.Struct, frozen=True):
     """A machine, and the models of the replicas on it; a model with two replicas is named twice."""
 
-    machine: Machine
+    machine: FleetMachine
     models: tuple[str, ...]
 
 
@@ -21,7 +21,7 @@ class FleetPlan(msgspec.Struct, frozen=True):
     """`left_over`: the models of the replicas for which no machine has room."""
 
     needs: tuple[Need, ...]
-    places: tuple[Place, ...]
+    places: tuple[FleetPlace, ...]
     left_over: tuple[str, ...]
 
     @property
@@ -30,13 +30,13 @@ class FleetPlan(msgspec.Struct, frozen=True):
         return not self.left_over
 
 
-def plan_fleet(fleet: Fleet, machines: list[Machine]) -> FleetPlan:
+def plan_fleet(fleet: Fleet, machines: list[FleetMachine]) -> FleetPlan:
     """What each model needs and one way to place all of it. Raises what `need_of` raises."""
     needs = [need_of(name, model, machines) for name, model in fleet.models.items()]
     return place(needs, machines)
 
 
-def place(needs: list[Need], machines: list[Machine]) -> FleetPlan:
+def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
     """The largest first, each where most memory is left among those that have room.
 
     Ray may choose other places; what fits here fits there, unless it leaves gaps that are too
@@ -56,7 +56,7 @@ def place(needs: list[Need], machines: list[Machine]) -> FleetPlan:
             cpus[best] -= need.cpus
             memory[best] -= need.memory
             placed[best].append(need.model)
-    places = tuple(Place(machine, tuple(placed[machine.name])) for machine in machines)
+    places = tuple(FleetPlace(machine, tuple(placed[machine.name])) for machine in machines)
     return FleetPlan(tuple(needs), places, tuple(left_over))
 
 

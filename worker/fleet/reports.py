@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 
-class Ready(msgspec.Struct):
+class ReadyWord(msgspec.Struct):
     """Of the ready callback's body what matters here; the rest would import the engine."""
 
     url: str
@@ -31,7 +31,7 @@ class Reports:
     """
 
     def __init__(self) -> None:
-        self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[ReadyWord] = asyncio.get_running_loop().create_future()
         self.heard = time.monotonic()
         self.health = ""
         self.secret = secrets.token_urlsafe(16)
@@ -50,7 +50,7 @@ class Reports:
     def _hear(self, path: str, data: bytes) -> bool:
         try:
             if path == f"/{self.secret}/ready" and not self.ready.done():
-                self.ready.set_result(msgspec.json.decode(data, type=Ready))
+                self.ready.set_result(msgspec.json.decode(data, type=ReadyWord))
             elif path == f"/{self.secret}/beat":
                 self.health = msgspec.json.decode(data, type=Beat).health_status
             else:

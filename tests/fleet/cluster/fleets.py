@@ -10,7 +10,7 @@ import httpx
 
 from tests.support import http
 from tests.support.programs.processes import until
-from worker.fleet.file import Endpoint, Fleet, FleetModel
+from worker.fleet.file import Fleet, FleetEndpoint, FleetModel
 
 PORT = 8765
 OPTIONS = ("-c", "2048", "-np", "2", "--cache-ram", "0", "--queue-size", "1")
@@ -21,7 +21,7 @@ PATIENCE_S = 120.0
 def fleet_of(replicas: int) -> Fleet:
     """So many workers of the demo model, each request to the idlest."""
     model = FleetModel(options=OPTIONS, replicas=replicas, affinity="none")
-    return Fleet(endpoint=Endpoint(port=PORT), models={"demo": model})
+    return Fleet(endpoint=FleetEndpoint(port=PORT), models={"demo": model})
 
 
 def replicas(url: str) -> dict[str, dict[str, Any]]:

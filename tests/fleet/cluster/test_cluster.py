@@ -29,7 +29,7 @@ from tests.support import http
 from tests.support.programs.processes import serving, until
 
 _VARIES = re.compile(
-    rb'"(?:id|created|\w+_ms|\w+_per_second|cache_n|prompt_n)":(?:"[^"]*"|[\d.e+-]+)'
+    rb'"(?:id|created|\w+_ms|\w+_per_second|cache_n|prompt_n|cached_tokens)":(?:"[^"]*"|[\d.e+-]+)'
 )
 COLD = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0}
 

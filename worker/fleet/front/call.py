@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from worker.errors import CancelledError, TooLargeError, WorkerError
-from worker.fleet.asked import Asked, asked_of
-from worker.fleet.upstream import Fields
+from worker.fleet.front.asked import BodyHead, asked_of
+from worker.fleet.front.upstream import HeaderList
 from worker.service.body import MAX_BODY_BYTES, READ_TIMEOUT_S, SlowBodyError
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 
 
-class Call:
+class ClientCall:
     """An ASGI request and its way back.
 
     path    decoded, for comparisons; `target` is path and query as the client wrote them
@@ -31,9 +31,9 @@ class Call:
         query: bytes = scope.get("query_string", b"")
         self._raw = raw.decode("latin-1")
         self._query = f"?{query.decode('latin-1')}" if query else ""
-        self.headers: Fields = list(scope["headers"])
+        self.headers: HeaderList = list(scope["headers"])
         self.body = b""
-        self.asked = Asked()
+        self.asked = BodyHead()
         self.status: int | None = None
 
     @property
@@ -68,14 +68,14 @@ class Call:
         except TimeoutError:
             raise SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s.") from None
         self.body = bytes(data)
-        self.asked = asked_of(self.body) if data else Asked()
+        self.asked = asked_of(self.body) if data else BodyHead()
 
     async def left(self) -> None:
         """Return once the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def begin(self, status: int, headers: Fields) -> None:
+    async def begin(self, status: int, headers: HeaderList) -> None:
         """Send the answer's head."""
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -84,7 +84,7 @@ class Call:
         """Send a part of its body."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def answer(self, status: int, body: bytes, headers: Fields) -> None:
+    async def answer(self, status: int, body: bytes, headers: HeaderList) -> None:
         """Send an answer at once."""
         fields = [field for field in headers if field[0] != b"content-length"]
         await self.begin(status, [*fields, (b"content-length", str(len(body)).encode())])

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from worker.errors import UnavailableError
-from worker.fleet.call import Call
-from worker.fleet.meters import CONTENT_TYPE, Meters
-from worker.fleet.relay import Relay
+from worker.fleet.front.call import ClientCall
+from worker.fleet.front.meters import CONTENT_TYPE, Meters
+from worker.fleet.front.relay import Relay
+from worker.fleet.front.upstream import LostError
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
-from worker.fleet.upstream import LostError
 
 _PATIENCE_S = 2.0
 # Of a worker that knows no such job.
@@ -68,13 +68,13 @@ class Overview:
         ready = all(self._roster.members(name) for name in self._roster.affinities)
         return "ok" if ready else "starting"
 
-    async def health(self, call: Call) -> None:
+    async def health(self, call: ClientCall) -> None:
         """200 as soon as each model has a replica."""
         counts = {name: len(self._roster.members(name)) for name in self._roster.affinities}
         value = {"status": self.status, "replicas": counts}
         await call.answer_json(value, 200 if self.status == "ok" else 503)
 
-    async def fleet(self, call: Call) -> None:
+    async def fleet(self, call: ClientCall) -> None:
         """All replicas and how much they have to do."""
         found = list(self._roster.all())
         said = await self._ask_each((member for _, member in found), "/health")
@@ -86,7 +86,7 @@ class Overview:
             models[model].replicas.append(_view(member, counts, health))
         await call.answer_json(FleetView(self.status, models))
 
-    async def joined(self, call: Call, field: str) -> None:
+    async def joined(self, call: ClientCall, field: str) -> None:
         """The list `field` of an answer that each model gives, as one list; the rest is the
         first model's. Models without a replica are left out."""
         firsts = [self._roster.members(name)[:1] for name in self._roster.affinities]
@@ -96,7 +96,7 @@ class Overview:
         entries: list[Any] = [entry for answer in answers for entry in answer[field]]
         await call.answer_json({**(answers[0] if answers else {}), field: entries})
 
-    async def metrics(self, call: Call) -> None:
+    async def metrics(self, call: ClientCall) -> None:
         """The fleet's and those of each worker."""
         found = list(self._roster.all())
         texts = await asyncio.gather(*(self._ask(member, "/metrics") for _, member in found))
@@ -107,7 +107,7 @@ class Overview:
         body = self._meters.text(self._roster, dict(self._relay.loads.counts), workers)
         await call.answer(200, body, [(b"content-type", CONTENT_TYPE)])
 
-    async def end_anywhere(self, call: Call) -> None:
+    async def end_anywhere(self, call: ClientCall) -> None:
         """Ask all replicas to end a job or a request; the answer of the one that did, if any."""
         members = [member for _, member in self._roster.all()]
         asked = (self._ask_to_end(member, call) for member in members)
@@ -117,7 +117,7 @@ class Overview:
         status, body = min(said, key=lambda answer: (answer[0], _NOT_THERE in answer[1]))
         await call.answer(status, body, [(b"content-type", b"application/json")])
 
-    async def _ask_to_end(self, member: Member, call: Call) -> tuple[int, bytes] | None:
+    async def _ask_to_end(self, member: Member, call: ClientCall) -> tuple[int, bytes] | None:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 return await self._relay.whole(member, call.method, call.target, call.body)

@@ -13,14 +13,14 @@ from collections.abc import Sequence, Set
 import msgspec
 
 from worker.errors import QueueFullError, UnavailableError
-from worker.fleet import jobs
-from worker.fleet.asked import prefix_of, session_of
-from worker.fleet.call import Call
-from worker.fleet.loads import Loads
-from worker.fleet.meters import Meters
+from worker.fleet.front import jobs
+from worker.fleet.front.asked import prefix_of, session_of
+from worker.fleet.front.call import ClientCall
+from worker.fleet.front.loads import Loads
+from worker.fleet.front.meters import Meters
+from worker.fleet.front.upstream import HeaderList, LostError, Upstream, WorkerReply
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member, order
-from worker.fleet.upstream import Fields, LostError, Reply, Upstream
 from worker.service import sse
 from worker.service.front import paths
 from worker.service.front.replies import reply_of_ours
@@ -34,7 +34,7 @@ _ABSENT = frozenset({404})
 _SESSION = b"x-session-id"
 
 # (status, body, headers)
-Refusal = tuple[int, bytes, Fields]
+Refusal = tuple[int, bytes, HeaderList]
 
 
 class Relay:
@@ -46,7 +46,7 @@ class Relay:
         self._meters = meters
         self.loads = Loads()
 
-    async def to_model(self, call: Call, model: str) -> None:
+    async def to_model(self, call: ClientCall, model: str) -> None:
         """Answer by a replica of the model. Raises QueueFullError where all of them are full,
         UnavailableError where there is none, or none answers."""
         members = self._roster.members(model)
@@ -58,11 +58,11 @@ class Relay:
             raise QueueFullError(f"All {len(members)} replicas of {model} are full.")
         await self._first(call, model, ranked[:_TRIES], _REFUSALS)
 
-    async def to_replica(self, call: Call, model: str, member: Member) -> None:
+    async def to_replica(self, call: ClientCall, model: str, member: Member) -> None:
         """Answer by this replica, whatever it says. Raises UnavailableError."""
         await self._first(call, model, [member], frozenset())
 
-    async def to_holder(self, call: Call, members: Sequence[Member]) -> None:
+    async def to_holder(self, call: ClientCall, members: Sequence[Member]) -> None:
         """Answer by the first that has what is asked for. Raises UnavailableError."""
         await self._first(call, "", members, _ABSENT)
 
@@ -73,7 +73,7 @@ class Relay:
         async with self._upstream.ask(member, method, target, [], body) as reply:
             return reply.status, await reply.whole()
 
-    def _key(self, call: Call, affinity: str) -> bytes | None:
+    def _key(self, call: ClientCall, affinity: str) -> bytes | None:
         if affinity == "prefix":
             return prefix_of(call.asked)
         if affinity == "session":
@@ -81,7 +81,7 @@ class Relay:
         return None
 
     async def _first(
-        self, call: Call, model: str, ranked: Sequence[Member], refusals: Set[int]
+        self, call: ClientCall, model: str, ranked: Sequence[Member], refusals: Set[int]
     ) -> None:
         """Answer by the first that accepts; with the last refusal where none does.
 
@@ -103,7 +103,7 @@ class Relay:
             await call.answer(*refusal)
 
     async def _ask_all(
-        self, call: Call, model: str, ranked: Sequence[Member], refusals: Set[int]
+        self, call: ClientCall, model: str, ranked: Sequence[Member], refusals: Set[int]
     ) -> Refusal | None:
         refusal: Refusal | None = None
         for turn, member in enumerate(ranked):
@@ -121,7 +121,7 @@ class Relay:
         return refusal
 
     async def _ask(
-        self, call: Call, model: str, member: Member, refusals: Set[int]
+        self, call: ClientCall, model: str, member: Member, refusals: Set[int]
     ) -> Refusal | None:
         """Pass the request on; what it was refused with. Raises LostError before the first byte."""
         body = jobs.named(call.body, member.id) if call.path in jobs.STARTS else call.body
@@ -136,7 +136,7 @@ class Relay:
         return None
 
 
-async def _pass_on(call: Call, reply: Reply) -> None:
+async def _pass_on(call: ClientCall, reply: WorkerReply) -> None:
     chunks = reply.chunks()
     first = await anext(chunks, b"")
     await call.begin(reply.status, reply.headers)

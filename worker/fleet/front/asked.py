@@ -11,7 +11,7 @@ import msgspec
 HEAD = 1024
 
 
-class Asked(msgspec.Struct):
+class BodyHead(msgspec.Struct):
     """Fields of all APIs of the worker; what is not here does not choose.
 
     A field of a wrong type is the worker's to refuse, so all may be anything.
@@ -28,11 +28,11 @@ class Asked(msgspec.Struct):
     input_prefix: Any = None
 
 
-_decoder = msgspec.json.Decoder(Asked)
-_NOTHING = Asked()
+_decoder = msgspec.json.Decoder(BodyHead)
+_NOTHING = BodyHead()
 
 
-def asked_of(body: bytes) -> Asked:
+def asked_of(body: bytes) -> BodyHead:
     """The fields; none of them where the body is no JSON object."""
     try:
         return _decoder.decode(body)
@@ -40,13 +40,13 @@ def asked_of(body: bytes) -> Asked:
         return _NOTHING
 
 
-def session_of(asked: Asked, header: str | None) -> bytes | None:
+def session_of(asked: BodyHead, header: str | None) -> bytes | None:
     """A hash of what the client calls the session: its header, else OpenAI's field; or None."""
     name = header or asked.prompt_cache_key
     return _hash([name]) if isinstance(name, str) and name else None
 
 
-def prefix_of(asked: Asked) -> bytes | None:
+def prefix_of(asked: BodyHead) -> bytes | None:
     """A hash of the head of the prompt, or None where there is no prompt.
 
     Of a conversation that is all up to its first turn of the user, at most HEAD characters of each

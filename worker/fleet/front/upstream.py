@@ -13,7 +13,7 @@ from yarl import URL
 
 from worker.fleet.routing import Member
 
-Fields = list[tuple[bytes, bytes]]
+HeaderList = list[tuple[bytes, bytes]]
 
 _CONNECT_S = 2.0
 # A worker's stream says something each second. What is silent for so long has lost its machine.
@@ -34,14 +34,14 @@ class LostError(Exception):
     """The worker cannot be reached, or went away before it had answered."""
 
 
-class Reply:
+class WorkerReply:
     """A worker's answer: its head is here, its body comes."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status = response.status
         self.kind = response.content_type
-        self.headers: Fields = [
+        self.headers: HeaderList = [
             (name.lower(), value)
             for name, value in response.raw_headers
             if name.lower() not in _HOP
@@ -85,8 +85,8 @@ class Upstream:
 
     @asynccontextmanager
     async def ask(
-        self, member: Member, method: str, target: str, headers: Fields, body: bytes
-    ) -> AsyncGenerator[Reply]:
+        self, member: Member, method: str, target: str, headers: HeaderList, body: bytes
+    ) -> AsyncGenerator[WorkerReply]:
         """The worker's reply. Leaving the block early closes the connection, and with it the
         worker's work. Raises LostError.
 
@@ -109,7 +109,7 @@ class Upstream:
         except (aiohttp.ClientError, OSError) as error:
             raise LostError(str(error)) from None
         try:
-            yield Reply(response)
+            yield WorkerReply(response)
         finally:
             response.close()
 

@@ -19,13 +19,13 @@ from worker.errors import (
     RequestError,
     WorkerError,
 )
-from worker.fleet import jobs
-from worker.fleet.call import Call
-from worker.fleet.meters import Meters
-from worker.fleet.overview import Overview
-from worker.fleet.relay import Relay
+from worker.fleet.front import jobs
+from worker.fleet.front.call import ClientCall
+from worker.fleet.front.meters import Meters
+from worker.fleet.front.overview import Overview
+from worker.fleet.front.relay import Relay
+from worker.fleet.front.upstream import Upstream
 from worker.fleet.roster import Roster
-from worker.fleet.upstream import Upstream
 from worker.service.front import paths
 from worker.service.front.auth import Auth
 
@@ -50,7 +50,7 @@ class Gateway:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._serve(Call(scope, receive, send))
+            await self._serve(ClientCall(scope, receive, send))
 
     async def _live(self, receive: Any, send: Any) -> None:
         while (await receive())["type"] != "lifespan.shutdown":
@@ -73,7 +73,7 @@ class Gateway:
             self._parts = upstream, relay, Overview(self._roster, relay, self._meters)
         return self._parts
 
-    async def _serve(self, call: Call) -> None:
+    async def _serve(self, call: ClientCall) -> None:
         given = call.header(b"x-request-id")
         log.bind_request(**({"x_request_id": given} if given else {}))
         model = ""
@@ -89,7 +89,7 @@ class Gateway:
             if model and call.status is not None:
                 self._meters.answered(model, call.status)
 
-    def _check(self, call: Call) -> None:
+    def _check(self, call: ClientCall) -> None:
         """Raise NotAuthenticatedError without the key, ForbiddenError for what nobody may."""
         try:
             self._auth.check(call.path, call.headers)
@@ -102,7 +102,7 @@ class Gateway:
         if any(call.path.endswith(path) for path in paths.SHUTDOWN):
             raise ForbiddenError("A fleet is stopped where it was started.")
 
-    async def _say_itself(self, call: Call) -> bool:
+    async def _say_itself(self, call: ClientCall) -> bool:
         """Answer what needs no body and no model; whether it was that."""
         if call.method not in ("GET", "HEAD"):
             return False
@@ -121,7 +121,7 @@ class Gateway:
             return False
         return True
 
-    async def _pass_on(self, call: Call) -> str:
+    async def _pass_on(self, call: ClientCall) -> str:
         """Let a replica answer; the model that was chosen. Raises RequestError."""
         _, relay, _ = self._open
         kind, _, rest = call.path[1:].partition("/")
@@ -150,7 +150,7 @@ class Gateway:
         await relay.to_model(call, model)
         return model
 
-    def _asked_for(self, call: Call) -> str:
+    def _asked_for(self, call: ClientCall) -> str:
         """The model that the body or the path names. Raises NotFoundError, RequestError."""
         if call.path.startswith(_MODELS):
             return self._known(call.path.removeprefix(_MODELS))
@@ -174,7 +174,7 @@ class Gateway:
             code="model_not_found",
         )
 
-    async def _read_job(self, call: Call, job: str) -> str:
+    async def _read_job(self, call: ClientCall, job: str) -> str:
         """The job's events, from the replica that has it."""
         _, relay, _ = self._open
         found = self._roster.find(jobs.replica_of(job))
@@ -184,7 +184,7 @@ class Gateway:
         await relay.to_holder(call, [member for _, member in self._roster.all()])
         return ""
 
-    async def _end(self, call: Call) -> str:
+    async def _end(self, call: ClientCall) -> str:
         """Let the replica end the job or the request; all are asked where none is told."""
         _, relay, overview = self._open
         job = call.asked.job_id

@@ -124,14 +124,14 @@ def main() -> None:
     from ray import serve
 
     from worker.fleet.cluster import cluster
-    from worker.fleet.file import Endpoint, Fleet, FleetModel
+    from worker.fleet.file import Fleet, FleetEndpoint, FleetModel
     from worker.fleet.members import PREFIX
     from worker.fleet.roster import Roster, follow
     from worker.fleet.running import running
 
     options = ("-np", "32", "-c", "8192", "--cache-ram", "0", "--threads", "1")
     model = FleetModel(file=arguments.file, options=options)
-    fleet = Fleet(endpoint=Endpoint(port=8767), models={"bench": model})
+    fleet = Fleet(endpoint=FleetEndpoint(port=8767), models={"bench": model})
     roster = Roster({"bench": "none"})
     follow(roster)
     with cluster(None), running(fleet, threading.Event(), "127.0.0.1") as url:

@@ -1,0 +1,1 @@
+"""What the way through a fleet costs."""
