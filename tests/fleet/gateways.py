@@ -12,8 +12,10 @@ from typing import Any
 from worker.fleet.front.gateway import Gateway
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
+from worker.service.front.connections import default_connections
 from worker.service.front.http import server_of
 from worker.service.server import bind
+from worker.values import KeyFile
 
 KEY = "worker-key"
 
@@ -29,7 +31,7 @@ def listening(
 ) -> Generator[str]:
     """An ASGI application that answers in a thread, at the URL given."""
     sock = bind("127.0.0.1", 0)
-    server = server_of(app)
+    server = server_of(app, default_connections())
 
     async def run() -> None:
         await server.serve(sockets=[sock])
@@ -53,7 +55,7 @@ def gateway(
     roster = Roster(dict.fromkeys(models, affinity))
     for name, members in models.items():
         roster.publish(name, members)
-    made = Gateway(roster, key)
+    made = Gateway(roster, None if key is None else KeyFile("keys", (key,)))
     with listening(made, made.close) as url:
         yield url
 

@@ -8,6 +8,7 @@ import pytest
 
 from worker.errors import UsageError
 from worker.fleet.file import DEMO, read_fleet
+from worker.values import KeyFile
 
 
 def written(folder: Path, text: str) -> Path:
@@ -22,7 +23,7 @@ def test_without_a_file_two_workers_serve_the_demo_model() -> None:
     assert read_fleet(None) is DEMO
     (model,) = DEMO.models.values()
     assert (model.file, model.replicas) == (None, 2)
-    assert (DEMO.endpoint.host, DEMO.endpoint.port, DEMO.key) == ("127.0.0.1", 8000, None)
+    assert (DEMO.endpoint.host, DEMO.endpoint.port, DEMO.keys) == ("127.0.0.1", 8000, None)
 
 
 def test_all_that_a_file_can_say(tmp_path: Path) -> None:
@@ -46,7 +47,11 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
         """,
     )
     fleet = read_fleet(path)
-    assert (fleet.endpoint.host, fleet.endpoint.port, fleet.key) == ("0.0.0.0", 9000, "secret")
+    assert (fleet.endpoint.host, fleet.endpoint.port, fleet.keys) == (
+        "0.0.0.0",
+        9000,
+        KeyFile(str(path.parent / "keys"), ("secret",)),
+    )
     chat, own = fleet.models["chat"], fleet.models["own:q4"]
     assert (chat.file, chat.replicas, chat.affinity) == ("qwen3-4b:Q4_K_M", 3, "session")
     assert chat.options == ("--parallel", "8", "--jinja")

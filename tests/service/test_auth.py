@@ -19,7 +19,6 @@ from tests.support.programs.processes import Server, serving, starting
 from worker.errors import NotAuthenticatedError
 from worker.service.app import ROUTES
 from worker.service.front.auth import Auth
-from worker.settings import Settings
 from worker.values import key_file
 
 KEY = "k3y-with/pUnct+uation=="
@@ -218,7 +217,7 @@ def test_keys_in_a_file(tiny: Path, tmp_path: Path) -> None:
 def test_all_keys_are_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Digests are compared by a function of constant time, with all keys, whichever fits."""
     (tmp_path / "keys").write_text("a\nb\nc\n")
-    auth = Auth(Settings(api_key="a", api_key_file=key_file(str(tmp_path / "keys"))))
+    auth = Auth("a", key_file(str(tmp_path / "keys")))
     assert auth.num_keys == 3
     seen: list[tuple[int, int]] = []
     compare = hmac.compare_digest

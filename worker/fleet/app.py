@@ -22,6 +22,7 @@ from worker.fleet.need import Need
 from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
+from worker.values import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
 _HEALTH_TIMEOUT_S = 5.0
@@ -37,18 +38,18 @@ class Ingress:
     """The gateway's deployment."""
 
     def __init__(
-        self, affinities: dict[str, str], key: str | None, handles: dict[str, DeploymentHandle]
+        self, affinities: dict[str, str], keys: KeyFile | None, handles: dict[str, DeploymentHandle]
     ) -> None:
         log.configure("json")
         self._roster = Roster(affinities)
-        self._key = key
+        self._keys = keys
         follow(self._roster)
         # With its options Ray begins to tell a handle who is there.
         self._handles = {name: handle.options() for name, handle in handles.items()}
 
     def __serve_build_asgi_app__(self) -> Any:
         """The gateway. Ray's proxy writes the request's id itself."""
-        gateway = Gateway(self._roster, self._key)
+        gateway = Gateway(self._roster, self._keys)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             async def without_id(message: Any) -> None:
@@ -102,7 +103,7 @@ def application(
         health_check_period_s=_HEALTH_PERIOD_S,
         health_check_timeout_s=_HEALTH_TIMEOUT_S,
     )(serve.ingress()(Ingress))
-    return ingress.bind(affinities, fleet.key, handles)
+    return ingress.bind(affinities, fleet.keys, handles)
 
 
 def _deployment(need: Need, *, surges: bool) -> serve.Deployment:

@@ -23,6 +23,7 @@ from worker.errors import BackendError
 from worker.fleet.need import Need
 from worker.fleet.reports import ReadyWord, Reports
 from worker.options import OPTIONS
+from worker.service.front.connections import default_connections
 from worker.service.front.http import server_of
 from worker.service.server import LAST_BYTES_S, bind
 
@@ -58,7 +59,7 @@ class Charge:
     async def start(self) -> ReadyWord:
         """Start the worker and wait until it is ready. Raises WorkerGoneError."""
         sock = bind(_LOOPBACK, 0)
-        server = server_of(self._reports)
+        server = server_of(self._reports, default_connections())
         self._tasks.append(asyncio.create_task(server.serve(sockets=[sock])))
         base = f"http://{_LOOPBACK}:{sock.getsockname()[1]}/{self._reports.secret}"
         self.process = await asyncio.create_subprocess_exec(

@@ -19,7 +19,7 @@ import msgspec
 
 from worker.errors import UsageError
 from worker.fleet.choices import check_choices
-from worker.values import host, key_in_file
+from worker.values import KeyFile, host, key_file
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _FIELD = re.compile(r"`([^`]+)`")
@@ -31,7 +31,7 @@ class FleetEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """The table [fleet].
 
     host, port    where clients find the fleet
-    api_key_file  file with the key that they send; workers have keys of their own
+    api_key_file  file with the keys that they send; workers have keys of their own
     """
 
     host: str = "127.0.0.1"
@@ -57,11 +57,11 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """All of the file. `key` is what clients send, or None: everybody may."""
+    """All of the file. `keys` are what clients send, or None: everybody may."""
 
     endpoint: FleetEndpoint
     models: dict[str, FleetModel]
-    key: str | None = None
+    keys: KeyFile | None = None
 
     def __repr__(self) -> str:
         return f"Fleet({self.endpoint!r}, {self.models!r})"
@@ -95,7 +95,7 @@ def read_fleet(path: Path | None) -> Fleet:
         raise source.wrong("models", "no model is named: write [models.NAME]")
     named = cast("dict[str, Any]", models)
     found = {name: _model(source, name, table) for name, table in named.items()}
-    return Fleet(endpoint=endpoint, models=found, key=_key(source, endpoint))
+    return Fleet(endpoint=endpoint, models=found, keys=_keys(source, endpoint))
 
 
 def _model(source: _Source, name: str, table: Any) -> FleetModel:
@@ -122,7 +122,7 @@ def _absolute(file: str, folder: Path) -> str:
     return file
 
 
-def _key(source: _Source, endpoint: FleetEndpoint) -> str | None:
+def _keys(source: _Source, endpoint: FleetEndpoint) -> KeyFile | None:
     try:
         host(endpoint.host)
     except ValueError as error:
@@ -130,7 +130,7 @@ def _key(source: _Source, endpoint: FleetEndpoint) -> str | None:
     if endpoint.api_key_file is None:
         return None
     try:
-        return key_in_file(str(source.path.parent / endpoint.api_key_file))
+        return key_file(str(source.path.parent / endpoint.api_key_file))
     except ValueError as error:
         raise source.wrong("fleet", f"api_key_file {error}", "api_key_file") from None
 

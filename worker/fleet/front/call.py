@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from worker.errors import CancelledError, TooLargeError, WorkerError
+from worker.errors import LeftError, TooLargeError, WorkerError
 from worker.fleet.front.asked import BodyHead, asked_of
 from worker.fleet.front.upstream import HeaderList
-from worker.service.body import MAX_BODY_BYTES, READ_TIMEOUT_S, SlowBodyError
+from worker.limits import BODY, RECEIVE
+from worker.service.body import SlowBodyError
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 
@@ -52,21 +53,21 @@ class ClientCall:
         return next((value.decode("latin-1") for key, value in self.headers if key == name), None)
 
     async def read(self) -> None:
-        """Read the body. Raises TooLargeError, SlowBodyError, CancelledError."""
+        """Read the body. Raises TooLargeError, SlowBodyError, LeftError."""
         data = bytearray()
         try:
-            async with asyncio.timeout(READ_TIMEOUT_S):
+            async with asyncio.timeout(RECEIVE.most):
                 more = True
                 while more:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
-                        raise CancelledError("The client left before its body was whole.")
+                        raise LeftError("The client left before its body was whole.")
                     data += message.get("body", b"")
                     more = message.get("more_body", False)
-                    if len(data) > MAX_BODY_BYTES:
-                        raise TooLargeError(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+                    if len(data) > BODY.most << 20:
+                        raise TooLargeError(f"The body is larger than {BODY.most} MiB.")
         except TimeoutError:
-            raise SlowBodyError(f"The body did not arrive in {READ_TIMEOUT_S:.0f} s.") from None
+            raise SlowBodyError(f"The body did not arrive in {RECEIVE.most} s.") from None
         self.body = bytes(data)
         self.asked = asked_of(self.body) if data else BodyHead()
 

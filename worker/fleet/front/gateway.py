@@ -28,6 +28,7 @@ from worker.fleet.front.upstream import Upstream
 from worker.fleet.roster import Roster
 from worker.service.front import paths
 from worker.service.front.auth import Auth
+from worker.values import KeyFile
 
 _MODELS = "/v1/models/"
 # The same whatever the model is.
@@ -38,10 +39,10 @@ _ENDING = "/cancel"
 class Gateway:
     """The application. What it opens it closes with its lifespan."""
 
-    def __init__(self, roster: Roster, key: str | None) -> None:
-        """key: what clients must send; None: everybody may ask"""
+    def __init__(self, roster: Roster, keys: KeyFile | None) -> None:
+        """keys: one of them clients must send; None: everybody may ask"""
         self._roster = roster
-        self._auth = Auth(key)
+        self._auth = Auth(None, keys)
         self._meters = Meters()
         self._parts: tuple[Upstream, Relay, Overview] | None = None
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from msgspec.structs import replace
-
 from worker import log
 from worker.errors import NotAuthenticatedError
 from worker.service.front import paths
-from worker.settings import Settings
+from worker.values import KeyFile
 
 _Headers = list[tuple[bytes, bytes]]
 
@@ -18,25 +16,26 @@ _Headers = list[tuple[bytes, bytes]]
 class Auth:
     """Compares what a request carries with all keys, in a time that tells nothing of them."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._digests = _digests(settings.api_keys)
+    def __init__(self, key: str | None, file: KeyFile | None) -> None:
+        self._key, self._file = key, file
+        self._digests = _digests(key, file)
 
     def read_again(self) -> None:
         """Take what the key file holds now. One that cannot be used changes nothing.
 
         Requests that were let in go on.
         """
-        if (file := self._settings.api_key_file) is None:
+        if self._file is None:
             return
         try:
-            settings = replace(self._settings, api_key_file=file.again())
+            file = self._file.again()
         except ValueError as error:
+            reason = f"{self._file.path} {error}"
             log.get("auth").warning(
-                "the keys stay as they were", reason=f"{file.path} {error}", count=self.num_keys
+                "the keys stay as they were", reason=reason, count=self.num_keys
             )
             return
-        self._digests = _digests(settings.api_keys)
+        self._digests = _digests(self._key, file)
         log.get("auth").info("the keys were read again", count=self.num_keys)
 
     @property
@@ -61,7 +60,8 @@ class Auth:
             raise NotAuthenticatedError("The API key is wrong.")
 
 
-def _digests(keys: tuple[str, ...]) -> tuple[bytes, ...]:
+def _digests(key: str | None, file: KeyFile | None) -> tuple[bytes, ...]:
+    keys = [*(() if key is None else (key,)), *(() if file is None else file.keys)]
     return tuple({_digest(key.encode()): None for key in keys})
 
 

@@ -7,6 +7,8 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
+from worker.limits import CONNECTIONS, RECEIVE, SEND
+
 # Beside the connections that may be: whoever asks for health gets in, whatever the others do.
 GUESTS = 4
 # In the scope of a guest's request.
@@ -122,3 +124,8 @@ def _free_files() -> int:
     except OSError:  # to look takes one
         return 0
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - open_files
+
+
+def default_connections() -> Connections:
+    """As many, and as patient, as a worker without options."""
+    return Connections(CONNECTIONS.most, RECEIVE.most, SEND.most)

@@ -43,7 +43,7 @@ class Gate:
         self._opened = asyncio.Event()
         self._worker = worker
         self._journal = journal
-        self.auth = Auth(worker.settings)
+        self.auth = Auth(worker.settings.api_key, worker.settings.api_key_file)
         self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
         self._num_entering = 0
