@@ -46,8 +46,8 @@ ALLOWED: dict[str, set[str]] = {
         "llama", "engine", "cache", "memory", "model", "settings", "machine", "errors", "log",
     },
     "service": {
-        "lifecycle", "chat", "grammar", "engine", "model", "settings", "limits", "machine",
-        "errors", "imports", "log",
+        "lifecycle", "chat", "grammar", "engine", "model", "settings", "values", "limits",
+        "machine", "errors", "imports", "log",
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "options", "files",
@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "fleet": {
         "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",
-        "machine", "errors", "log",
+        "limits", "machine", "errors", "log",
     },
 }  # fmt: skip
 
