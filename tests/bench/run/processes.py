@@ -32,7 +32,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     """Poll."""
     deadline = time.monotonic() + seconds
     while not condition():

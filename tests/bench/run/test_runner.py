@@ -60,7 +60,7 @@ def test_a_native_abort_is_a_failure_of_one_job(number: signal.Signals) -> None:
 
 def test_a_child_that_hangs_is_given_up() -> None:
     """After a time without a line, which no job takes; then its process is gone."""
-    with closing(ask(LONG, silence_s=4)) as messages:
+    with closing(ask(LONG, silence_s=10)) as messages:
         assert isinstance(next(messages), Progress)
         pid = child()
         os.kill(pid, signal.SIGSTOP)
