@@ -88,7 +88,8 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
-        "cache/index.py", "log.py", "cli/top/feed.py", "cli/fleet/serve.py", "fleet/running.py",
+        "cache/index.py", "imports.py", "log.py", "cli/top/feed.py", "cli/fleet/serve.py",
+        "fleet/running.py",
     },
 }  # fmt: skip
 

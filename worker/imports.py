@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Generator
 from typing import Any, cast
+
+_one_at_a_time = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -34,8 +37,13 @@ def without(*names: str) -> Generator[None]:
     """Inside, an import of these modules fails as if they were not installed.
 
     A library that would use them if it could then does without. What was imported before is there
-    again afterwards.
+    again afterwards. One thread at a time: another would take what is missing for what was there.
     """
+    with _one_at_a_time:
+        yield from _without(names)
+
+
+def _without(names: tuple[str, ...]) -> Generator[None]:
     before = {name: sys.modules[name] for name in names if name in sys.modules}
     for name in names:
         sys.modules[name] = cast("Any", None)

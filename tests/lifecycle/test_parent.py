@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from tests.lifecycle.leaving import PROMPT, SMALL_STEPS, Post, is_free, streaming
-from tests.support.programs.processes import Server, side_by_side, until
+from tests.support.programs.processes import PATIENCE_S, Server, side_by_side, until
 
 KINDS = {"process": ["--die-with-parent"], "stdin": ["--die-with-parent", "stdin"]}
 
@@ -126,3 +128,15 @@ def test_parent_that_died_before(tiny: Path) -> None:
     """Standard input that has ended already is noticed, however early that was."""
     with spawned("--model", tiny, "-t", "1", "--die-with-parent", "stdin") as server:
         gone(server)
+
+
+def test_it_leaves_whatever_fails() -> None:
+    """Who would stop it otherwise is gone."""
+    watch = "import time; from worker.lifecycle import parent; "
+    watch += "parent.watch('stdin', lambda: 1 / 0); time.sleep(600)"
+    done = subprocess.run(
+        [sys.executable, "-c", watch],
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert b"the parent is gone" in done.stderr

@@ -42,11 +42,13 @@ def watch(kind: str, on_death: Callable[[], None]) -> None:
         )
 
     def run() -> None:
-        {"process": _wait_for_process, "stdin": _wait_for_stdin}[kind]()
-        log.get("parent").warning("the parent is gone", watched=kind)
-        on_death()
-        time.sleep(LAST_WORDS_S)
-        os._exit(0)
+        try:
+            {"process": _wait_for_process, "stdin": _wait_for_stdin}[kind]()
+            log.get("parent").warning("the parent is gone", watched=kind)
+            on_death()
+            time.sleep(LAST_WORDS_S)
+        finally:  # a worker that nobody would stop any more must not stay
+            os._exit(0)
 
     threading.Thread(target=run, name="parent", daemon=True).start()
 

@@ -126,7 +126,7 @@ def locked_or_not_ready(seen: Seen) -> None:
         transports: dict[State | None, httpx.AsyncClient] = {}
         for state in (State.LOADING, State.READY, State.DRAINING, State.FAILED):
             settings = Settings(api_key=KEY)
-            engine = SimpleNamespace(check_place=lambda _: None)
+            engine = SimpleNamespace(check_place=print)
             worker: Any = SimpleNamespace(
                 state=state, settings=settings, error=WorkerError("It failed."),
                 loaded=SimpleNamespace(engine=engine),
