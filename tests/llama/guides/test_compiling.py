@@ -92,21 +92,6 @@ def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -
     assert guides.compiled(regex("b")) is not second
 
 
-def test_pages_of_what_goes_are_given_back(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time that enough went, and not before anything did."""
-    given: list[None] = []
-    monkeypatch.setattr(module, "return_pages", lambda: given.append(None))
-    monkeypatch.setattr(module, "_BYTES", 1 << 40)
-    monkeypatch.setattr(module, "MAX_BYTES", 5 << 39)  # two and a half
-    monkeypatch.setattr(module, "_GONE_BYTES", 3 << 39)  # one and a half
-    guides = Guides(writer.vocab, writer.workspace)
-    counts: list[int] = []
-    for text in "abcdef":
-        guides.compiled(regex(text))
-        counts.append(len(given))
-    assert counts == [0, 0, 0, 1, 1, 2]
-
-
 def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the cache is: nothing is compiled in the engine's thread."""
     monkeypatch.setattr(module, "MAX_BYTES", 1)

@@ -26,7 +26,6 @@ from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.kept import Kept
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import TokenizerInit, functions
-from worker.llama.process.heap import return_pages
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
@@ -40,9 +39,6 @@ Loosen = Callable[[Schema | bool, str], str]
 MAX_BYTES = 256 << 20
 _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
 _MAX_KNOWN_BYTES, _BYTES_OF_KEY = 16 << 20, 200
-# A matcher is thousands of small pieces. Where new ones come and old ones go what is free lies
-# between what is used, and memory grows though nothing more is in use.
-_GONE_BYTES = 16 << 20
 # Of CPU time, for the schemas of all tools of one request.
 LOOSENING_S = 1.0
 _NO_TOKEN = 0xFFFF_FFFF
@@ -65,7 +61,6 @@ class Guides:
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
         self._kept: Kept[Key, AnyMatcher | Refused] = Kept(MAX_BYTES)
-        self._gone = 0  # bytes of what went from there since pages were given back
         self._long_ones: Kept[Key, bool] = Kept(_MAX_KNOWN_BYTES)
         self._texts: Kept[bytes, str] = Kept(_MAX_KNOWN_BYTES)  # of schemas that were loosened
         # While one holds on to what it asked for it is there, whatever else is compiled.
@@ -120,17 +115,11 @@ class Guides:
             made = compile_within(constraint, effort, tokenizer, self._vocab.size)
         if isinstance(made, Refused):
             if effort is FULL or not made.is_costly:
-                self._keep(key, made, _BYTES_OF_KEY + len(made.why))
+                self._kept.add(key, made, _BYTES_OF_KEY + len(made.why))
         else:
             size = _BYTES + int(_BYTES_A_SECOND * (time.thread_time() - begun))
-            self._keep(key, made, size + _BYTES_A_CHAR * len(constraint.text))
+            self._kept.add(key, made, size + _BYTES_A_CHAR * len(constraint.text))
         return made
-
-    def _keep(self, key: Key, made: AnyMatcher | Refused, num_bytes: int) -> None:
-        self._gone += self._kept.add(key, made, num_bytes)
-        if self._gone > _GONE_BYTES:
-            self._gone = 0
-            return_pages()
 
     def _follow(
         self, constraint: Constraint, effort: CompileEffort, tokenizer: int

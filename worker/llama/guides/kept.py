@@ -35,13 +35,10 @@ class Kept(Generic[K, V]):
             self._values.move_to_end(key)
             return found[0]
 
-    def add(self, key: K, value: V, num_bytes: int) -> int:
-        """Keep a value; the bytes of those that went for it."""
-        gone = 0
+    def add(self, key: K, value: V, num_bytes: int) -> None:
+        """Keep a value."""
         with self._lock:
             self.num_bytes += num_bytes - self._values.pop(key, (None, 0))[1]
             self._values[key] = value, num_bytes
-            while self.num_bytes - gone > self.most_bytes:
-                gone += self._values.popitem(last=False)[1][1]
-            self.num_bytes -= gone
-        return gone
+            while self.num_bytes > self.most_bytes:
+                self.num_bytes -= self._values.popitem(last=False)[1][1]

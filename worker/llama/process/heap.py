@@ -26,7 +26,9 @@ def blocks_kept() -> Generator[None]:
         yield
     finally:
         return_blocks()
-        return_pages()
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
 
 
 def return_blocks() -> None:
@@ -37,17 +39,6 @@ def return_blocks() -> None:
     166, and 176 with the border fixed.
     """
     _set(_RETURNED_BLOCK, _RETURNED_BLOCK)
-
-
-def return_pages() -> None:
-    """Give whole pages that are free back to the system, wherever in the heaps they lie.
-
-    Of itself glibc returns only what is free at a heap's end, and each thread has a heap. It takes
-    1 to 2 ms of CPU time where 140 MB are in use, and other threads may allocate meanwhile.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # only glibc has it
-        libc.malloc_trim(0)
 
 
 def _set(block: int, end: int) -> None:
