@@ -40,16 +40,12 @@ def without(*names: str) -> Generator[None]:
     again afterwards. One thread at a time: another would take what is missing for what was there.
     """
     with _one_at_a_time:
-        yield from _without(names)
-
-
-def _without(names: tuple[str, ...]) -> Generator[None]:
-    before = {name: sys.modules[name] for name in names if name in sys.modules}
-    for name in names:
-        sys.modules[name] = cast("Any", None)
-    try:
-        yield
-    finally:
+        before = {name: sys.modules[name] for name in names if name in sys.modules}
         for name in names:
-            del sys.modules[name]
-        sys.modules.update(before)
+            sys.modules[name] = cast("Any", None)
+        try:
+            yield
+        finally:
+            for name in names:
+                del sys.modules[name]
+            sys.modules.update(before)
