@@ -15,7 +15,7 @@ import msgspec
 from worker import limits
 from worker.errors import UsageError
 from worker.options import OPTIONS, Option
-from worker.values import AUTO, KeyFile
+from worker.values import AUTO, KeyFile, keys_of
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -118,8 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def api_keys(self) -> tuple[str, ...]:
         """All keys that were given at the start; none: everybody may ask."""
-        alone = () if self.api_key is None else (self.api_key,)
-        return alone if self.api_key_file is None else (*alone, *self.api_key_file.keys)
+        return keys_of(self.api_key, self.api_key_file)
 
     @property
     def guesses(self) -> str:

@@ -238,6 +238,11 @@ class KeyFile(msgspec.Struct, frozen=True):
         return f"KeyFile({self.path!r}, {len(self.keys)} keys)"
 
 
+def keys_of(alone: str | None, file: KeyFile | None) -> tuple[str, ...]:
+    """A key that was given by itself, and those of a file; none: everybody may ask."""
+    return (*(() if alone is None else (alone,)), *(() if file is None else file.keys))
+
+
 def key_file(text: str) -> KeyFile:
     """The keys in the file of that name, which may be a pipe."""
     try:

@@ -8,7 +8,7 @@ import hmac
 from worker import log
 from worker.errors import NotAuthenticatedError
 from worker.service.front import paths
-from worker.values import KeyFile
+from worker.values import KeyFile, keys_of
 
 _Headers = list[tuple[bytes, bytes]]
 
@@ -18,7 +18,7 @@ class Auth:
 
     def __init__(self, key: str | None, file: KeyFile | None) -> None:
         self._key, self._file = key, file
-        self._digests = _digests(key, file)
+        self._digests = _digests(keys_of(key, file))
 
     def read_again(self) -> None:
         """Take what the key file holds now. One that cannot be used changes nothing.
@@ -35,7 +35,7 @@ class Auth:
                 "the keys stay as they were", reason=reason, count=self.num_keys
             )
             return
-        self._digests = _digests(self._key, file)
+        self._digests = _digests(keys_of(self._key, file))
         log.get("auth").info("the keys were read again", count=self.num_keys)
 
     @property
@@ -60,8 +60,7 @@ class Auth:
             raise NotAuthenticatedError("The API key is wrong.")
 
 
-def _digests(key: str | None, file: KeyFile | None) -> tuple[bytes, ...]:
-    keys = [*(() if key is None else (key,)), *(() if file is None else file.keys)]
+def _digests(keys: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple({_digest(key.encode()): None for key in keys})
 
 
