@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.fleet.gateways import KEY, gateway, member
+from tests.fleet.official import answered
 from tests.support import http
 from tests.support.programs.processes import Server, serving, until
 
@@ -92,15 +93,7 @@ def test_what_is_asked_without_a_body(fleet: str, workers: list[Server], path: s
 
 def test_official_clients(fleet: str) -> None:
     """openai reads answers, streams, models and errors."""
-    client = openai.OpenAI(base_url=fleet + "/v1", api_key="any", max_retries=0)
-    messages: Any = MESSAGES
-    whole = client.chat.completions.create(model="demo", messages=messages, temperature=0)
-    parts = client.chat.completions.create(
-        model="demo", messages=messages, temperature=0, stream=True
-    )
-    text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
-    assert text == whole.choices[0].message.content
-    assert [entry.id for entry in client.models.list()] == ["demo"]
+    client = answered(fleet, MESSAGES)
     assert client.models.retrieve("demo").id == "demo"
     with pytest.raises(openai.NotFoundError, match="not served here"):
         client.completions.create(model="none", prompt="Once")

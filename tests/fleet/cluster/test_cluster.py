@@ -25,6 +25,7 @@ from tests.fleet.cluster.fleets import (
     two_streams,
     wait_for,
 )
+from tests.fleet.official import answered
 from tests.support import http
 from tests.support.programs.processes import serving, until
 
@@ -59,15 +60,7 @@ def test_a_stream_is_its_workers_own(fleet: str) -> None:
 
 def test_official_client(fleet: str) -> None:
     """openai reads answers, streams, models and errors."""
-    client = openai.OpenAI(base_url=fleet + "/v1", api_key="any", max_retries=0)
-    messages: Any = [{"role": "user", "content": "What is 3 plus 4?"}]
-    whole = client.chat.completions.create(model="demo", messages=messages, temperature=0)
-    parts = client.chat.completions.create(
-        model="demo", messages=messages, temperature=0, stream=True
-    )
-    text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
-    assert text == whole.choices[0].message.content
-    assert [entry.id for entry in client.models.list()] == ["demo"]
+    client = answered(fleet, [{"role": "user", "content": "What is 3 plus 4?"}])
     with pytest.raises(openai.NotFoundError):
         client.completions.create(model="none", prompt="Once")
 
