@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Generator
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +17,7 @@ from worker.errors import LeftError, RequestError
 from worker.grammar.patience import HAS_LEFT
 from worker.limits import TOKENIZING
 from worker.llama import parts as module
-from worker.llama.parts import MAX_PART, MAX_UNCUT, SafeCuts, pairs_of
+from worker.llama.parts import MAX_PART, MAX_UNCUT, ControlCuts, SafeCuts, pairs_of
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -26,10 +28,19 @@ PIECES = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def spm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Vocab]:
-    """A SentencePiece vocabulary."""
-    path = ggufs.vocab_gguf("spm").write(tmp_path_factory.mktemp("vocab") / "spm.gguf")
+@pytest.fixture(scope="module", params=["llama", "t5", "rwkv", "plamo2"])
+def vocab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Vocab]:
+    """A vocabulary of each kind whose texts are cut where it does not show."""
+    gguf = ggufs.vocab_gguf("spm")
+    gguf.keys["tokenizer.ggml.model"] = ggufs.text(request.param)
+    if request.param == "rwkv":  # it writes bytes with escapes
+        tokens = gguf.keys["tokenizer.ggml.tokens"]
+        assert isinstance(tokens, ggufs.Key)
+        spelt = [re.sub("^<0x(..)>$", lambda m: rf"\x{m[1].lower()}", t) for t in tokens.value]
+        gguf.keys["tokenizer.ggml.tokens"] = replace(tokens, value=spelt)
+    path = gguf.write(tmp_path_factory.mktemp("vocab") / "vocab.gguf")
     with Weights(path, LoadOptions(vocab_only=True)) as weights:
         yield Vocab(weights.handle, 512)
 
@@ -37,14 +48,14 @@ def spm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Vocab]:
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 def test_parts_do_not_show(
-    spm: Vocab, monkeypatch: pytest.MonkeyPatch, seed: int, special: bool
+    vocab: Vocab, monkeypatch: pytest.MonkeyPatch, seed: int, special: bool
 ) -> None:
     """Read in parts of a few characters a text has the tokens that it has at once."""
     draw = random.Random(seed)
     text = "".join(draw.choices(PIECES, k=400))
 
     def read() -> list[int]:
-        return spm.tokenize(text, add_special=True, parse_special=special)
+        return vocab.tokenize(text, add_special=True, parse_special=special)
 
     monkeypatch.setattr("worker.llama.vocab.MAX_PART", 10**9)
     whole = read()
@@ -55,7 +66,7 @@ def test_parts_do_not_show(
 
 def test_cuts_are_where_no_token_is() -> None:
     """Between neighbours of no token, and before control tokens, but not behind them."""
-    cuts = SafeCuts(pairs_of(["aa", "bb", "\u2581a", "<c>"]), ["<c>"], strips=False)
+    cuts = SafeCuts(pairs_of(["aa", "bb", "\u2581a", "<c>"]), ControlCuts(["<c>"], strips=False))
     text = "a" * 1200 + "b" * 1200
     assert [early for _, early in cuts.parts(text)] == [0, 1]
     assert "".join(part[early:] for part, early in cuts.parts(text)) == text
@@ -68,7 +79,7 @@ def test_cuts_are_where_no_token_is() -> None:
 
 def test_a_text_without_a_place_to_cut() -> None:
     """It is cut in the end."""
-    cuts = SafeCuts(pairs_of(["aa"]), [], strips=False)
+    cuts = SafeCuts(pairs_of(["aa"]), ControlCuts([], strips=False))
     text = "a" * (2 * MAX_UNCUT + 5)
     found = list(cuts.parts(text))
     assert [len(part) - early for part, early in found] == [MAX_UNCUT, MAX_UNCUT, 5]

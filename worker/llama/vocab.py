@@ -13,11 +13,11 @@ from worker.llama import library
 from worker.llama.library import native
 from worker.llama.parts import (
     MAX_PART,
+    ControlCuts,
     SafeCuts,
     Splitter,
     TokenizerPatience,
     pairs_of,
-    whole,
     word_parts,
 )
 
@@ -157,19 +157,19 @@ class Vocab:
         """Where control tokens are plain text, and where they are read as such."""
         if self._is_bpe:
             return word_parts, word_parts
-        if native.llama_vocab_type(self.handle) != native.LLAMA_VOCAB_TYPE_SPM:
-            return whole, whole
         spell, attribute = map(
             library.quick, (native.llama_vocab_get_text, native.llama_vocab_get_attr)
         )
         texts = [spell(self.handle, token).decode("utf-8", "replace") for token in range(self.size)]
         attributes = [attribute(self.handle, token) for token in range(self.size)]
-        pairs = pairs_of(texts)
+        is_spm = native.llama_vocab_type(self.handle) == native.LLAMA_VOCAB_TYPE_SPM
+        pairs = pairs_of(texts) if is_spm else None
 
         def splitter(passed_over: int) -> Splitter:
             are_sought = [bool(found & _SOUGHT and not found & passed_over) for found in attributes]
             strips = any(found & _STRIPS for found in compress(attributes, are_sought))
-            return SafeCuts(pairs, list(compress(texts, are_sought)), strips=strips).parts
+            controls = ControlCuts(list(compress(texts, are_sought)), strips=strips)
+            return controls.parts if pairs is None else SafeCuts(pairs, controls).parts
 
         return splitter(_HIDDEN), splitter(0)
 

@@ -6,12 +6,11 @@ because one that is out of range would end the process there.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -20,11 +19,11 @@ from worker.service.body import read_json
 from worker.service.bounds import characters, items
 from worker.service.errors import json_response
 from worker.service.openai.logprobs import token_text
+from worker.service.preparing import HttpRequest, Preparing
 
 # What takes longer than handing it to a thread and back.
 _INLINE = 4096
 
-T = TypeVar("T")
 Text = Annotated[str | None, characters(TEXT.most)]
 
 
@@ -167,31 +166,31 @@ def info_of(loaded: Loaded) -> TokenizerInfo:
 
 
 @post("/tokenize", status_code=200, summary="Text to token ids")
-async def tokenize_text(request: Request[Any, Any, Any], loaded: Loaded) -> Response[bytes]:
+async def tokenize_text(
+    request: HttpRequest, preparing: Preparing, loaded: Loaded
+) -> Response[bytes]:
     """With their texts where those are asked for."""
     body = await read_json(request, TokenizeRequest)
-    size = len(body.content or body.prompt or "")
-    return json_response(await _run(size, tokenize, body, loaded))
+    if len(body.content or body.prompt or "") <= _INLINE:
+        return json_response(tokenize(body, loaded))
+    return json_response(await preparing.aside(request, body, tokenize, body, loaded))
 
 
 @post("/detokenize", status_code=200, summary="Token ids to text")
-async def detokenize_tokens(request: Request[Any, Any, Any], loaded: Loaded) -> Response[bytes]:
+async def detokenize_tokens(
+    request: HttpRequest, preparing: Preparing, loaded: Loaded
+) -> Response[bytes]:
     """Under both names."""
     body = await read_json(request, DetokenizeRequest)
-    return json_response(await _run(len(body.tokens or ()), detokenize, body, loaded))
+    if len(body.tokens or ()) <= _INLINE:
+        return json_response(detokenize(body, loaded))
+    return json_response(await preparing.aside(request, body, detokenize, body, loaded))
 
 
 @get("/tokenizer_info", summary="The tokenizer's special tokens and rules")
 async def tokenizer_info(loaded: Loaded) -> Response[bytes]:
     """What evaluation harnesses ask for."""
     return json_response(info_of(loaded))
-
-
-async def _run(size: int, function: Callable[..., T], *arguments: object) -> T:
-    """Call it, off the event loop where there is much to do."""
-    if size <= _INLINE:
-        return function(*arguments)
-    return await asyncio.to_thread(function, *arguments)
 
 
 def _piece(raw: bytes) -> str | list[int]:
