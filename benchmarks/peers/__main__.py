@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers [--cases ...] [--peers ...] [--rounds N] [--model FILE]`."""
+"""`python -m benchmarks.peers [--cases ...] [--peers ...] [--rounds N] [--together]`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from benchmarks.models import write_model
 from benchmarks.peers import report
 from benchmarks.peers.cases.case import Case, Sample
 from benchmarks.peers.cases.catalog import CASES
+from benchmarks.peers.endpoints import Endpoint
 from benchmarks.peers.goals import Results
 from benchmarks.peers.neighbours import ForeignLoad
 from benchmarks.peers.processes import PeerError
@@ -66,18 +68,72 @@ def main() -> None:
         results: Results = {case.name: {p.name: [] for p in peers} for case in cases}
         failures: list[str] = []
         with contextlib.suppress(KeyboardInterrupt):
-            for number in range(given.rounds):
+            if given.together:
                 for case in cases:
-                    # Who comes first changes, so that a machine that warms up favours nobody.
-                    for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
-                        failures += _measure(
-                            case, peer, setups[case.name], number, given.retakes, results
-                        )
+                    with _running(case, peers, setups[case.name]) as started:
+                        for number in range(given.rounds):
+                            failures += _round(case, started, setups, number, given, results)
+            else:
+                for number in range(given.rounds):
+                    for case in cases:
+                        failures += _round(case, peers, setups, number, given, results)
     console = Console(width=140)
     for name, samples in results.items():
         console.print(report.case_table(CASES[name], samples))
     console.print(report.goal_table(results))
     print(report.as_json(configuration | {"failures": failures}, results))
+
+
+@contextlib.contextmanager
+def _running(case: Case, peers: Sequence[Peer], setup: Setup) -> Generator[list[Peer]]:
+    """The same peers, each of which runs once for all rounds. PeerError where one does not start.
+
+    Samples of one round are then seconds apart, in which a shared machine changes less than while
+    servers start; and the servers are no longer fresh.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=setup.logs))
+        started: list[Peer] = []
+        for peer in peers:
+            if _is_measured(case, peer):
+                endpoint = stack.enter_context(peer.start(_with_options(case, setup, folder)))
+                started.append(replace(peer, start=_as_it_runs(endpoint)))
+        yield started
+
+
+def _as_it_runs(endpoint: Endpoint) -> Callable[[Setup], AbstractContextManager[Endpoint]]:
+    return lambda _: contextlib.nullcontext(endpoint)
+
+
+def _round(
+    case: Case,
+    peers: list[Peer],
+    setups: dict[str, Setup],
+    number: int,
+    given: argparse.Namespace,
+    results: Results,
+) -> list[str]:
+    """One sample of each peer; returns what failed."""
+    failures: list[str] = []
+    # Who comes first changes, so that a machine that warms up favours nobody.
+    for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
+        if _is_measured(case, peer):
+            failures += _measure(case, peer, setups[case.name], number, given.retakes, results)
+    return failures
+
+
+def _is_measured(case: Case, peer: Peer) -> bool:
+    if (case.needs_http and not peer.is_http) or (case.needs_parallel and peer.is_serial):
+        return False
+    return case.has_drafts or not peer.is_undrafted
+
+
+def _with_options(case: Case, setup: Setup, folder: str) -> Setup:
+    options = {
+        name: value.format(folder=folder, draft=_draft_of(setup.model))
+        for name, value in case.worker_options.items()
+    }
+    return replace(setup, worker_options=options)
 
 
 def _measure(
@@ -87,21 +143,13 @@ def _measure(
 
     A sample that others disturbed is taken again; the least disturbed one counts.
     """
-    if (case.needs_http and not peer.is_http) or (case.needs_parallel and peer.is_serial):
-        return []
-    if peer.is_undrafted and not case.has_drafts:
-        return []
     taken: list[Sample] = []
     label = f"round {number + 1}, {case.name}: {peer.name}"
     for attempt in range(1 + retakes):
         others = ForeignLoad()
         try:
             with tempfile.TemporaryDirectory(dir=setup.logs) as folder:
-                options = {
-                    name: value.format(folder=folder, draft=_draft_of(setup.model))
-                    for name, value in case.worker_options.items()
-                }
-                start = partial(peer.start, replace(setup, worker_options=options))
+                start = partial(peer.start, _with_options(case, setup, folder))
                 sample = case.measure(start, Prompts(case.name, number, attempt))
         except PeerError as error:
             _say(f"{label} {error}")
@@ -174,6 +222,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cases", type=_names(CASES), default=list(CASES), metavar="A,B")
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), metavar="A,B")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--together", action="store_true",
+        help="start each peer once for all rounds of a case",
+    )  # fmt: skip
     parser.add_argument("--retakes", type=int, default=2, help="of a disturbed sample, at most")
     parser.add_argument("--model", type=Path, help=f"default: the case's shape, {QUANT}")
     parser.add_argument("--threads", type=int, default=machine.usable_cpus())
@@ -188,7 +240,11 @@ def _arguments() -> argparse.Namespace:
         "--llama-server", type=Path, default=Path(binary) if binary else None,
         help="the native binary (default: what LLAMA_SERVER names)",
     )  # fmt: skip
-    return parser.parse_args()
+    given = parser.parse_args()
+    several = [name for name in given.cases if CASES[name].has_several_servers]
+    if given.together and several:
+        parser.error(f"--together: {several[0]} starts its own servers; choose --cases without it")
+    return given
 
 
 def _names(known: Collection[str]) -> Callable[[str], list[str]]:

@@ -34,6 +34,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
                     A worker that does not know the option is started without it
     is_less_better  the value is a time
     needs_http, needs_parallel  peers without it are left out
+    has_several_servers  of a peer, one after the other or side by side
     """
 
     name: str
@@ -48,6 +49,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     is_less_better: bool = False
     needs_http: bool = False
     needs_parallel: bool = False
+    has_several_servers: bool = False
 
     @property
     def has_drafts(self) -> bool:

@@ -58,7 +58,7 @@ CASES: dict[str, Case] = {
         ),
         Case(
             name="pair", title="two processes, one stream each, together", unit="tok/s",
-            measure=two_processes,
+            measure=two_processes, has_several_servers=True,
         ),
         Case(
             name="deep8", title="8 streams with 700 tokens of context each", unit="tok/s",
@@ -71,6 +71,7 @@ CASES: dict[str, Case] = {
         Case(
             name="used", title="reading 800 tokens after 12 prompts that have ended",
             unit="of fresh", measure=used_server, shape=SMALL, cells=8 * 1024, needs_http=True,
+            has_several_servers=True,
         ),
         Case(
             name="conversations", title="8 conversations × 4 turns, 4,096 cells", unit="s",
@@ -85,6 +86,7 @@ CASES: dict[str, Case] = {
             name="restarted", title="8 conversations × 4 turns, each turn in a new server",
             unit="s", measure=restarted_conversations, shape=SMALL, is_less_better=True,
             needs_http=True, worker_options={"--cache-dir": "{folder}"},
+            has_several_servers=True,
         ),
         Case(
             name="hybrid", title="a chat whose answers are stripped, hybrid model",
