@@ -69,7 +69,11 @@ def test_files_that_may_not_grow(tiny: Path, tmp_path: Path) -> None:
     """With `ulimit -f` no state can be written; the requests are answered, and SIGTERM is 0."""
     command = ["sh", "-c", 'ulimit -f 8 && exec "$@"', "sh", *_WORKER]
     options = ("--cache-dir", str(tmp_path / "kept-here"), "--cache-ram", "8")
-    process = WorkerProcess("--model", str(tiny), *_OPTIONS, *options, command=command)
+    # Python would keep bytecode that was cut, and no later process could import it.
+    environment = {"PYTHONDONTWRITEBYTECODE": "1"}
+    process = WorkerProcess(
+        "--model", str(tiny), *_OPTIONS, *options, command=command, env=environment
+    )
     try:
         assert became_ready(process)
         clients = Clients(Server.over(process))
@@ -111,7 +115,8 @@ def test_a_log_on_a_full_disk(fmt: str, tiny: Path) -> None:
 
         until(answers)
         body = {"prompt": "the rain", "max_tokens": 3}
-        assert http.post(url + "/v1/completions", json=body).status_code == 200
+        answer = http.post(url + "/v1/completions", json=body)
+        assert answer.status_code == 200, answer.text
         process.terminate()
         # Standard output could not be written to: that it is empty does not matter.
         assert process.wait(60) == 0
