@@ -15,9 +15,10 @@ import pytest
 
 from tests.support.guided import Writer
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, held_text, schema_constraint
+from worker.grammar.constraint import Constraint, ConstraintKind, held_text, schema_constraint
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.schema import SchemaReader
+from worker.limits import FUEL, SYMBOLS, Limit
 from worker.llama.guides import guides as module
 from worker.llama.guides.compiler import FULL, CompileEffort, Refused, compile_within
 from worker.llama.guides.guides import Guides
@@ -173,6 +174,19 @@ def test_patience(writer: Writer) -> None:
     for ask in (guides.compiled, alone):
         with pytest.raises(RequestError, match="field takes too much to compile"):
             ask(dear)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "limit"),
+    [
+        ("regex", "a?" * 100_000, FUEL),
+        ("lark", "start: " + " ".join(['("a"|"b" start)'] * 9_000), SYMBOLS),
+    ],
+)
+def test_what_is_too_large(writer: Writer, kind: ConstraintKind, text: str, limit: Limit) -> None:
+    """The refusal names the limit."""
+    with pytest.raises(RequestError, match=f"takes too much to compile.*{limit.most}"):
+        writer.guides.compiled(Constraint(kind=kind, text=text))
 
 
 def test_wide_grammars_are_refused_before_they_begin(writer: Writer) -> None:

@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 
 from worker.grammar.constraint import Constraint
+from worker.limits import FUEL, LARK, LEXER_STATES, SYMBOLS
 from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.guides.native import functions
 
-# Of the lexer, for each text: 0.7 kB each. A string with maxLength takes 20 for each token.
-_MAX_LEXER_STATES = 100_000
 # How llguidance says that a limit was reached.
 _REACHED = re.compile(r"too (big|large|many)|fuel|lexer precomputation failed|; max is")
 
@@ -32,8 +31,7 @@ class CompileEffort(msgspec.Struct, frozen=True):
 
 # 100 tools take 30 ms and pass; of what does not pass the worst took 0.2 s.
 QUICK = CompileEffort(1 << 16, 50_000, 20_000)
-# The worst takes a second.
-FULL = CompileEffort(4 << 20, 500_000, 30_000)
+FULL = CompileEffort(LARK.most, FUEL.most, SYMBOLS.most)
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -56,7 +54,7 @@ def compile_within(
         return Refused("it is too long", is_costly=True)
     library = functions()
     init = library.new_init(tokenizer)
-    init.limits.max_lexer_states = _MAX_LEXER_STATES
+    init.limits.max_lexer_states = LEXER_STATES.most
     init.limits.initial_lexer_fuel = effort.fuel
     init.limits.max_grammar_size = effort.symbols
     init.limits.verbose_errors = False

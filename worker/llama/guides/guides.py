@@ -21,6 +21,7 @@ from worker.grammar.keywords import DOUBTFUL
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import Schema, SchemaReader
+from worker.limits import LOOSENING
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
 from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.kept import Kept
@@ -40,8 +41,7 @@ Loosen = Callable[[Schema | bool, str], str]
 MAX_BYTES = 128 << 20
 _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
 _MAX_KNOWN_BYTES, _BYTES_OF_KEY = 16 << 20, 200
-# Of CPU time, for the schemas of all tools of one request.
-LOOSENING_S = 1.0
+LOOSENING_S = LOOSENING.most / 1000
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
 
