@@ -110,6 +110,7 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "BREAKER": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a" * n])),
     "SCHEMA": ("/v1/completions", lambda n: schema({"enum": ["a" * n]})),
     "REGEX": ("/v1/completions", lambda n: asked(guided_regex="a" * n)),
+    "OPTIONAL": ("/v1/completions", lambda n: asked(guided_regex="(a?b)" * n)),
     "GRAMMAR": ("/v1/completions", lambda n: asked(grammar='root ::= "a"' + " " * (n - 12))),
     "CHOICES": ("/v1/completions", lambda n: asked(guided_choice=[str(i) for i in range(n)])),
     "ELEMENTS": ("/v1/completions", lambda n: asked(grammar=f'root ::= ("a"{{{n // 20}}}){{21}}')),
@@ -145,7 +146,8 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
 # Where so much is still served. Others meet a second bound there: the context, the places of the
 # queue, what can be compiled.
 SERVED = {
-    "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "GRAMMAR", "CHOICES",
+    "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
+    "CHOICES",
     "GRAMMAR_DEPTH", "REPEATS", "WAYS", "LEADING", "READINGS", "PLACES", "EXACT",
     "JOB_STOPS", "JOB_STOP",
 }  # fmt: skip
