@@ -36,8 +36,8 @@ Loosen = Callable[[Schema | bool, str], str]
 
 # What is kept is taken for 64 kB, 60 bytes for each character of the constraint, and 200 MB for
 # each second of CPU time of its making: 1 to 10 times what was measured. An ordinary schema has
-# 0.1 MB, 100 tools have 2 MB. What comes and goes leaves holes, which grow until 150 large ones
-# have gone; with 256 MiB it is 400.
+# 0.1 MB, 100 tools have 2 MB. What comes and goes leaves holes, which grow until 200 large ones
+# came; with twice the room until 600 did (python -m benchmarks.constraints.churn).
 MAX_BYTES = 128 << 20
 _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
 _MAX_KNOWN_BYTES, _BYTES_OF_KEY = 16 << 20, 200
