@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "isolation": {"gguf", "options", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "limits", "errors", "log"},
-    "chat": {"grammar", "errors"},
+    "chat": {"grammar", "limits", "errors"},
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",

@@ -73,6 +73,11 @@ SHORTENED = Limit(
     2**21, "characters of a conversation that may be shortened", (400, "context_length_exceeded")
 )
 TOOLS = Limit(1024, "tools")
+TEMPLATE = Limit(2000, "milliseconds of CPU time of the chat template")
+MADE = Limit(
+    2**24, "characters that the chat template makes, and 64 more for each that it is given"
+)
+RANGE = Limit(10_000, "numbers of a range in the chat template")
 
 # Answers
 SEQUENCES = Limit(128, "continuations: n, best_of, and prompts × best_of")
@@ -86,6 +91,8 @@ BREAKER = Limit(40, "characters of a sequence breaker")
 # Constraints
 SCHEMA = Limit(2**20, "characters of a JSON schema, rewritten")
 REGEX = Limit(2**19, "characters of a regular expression")
+# Where they follow each other compiling takes their square: 5,000 take 0.4 s, 60,000 a minute.
+OPTIONAL = Limit(5000, "parts of a regular expression that may be missing: ?, *, {, empty choices")
 GRAMMAR = Limit(65_536, "characters of a GBNF grammar")
 LARK = Limit(2**22, "characters of the grammar of all tools")
 CHOICES = Limit(10_000, "texts of a choice")
@@ -93,6 +100,16 @@ ELEMENTS = Limit(20_000, "elements of a GBNF grammar, its repetitions written ou
 # llama.cpp's parser recurses.
 GRAMMAR_DEPTH = Limit(256, "groups of a GBNF grammar in each other, their rule among them")
 REPEATS = Limit(1000, "repetitions in a GBNF grammar")
+# Measured: a grammar at this limit costs llama.cpp some milliseconds a token.
+WAYS = Limit(1000, "ways in which a rule of a GBNF grammar begins or goes on")
+# llama.cpp's search for left recursion visits rules again and again, and recurses.
+LEADING = Limit(1000, "parts of a GBNF grammar that begin with each other")
+VISITS = Limit(1_000_000, "visits of such parts, where each is visited from all before it")
+# llama.cpp tries every reading of a token in one call.
+READINGS = Limit(10_000, "ways in which a GBNF grammar reads the same 32 characters")
+PLACES = Limit(1000, "places of a GBNF grammar where the same 32 characters may lead")
+JUDGING = Limit(300_000, "steps to judge how ambiguous a GBNF grammar is")
+FOLLOWING = Limit(1000, "milliseconds of CPU time for one token, where llama.cpp follows GBNF")
 SCHEMA_DEPTH = Limit(64, "schemas in each other")
 # Native code takes 5 kB of its stack for each.
 REFERRED_DEPTH = Limit(250, "schemas in each other, with those that they refer to")
@@ -104,6 +121,17 @@ COUNT = Limit(100_000, "minItems, maxLength and other counts of a schema")
 EXACT = Limit(2**53, "numbers of a schema: they become float64")
 # In units of the last digit: each remainder is a state.
 MULTIPLES = Limit(10_000, "sum of the values of multipleOf, as whole numbers")
+# Of llguidance; the worst that both allow takes a second.
+FUEL = Limit(500_000, "units of llguidance for the regular expressions of a constraint")
+SYMBOLS = Limit(30_000, "symbols of a constraint's rules, as llguidance counts them")
+# 0.7 kB each. A string with maxLength takes 20 for each token.
+LEXER_STATES = Limit(
+    100_000, "states that a constraint's lexer comes to", beyond="in a stream the text ends with it"
+)
+LOOSENING = Limit(
+    1000, "milliseconds of CPU time for the schemas of all tools", None,
+    "the others are held as any object",
+)  # fmt: skip
 LONG = Limit(8, "requests whose constraints take long", (429, "queue_full"))
 
 # Jobs

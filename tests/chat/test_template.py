@@ -10,6 +10,7 @@ import pytest
 from worker.chat import sandbox
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
+from worker.limits import MADE, RANGE
 
 MESSAGES = [{"role": "user", "content": " Héllo "}, {"role": "assistant", "content": "yes"}]
 LINES = (
@@ -124,6 +125,22 @@ def test_no_template_takes_for_ever(source: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.3)
     with pytest.raises(RequestError, match="chat template"):
         rendered(source)
+
+
+def test_no_template_makes_too_much() -> None:
+    """So many characters are made, and not twice as many."""
+    times = 2**12
+    half = "{% for i in range(n) %}" + "x" * (MADE.most // times) + "{% endfor %}"
+    assert len(rendered(half, n=times)) == MADE.most
+    with pytest.raises(RequestError, match="makes too much text"):
+        rendered(half, n=2 * times)
+
+
+def test_a_range_is_bounded() -> None:
+    """So many numbers are a range, and not one more."""
+    assert rendered("{{ range(n) | length }}", n=RANGE.most) == str(RANGE.most)
+    with pytest.raises(RequestError, match="at most 10,000"):
+        rendered("{{ range(n) | length }}", n=RANGE.most + 1)
 
 
 def test_the_next_rendering_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
+from tests.support.grammars import chain
 from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 from worker.errors import RequestError
@@ -53,6 +55,32 @@ def groups(depth: int) -> str:
     return "root ::= " + "(" * depth + '"a"' + ")" * depth
 
 
+def many(count: int, text: str, between: str = " ") -> str:
+    """A grammar of so many parts."""
+    return "root ::= " + between.join([text] * count)
+
+
+def read(ways: int) -> str:
+    """A grammar that reads four letters in so many ways, 10,000 at least."""
+    some = "(" + "|".join(['"a"'] * 10) + ")"
+    return many(4, some) + ' | "a" "a" "a" "a"' * (ways - 10_000)
+
+
+def led(visits: int) -> str:
+    """A grammar of four chains of rules, whose parts are visited more often than that."""
+    length = math.isqrt(visits // 2) + 10
+    rules = [f"{c}{i} ::= {c}{i + 1}" for c in "wxyz" for i in range(length)]
+    ends = [f'{c}{length} ::= "{c}"' for c in "wxyz"]
+    return "\n".join(["root ::= w0 | x0 | y0 | z0", *rules, *ends])
+
+
+def places(count: int) -> str:
+    """A grammar that is in so many places after two letters."""
+    groups = next(n for n in (25, 13) if count % n == 0)
+    each = '"a" (' + " | ".join(['"a" "b"'] * (count // groups)) + ")"
+    return many(groups, each, " | ")
+
+
 def chat(*messages: str, **fields: Any) -> Body:
     said = [{"role": "user", "content": text} for text in messages]
     return {"messages": said, "max_tokens": 1, **fields}
@@ -82,6 +110,7 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "BREAKER": ("/v1/completions", lambda n: asked(dry_sequence_breakers=["a" * n])),
     "SCHEMA": ("/v1/completions", lambda n: schema({"enum": ["a" * n]})),
     "REGEX": ("/v1/completions", lambda n: asked(guided_regex="a" * n)),
+    "OPTIONAL": ("/v1/completions", lambda n: asked(guided_regex="(a?b)" * n)),
     "GRAMMAR": ("/v1/completions", lambda n: asked(grammar='root ::= "a"' + " " * (n - 12))),
     "CHOICES": ("/v1/completions", lambda n: asked(guided_choice=[str(i) for i in range(n)])),
     "ELEMENTS": ("/v1/completions", lambda n: asked(grammar=f'root ::= ("a"{{{n // 20}}}){{21}}')),
@@ -90,6 +119,12 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
         lambda n: asked(grammar=groups(n - 1)),
     ),
     "REPEATS": ("/v1/completions", lambda n: asked(grammar=f'root ::= "a"{{{n}}}')),
+    "WAYS": ("/v1/completions", lambda n: asked(grammar=many(n, '"a"', "|"))),
+    "LEADING": ("/v1/completions", lambda n: asked(grammar=chain(n - 4, "r"))),
+    "VISITS": ("/v1/completions", lambda n: asked(grammar=led(n))),
+    "READINGS": ("/v1/completions", lambda n: asked(grammar=read(n))),
+    "PLACES": ("/v1/completions", lambda n: asked(grammar=places(n))),
+    "JUDGING": ("/v1/completions", lambda n: asked(grammar=many(n // 200, '("a"|"b")*"-"'))),
     "SCHEMA_DEPTH": ("/v1/completions", lambda n: schema(nested(n))),
     "REFERRED_DEPTH": ("/v1/completions", lambda n: schema(chained(n))),
     "SUBSCHEMAS": ("/v1/completions", lambda n: schema({"anyOf": [{"const": 1}] * n})),
@@ -111,8 +146,10 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
 # Where so much is still served. Others meet a second bound there: the context, the places of the
 # queue, what can be compiled.
 SERVED = {
-    "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "GRAMMAR", "CHOICES",
-    "GRAMMAR_DEPTH", "REPEATS", "EXACT", "JOB_STOPS", "JOB_STOP",
+    "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
+    "CHOICES",
+    "GRAMMAR_DEPTH", "REPEATS", "WAYS", "LEADING", "READINGS", "PLACES", "EXACT",
+    "JOB_STOPS", "JOB_STOP",
 }  # fmt: skip
 # Limit -> where else it is met
 ELSEWHERE = {
@@ -126,7 +163,15 @@ ELSEWHERE = {
     "BODIES": "service/test_connections.py::test_bodies_are_bounded_together",
     "PARTS": "service/test_bad_requests.py::test_a_body_of_countless_parts",
     "TOKENIZING": "llama/test_parts.py::test_a_long_text_is_stopped",
+    "TEMPLATE": "service/openai/test_chat.py::test_a_template_that_loops",
+    "MADE": "chat/test_template.py::test_no_template_makes_too_much",
+    "RANGE": "chat/test_template.py::test_a_range_is_bounded",
     "LARK": "service/test_limits.py::test_the_grammar_of_all_tools_is_bounded",
+    "FOLLOWING": "llama/guides/test_gbnf.py::test_budget",
+    "FUEL": "llama/guides/test_compiling.py::test_what_is_too_large",
+    "SYMBOLS": "llama/guides/test_compiling.py::test_what_is_too_large",
+    "LEXER_STATES": "llama/guides/test_answers.py::test_a_text_of_too_many_states",
+    "LOOSENING": "llama/guides/test_compiling.py::test_loosening_has_a_budget",
     "LONG": "service/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
     "UNREAD": "service/jobs/test_lifetime.py::test_unread_jobs_are_bounded",
 }

@@ -117,7 +117,11 @@ class BlockFolder:
             self.index.add(key, FileUse(use.nbytes, used))
 
     def read(self, key: FileKey, tokens: bytes) -> np.ndarray | None:
-        """What a file holds; uint8. None where it is gone or damaged, with a line in the log."""
+        """What a file holds; uint8. None where it is gone, or damaged, with a line in the log.
+
+        A full folder gives files up while others are read, and other workers do too: what is gone
+        is a miss and no error.
+        """
         path = self.path / key.name
         try:
             body = read(path, self.identity, key, tokens, self._row_bytes)
@@ -125,12 +129,12 @@ class BlockFolder:
             self._forget(key, str(error))
             with contextlib.suppress(OSError):
                 path.unlink()
+        except FileNotFoundError:
+            self.index.discard(key)
+            self._seen = -1  # more may be gone
         except OSError as error:
             self._forget(key, error.strerror or str(error))
-            if isinstance(error, FileNotFoundError):
-                self._seen = -1  # more may be gone
-            else:
-                self._ignored.add(key)
+            self._ignored.add(key)
         else:
             self.num_read += file_bytes(key, body.nbytes)
             return body

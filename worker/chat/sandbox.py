@@ -21,10 +21,10 @@ from jinja2.filters import FILTERS
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_SECONDS = 2.0  # CPU time of a rendering
-MAX_CHARS = 2**24  # characters that a rendering may make, in all; an element counts as 8
+from worker.limits import MADE, RANGE, TEMPLATE
+
+MAX_SECONDS = TEMPLATE.most / 1000
 _ELEMENT = 8  # bytes of a reference; to look at 2**24 elements would also take 2 s
-_MAX_RANGE = 10_000
 _MAX_BITS = 4096  # of a product
 
 # Filters that chat templates use. Filters whose result can be far larger than their input are left
@@ -93,7 +93,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=self.counted, optimized=False, **options)
-        self._left = MAX_CHARS
+        self._left = MADE.most
         self._lock = threading.Lock()
         self.filters = {name: self._filter(FILTERS[name]) for name in _FILTERS}
         self.filters |= {"join": self._join, "replace": self._replace, "tojson": self._json}
@@ -102,12 +102,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @contextmanager
     def budget(self, given: object) -> Generator[None]:
-        """Limit a rendering of `given` inside the block to `MAX_SECONDS` and `MAX_CHARS`.
+        """Limit a rendering of `given` inside the block to `MAX_SECONDS` and `MADE.most`.
 
         Where `given` is large, more characters are allowed. Raises BudgetError.
         """
         with self._lock:
-            self._left = MAX_CHARS + 64 * _size(given, MAX_CHARS)
+            self._left = MADE.most + 64 * _size(given, MADE.most)
             end = time.thread_time() + MAX_SECONDS
 
             def watch(frame: FrameType, _event: str, _argument: object) -> Any:
@@ -216,8 +216,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 def _range(*bounds: int) -> range:
     found = range(*bounds)
-    if len(found) > _MAX_RANGE:
-        raise SecurityError(f"a range has at most {_MAX_RANGE:,} elements")
+    if len(found) > RANGE.most:
+        raise SecurityError(f"a range has at most {RANGE.most:,} elements")
     return found
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from worker.errors import RequestError
 from worker.grammar.schema import SchemaReader
-from worker.limits import CHOICES, GRAMMAR, LARK, REGEX, SCHEMA, Limit
+from worker.limits import CHOICES, GRAMMAR, LARK, OPTIONAL, REGEX, SCHEMA, Limit
 
 ConstraintKind = Literal["json_schema", "regex", "lark", "gbnf"]
 
@@ -20,6 +20,7 @@ _LIMITS: dict[ConstraintKind, Limit] = {
     "lark": LARK,
     "gbnf": GRAMMAR,
 }
+_OPTIONAL = re.compile(r"[?*{]|\|(?=[|)])|\((?=\|)")
 _SPECIAL = re.compile(r"[\\.^$|?*+()\[\]{}/&~#-]")
 
 
@@ -98,6 +99,14 @@ def schema_constraint(
 def held_text(schema: dict[str, Any] | bool, param: str) -> str:
     """A schema as llguidance takes it, alone or behind `%json` in Lark. Raises RequestError."""
     return SchemaReader(schema, param).text
+
+
+def regex_constraint(text: str, param: str) -> Constraint:
+    """A client's regular expression for the whole text. Raises RequestError."""
+    made = Constraint(kind="regex", text=text, param=param)
+    if len(_OPTIONAL.findall(text)) > OPTIONAL.most:
+        made.refuse(f"has more than {OPTIONAL.most} parts that may be missing")
+    return made
 
 
 def choice_constraint(choices: Sequence[str], param: str, **fields: Any) -> Constraint:

@@ -6,11 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from worker.grammar.gbnf import Grammar
+from worker.limits import JUDGING, PLACES, READINGS
 
 PROBE_CHARS = 32  # about the length of the longest tokens
-MAX_READINGS = 10_000
-MAX_PROBE_STACKS = 1_000
-MAX_WORK = 300_000
 
 
 def check_readings(grammar: Grammar) -> None:
@@ -97,7 +95,7 @@ class Probe:
                     if self._masks[self._cells[stack][0][0]] & bit
                 )
             )
-            if sum(stacks.values()) > MAX_READINGS or len(stacks) > MAX_PROBE_STACKS:
+            if sum(stacks.values()) > READINGS.most or len(stacks) > PLACES.most:
                 self.grammar.refuse("is ambiguous: it can read the same text in too many ways")
 
     def _best(self, tops: dict[int, int]) -> int:
@@ -126,7 +124,7 @@ class Probe:
         grammar, found = self.grammar, dict[int, int]()
         while todo:
             self.work += 1
-            if self.work > MAX_WORK:
+            if self.work > JUDGING.most:
                 grammar.refuse("is too large to be judged")
             stack, ways = todo.popitem()
             if not stack:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from worker.grammar.gbnf import Grammar
-
-# Measured: a grammar at this limit costs llama.cpp some milliseconds a token.
-MAX_STACKS = 1_000
-# llama.cpp's search for left recursion visits nodes again and again, and recurses.
-MAX_VISITS = 1_000_000
-MAX_CHAIN = 1_000
+from worker.limits import LEADING, VISITS, WAYS
 
 
 def nullable_nodes(grammar: Grammar) -> set[int]:
@@ -89,7 +84,7 @@ def check_starts(grammar: Grammar, nullable: set[int]) -> None:
         if node in grammar.chars:
             continue
         firsts = _firsts(grammar, node, nullable)
-        visits[node] = min(1 + sum(visits[item] for item in firsts), MAX_VISITS + 1)
+        visits[node] = min(1 + sum(visits[item] for item in firsts), VISITS.most + 1)
         chain[node] = 1 + max((chain[item] for item in firsts), default=0)
         if node in grammar.repeats:
             inner, least, most = grammar.repeats[node]
@@ -100,9 +95,9 @@ def check_starts(grammar: Grammar, nullable: set[int]) -> None:
             pairs = [_sum(sequence, stacks, empty) for sequence in grammar.choices[node]]
             stacks[node], empty[node] = sum(p[0] for p in pairs), sum(p[1] for p in pairs)
             total += visits[node]
-        if max(stacks[node], empty[node]) > MAX_STACKS:
-            grammar.refuse(f"is ambiguous: a rule can begin in more than {MAX_STACKS} ways")
-        if total > MAX_VISITS or chain[node] > MAX_CHAIN:
+        if max(stacks[node], empty[node]) > WAYS.most:
+            grammar.refuse(f"is ambiguous: a rule can begin in more than {WAYS.most} ways")
+        if total > VISITS.most or chain[node] > LEADING.most:
             grammar.refuse("has rules that begin with each other in too many ways")
     for sequences in grammar.choices.values():
         for sequence in sequences:
@@ -115,7 +110,7 @@ def _sum(sequence: list[int], stacks: dict[int, int], empty: dict[int, int]) -> 
     for item in sequence:
         total += ways * stacks[item]
         ways *= empty[item]
-        if not ways or total > MAX_STACKS:
+        if not ways or total > WAYS.most:
             break
     return total, ways
 
@@ -127,5 +122,5 @@ def _most(
     ways = 0
     for item in reversed(sequence):
         ways = stacks[item] + empty[item] * ways
-        if ways > MAX_STACKS:
-            grammar.refuse(f"is ambiguous: a rule can go on in more than {MAX_STACKS} ways")
+        if ways > WAYS.most:
+            grammar.refuse(f"is ambiguous: a rule can go on in more than {WAYS.most} ways")

@@ -7,7 +7,12 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
+from worker.grammar.constraint import (
+    Constraint,
+    choice_constraint,
+    regex_constraint,
+    schema_constraint,
+)
 from worker.limits import GRAMMAR
 from worker.service.bounds import characters
 
@@ -99,7 +104,7 @@ def _of_outputs(asked: StructuredOutputs, name: str) -> Constraint | None:
             raise RequestError(f"{name} holds no JSON schema.", param=name)
         return schema_constraint(cast("dict[str, Any]", schema), name)
     if asked.regex is not None:
-        return Constraint(kind="regex", text=asked.regex, param=name)
+        return regex_constraint(asked.regex, name)
     if asked.choice is not None:
         return choice_constraint(asked.choice, name)
     if asked.grammar is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,15 @@ import pytest
 
 from tests.support.guided import Writer
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, held_text, schema_constraint
+from worker.grammar.constraint import Constraint, ConstraintKind, held_text, schema_constraint
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.schema import SchemaReader
+from worker.limits import FUEL, SYMBOLS, Limit
 from worker.llama.guides import guides as module
-from worker.llama.guides.compiler import FULL, CompileEffort, Refused
+from worker.llama.guides.compiler import FULL, CompileEffort, Refused, compile_within
 from worker.llama.guides.guides import Guides
+from worker.llama.guides.matcher import Matcher
+from worker.llama.guides.native import functions
 
 HOSTILE: dict[str, tuple[str, Any]] = {
     "parentheses": ("regex", "(" * 20_000 + "a" + ")" * 20_000),
@@ -92,6 +96,50 @@ def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -
     assert guides.compiled(regex("b")) is not second
 
 
+class MallInfo(ctypes.Structure):
+    """Of malloc.h; in use are uordblks and hblkhd."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd",
+            "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without it")
+def test_what_is_kept_is_small(writer: Writer) -> None:
+    """A matcher as it is kept takes less than the library makes, and leaves nothing behind it."""
+    look = ctypes.CDLL(None).mallinfo2
+    look.restype = MallInfo
+
+    def in_use() -> int:
+        found = look()
+        return found.uordblks + found.hblkhd
+
+    words = schema_constraint({"enum": [f"{n:05}" * 2 for n in range(4000)]}, "field")
+    tokenizer, library = writer.guides.tokenizer, functions()
+    init, texts = library.new_init(tokenizer), (words.kind.encode(), words.text.encode())
+
+    def taken() -> tuple[int, int, int]:
+        before = in_use()
+        made = Matcher(library.new_matcher(init, *texts))
+        of_made = in_use() - before
+        made.free()
+        before = in_use()
+        kept = compile_within(words, FULL, tokenizer, writer.vocab.size)
+        of_kept = in_use() - before
+        assert isinstance(kept, Matcher)
+        kept.free()
+        return of_made, of_kept, in_use() - before
+
+    taken()  # from now on Python and the libraries have what they need
+    of_made, of_kept, left = taken()
+    assert 0.3 * of_made < of_kept < 0.95 * of_made
+    assert left < 0.05 * of_made
+
+
 def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the cache is: nothing is compiled in the engine's thread."""
     monkeypatch.setattr(module, "MAX_BYTES", 1)
@@ -126,6 +174,19 @@ def test_patience(writer: Writer) -> None:
     for ask in (guides.compiled, alone):
         with pytest.raises(RequestError, match="field takes too much to compile"):
             ask(dear)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "limit"),
+    [
+        ("regex", "a?" * 100_000, FUEL),
+        ("lark", "start: " + " ".join(['("a"|"b" start)'] * 9_000), SYMBOLS),
+    ],
+)
+def test_what_is_too_large(writer: Writer, kind: ConstraintKind, text: str, limit: Limit) -> None:
+    """The refusal names the limit."""
+    with pytest.raises(RequestError, match=f"takes too much to compile.*{limit.most}"):
+        writer.guides.compiled(Constraint(kind=kind, text=text))
 
 
 def test_wide_grammars_are_refused_before_they_begin(writer: Writer) -> None:

@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 
 from worker.grammar.constraint import Constraint
+from worker.limits import FUEL, LARK, LEXER_STATES, SYMBOLS
 from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.guides.native import functions
 
-# Of the lexer, for each text: 0.7 kB each. A string with maxLength takes 20 for each token.
-_MAX_LEXER_STATES = 100_000
 # How llguidance says that a limit was reached.
 _REACHED = re.compile(r"too (big|large|many)|fuel|lexer precomputation failed|; max is")
 
@@ -32,8 +31,7 @@ class CompileEffort(msgspec.Struct, frozen=True):
 
 # 100 tools take 30 ms and pass; of what does not pass the worst took 0.2 s.
 QUICK = CompileEffort(1 << 16, 50_000, 20_000)
-# The worst takes a second.
-FULL = CompileEffort(4 << 20, 500_000, 30_000)
+FULL = CompileEffort(LARK.most, FUEL.most, SYMBOLS.most)
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -46,12 +44,17 @@ class Refused(msgspec.Struct, frozen=True):
 def compile_within(
     constraint: Constraint, effort: CompileEffort, tokenizer: int, vocab_size: int
 ) -> Matcher | Refused:
-    """A matcher at the beginning of a text, which knows what may come first."""
+    """A matcher at the beginning of a text, which knows what may come first.
+
+    It is a copy of the one that was made, which has room to grow and lies between what compiling
+    needed for a while. A copy is a fifth smaller and leaves smaller holes: with 256 MiB of them a
+    process held 139 MB after 800 lists of 4,000 words, and 147 without copies.
+    """
     if len(constraint.text) > effort.chars:
         return Refused("it is too long", is_costly=True)
     library = functions()
     init = library.new_init(tokenizer)
-    init.limits.max_lexer_states = _MAX_LEXER_STATES
+    init.limits.max_lexer_states = LEXER_STATES.most
     init.limits.initial_lexer_fuel = effort.fuel
     init.limits.max_grammar_size = effort.symbols
     init.limits.verbose_errors = False
@@ -60,11 +63,12 @@ def compile_within(
         if made.error is not None:
             raise MatcherError(made.error)
         _try_first(made, vocab_size)
+        return made.copy()
     except MatcherError as error:
-        made.free()
         why = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")[:200]
         return Refused(why, is_costly=bool(_REACHED.search(why)))
-    return made
+    finally:
+        made.free()
 
 
 def _try_first(made: Matcher, vocab_size: int) -> None:

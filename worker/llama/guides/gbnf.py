@@ -9,14 +9,15 @@ import numpy as np
 
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
+from worker.limits import FOLLOWING
 from worker.llama.guides.matcher import MatcherError
 from worker.llama.library import native
 from worker.llama.sampling.chain import Chain
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
-# Seconds of CPU time for one token under a grammar. Ordinary grammars take milliseconds.
-_BUDGET_S = 1.0
+# Ordinary grammars take milliseconds.
+_BUDGET_S = FOLLOWING.most / 1000
 
 
 class GbnfMatcher:

@@ -21,6 +21,7 @@ from worker.grammar.keywords import DOUBTFUL
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import Schema, SchemaReader
+from worker.limits import LOOSENING
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
 from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.kept import Kept
@@ -35,12 +36,12 @@ Loosen = Callable[[Schema | bool, str], str]
 
 # What is kept is taken for 64 kB, 60 bytes for each character of the constraint, and 200 MB for
 # each second of CPU time of its making: 1 to 10 times what was measured. An ordinary schema has
-# 0.1 MB, 100 tools have 2 MB.
-MAX_BYTES = 256 << 20
+# 0.1 MB, 100 tools have 2 MB. What comes and goes leaves holes, which grow until 200 large ones
+# came; with twice the room until 600 did (python -m benchmarks.constraints.churn).
+MAX_BYTES = 128 << 20
 _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
 _MAX_KNOWN_BYTES, _BYTES_OF_KEY = 16 << 20, 200
-# Of CPU time, for the schemas of all tools of one request.
-LOOSENING_S = 1.0
+LOOSENING_S = LOOSENING.most / 1000
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
 
