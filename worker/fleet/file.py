@@ -32,11 +32,13 @@ class FleetEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     host, port    where clients find the fleet
     api_key_file  file with the keys that they send; workers have keys of their own
+    gateways      machines that take the port: the head of the cluster, or all of them
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
     api_key_file: str | None = None
+    gateways: Literal["head", "every node"] = "head"
 
 
 class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,23 +9,30 @@ import msgspec
 
 from worker.errors import LeftError, TooLargeError, WorkerError
 from worker.fleet.front.asked import BodyHead, asked_of
-from worker.fleet.front.upstream import HeaderList
+from worker.fleet.front.connection import HeaderList
 from worker.limits import BODY, RECEIVE
 from worker.service.body import SlowBodyError
+from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.front.wire import WIRE, Wire
 
 
 class ClientCall:
     """An ASGI request and its way back.
 
-    path    decoded, for comparisons; `target` is path and query as the client wrote them
-    status  of the answer, once one has begun
+    path     decoded, for comparisons; `target` is path and query as the client wrote them
+    status   of the answer, once one has begun
+    ids      of the request: its client's own, or ours
+    wire     for the parts of an answer that somebody else makes
+    is_last  the connection is closed after the answer
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any) -> None:
         self._receive = receive
         self._send = send
+        self.wire: Wire = scope.pop(WIRE)  # it holds the scope: neither would be freed at once
+        self.is_last = False
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         raw = scope.get("raw_path") or scope["path"].encode()
@@ -33,6 +40,10 @@ class ClientCall:
         self._raw = raw.decode("latin-1")
         self._query = f"?{query.decode('latin-1')}" if query else ""
         self.headers: HeaderList = list(scope["headers"])
+        self.ids = ids_of(self.headers)
+        self._id = (_ID, self.ids["x-request-id"].encode("latin-1"))
+        # One id, whichever replica is asked.
+        self.headers = [*(field for field in self.headers if field[0] != _ID), self._id]
         self.body = b""
         self.asked = BodyHead()
         self.status: int | None = None
@@ -79,6 +90,8 @@ class ClientCall:
     async def begin(self, status: int, headers: HeaderList) -> None:
         """Send the answer's head."""
         self.status = status
+        if self.is_last:
+            headers = [*headers, (b"connection", b"close")]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def say(self, data: bytes, *, more: bool = True) -> None:
@@ -88,6 +101,8 @@ class ClientCall:
     async def answer(self, status: int, body: bytes, headers: HeaderList) -> None:
         """Send an answer at once."""
         fields = [field for field in headers if field[0] != b"content-length"]
+        if not any(name == _ID for name, _ in fields):
+            fields.append(self._id)
         await self.begin(status, [*fields, (b"content-length", str(len(body)).encode())])
         await self.say(b"" if self.method == "HEAD" else body, more=False)
 
@@ -103,4 +118,5 @@ class ClientCall:
         await self.answer(status, body, [*fields, _JSON])
 
 
+_ID = b"x-request-id"
 _JSON = (b"content-type", b"application/json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -13,11 +14,9 @@ from worker.errors import UnavailableError
 from worker.fleet.front.call import ClientCall
 from worker.fleet.front.meters import CONTENT_TYPE, Meters
 from worker.fleet.front.relay import Relay
-from worker.fleet.front.upstream import LostError
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 
-_PATIENCE_S = 2.0
 # Of a worker that knows no such job.
 _NOT_THERE = b'"cancelled":false'
 
@@ -48,9 +47,10 @@ class ModelView(msgspec.Struct):
 
 
 class FleetView(msgspec.Struct):
-    """GET /fleet. `status`: ok, or starting while a model has no replica."""
+    """GET /fleet. `status`: ok, or starting while a model has no replica; `pid`: of the gateway."""
 
     status: str
+    pid: int
     models: dict[str, ModelView]
 
 
@@ -84,7 +84,7 @@ class Overview:
         counts = self._relay.loads.counts
         for (model, member), health in zip(found, said, strict=True):
             models[model].replicas.append(_view(member, counts, health))
-        await call.answer_json(FleetView(self.status, models))
+        await call.answer_json(FleetView(self.status, os.getpid(), models))
 
     async def joined(self, call: ClientCall, field: str) -> None:
         """The list `field` of an answer that each model gives, as one list; the rest is the
@@ -110,19 +110,13 @@ class Overview:
     async def end_anywhere(self, call: ClientCall) -> None:
         """Ask all replicas to end a job or a request; the answer of the one that did, if any."""
         members = [member for _, member in self._roster.all()]
-        asked = (self._ask_to_end(member, call) for member in members)
+        short = self._relay.short
+        asked = (short(member, call.method, call.target, call.body) for member in members)
         said = [answer for answer in await asyncio.gather(*asked) if answer is not None]
         if not said:
             raise UnavailableError("No replica answers.", code="lost")
         status, body = min(said, key=lambda answer: (answer[0], _NOT_THERE in answer[1]))
         await call.answer(status, body, [(b"content-type", b"application/json")])
-
-    async def _ask_to_end(self, member: Member, call: ClientCall) -> tuple[int, bytes] | None:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                return await self._relay.whole(member, call.method, call.target, call.body)
-        except (LostError, TimeoutError):
-            return None
 
     async def _ask_each(self, members: Iterable[Member], path: str) -> list[Any]:
         """What each says at that path, as decoded JSON; None for one that says nothing."""
@@ -130,12 +124,8 @@ class Overview:
         return [msgspec.json.decode(body) if body else None for body in bodies]
 
     async def _ask(self, member: Member, path: str) -> bytes:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                status, body = await self._relay.whole(member, "GET", path)
-        except (LostError, TimeoutError):
-            return b""
-        return body if status == 200 else b""
+        said = await self._relay.short(member, "GET", path)
+        return said[1] if said is not None and said[0] == 200 else b""
 
 
 def _view(member: Member, counts: Counter[str], health: Any) -> ReplicaView:
