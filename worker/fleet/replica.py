@@ -1,7 +1,7 @@
 """A replica of Ray Serve: a process that has one worker in its charge.
 
-Ray restarts what dies. So the replica leaves with its worker, and fails Ray's health check where
-the worker hangs. It is ready when its worker is, and drains it when Ray takes it away.
+It is ready when its worker is, starts it again when that dies, and drains it when Ray takes the
+replica away. Ray restarts what dies, so a replica whose worker cannot be kept leaves with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class Replica:
         }
 
     def check_health(self) -> None:
-        """Ray kills a replica whose check fails three times. Raises WorkerGoneError."""
+        """Ray kills a replica whose check fails three times. Raises WorkerGoneError.
+
+        One whose worker is started again is well: gateways ask the others meanwhile.
+        """
         self._charge.check()
 
     async def __del__(self) -> None:
@@ -58,7 +61,7 @@ class Replica:
         await self._charge.drain()
 
     async def _leave_with_worker(self) -> None:
-        error = await self._charge.left()
+        error = await self._charge.keep()
         if not self._is_leaving:
             log.get("replica").error("leaving with the worker", why=str(error))
             os._exit(1)
