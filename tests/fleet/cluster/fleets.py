@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from typing import Any
@@ -63,6 +64,7 @@ class Stream:
     """
 
     def __init__(self, url: str, prompt: str, max_tokens: int = 100) -> None:
+        self.prompt = prompt
         self.text = ""
         self.error: str | None = None
         self.begun = threading.Event()
@@ -74,7 +76,11 @@ class Stream:
         self._thread.start()
 
     def _read(self, url: str, body: dict[str, Any]) -> None:
-        with http.stream("POST", url + "/v1/completions", json=body) as answer:
+        # Without a gateway it breaks off.
+        with (
+            contextlib.suppress(httpx.RemoteProtocolError, httpx.ReadError),
+            http.stream("POST", url + "/v1/completions", json=body) as answer,
+        ):
             for line in answer.iter_lines():
                 if line.startswith("data: {"):
                     event = json.loads(line[6:])
