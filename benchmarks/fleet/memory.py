@@ -9,14 +9,17 @@ from collections import Counter
 
 from benchmarks.fleet.processes import GATEWAY, REPLICA, below, memory_bytes
 
+_PORT = 8769
+
 
 def run() -> None:
     """Print it: what each kind of process has to itself, and its share of what it has not."""
     from worker.fleet.cluster import cluster
-    from worker.fleet.file import DEMO
+    from worker.fleet.file import DEMO, Fleet, FleetEndpoint
     from worker.fleet.running import running
 
-    with cluster(None), running(DEMO, threading.Event(), "127.0.0.1"):
+    fleet = Fleet(endpoint=FleetEndpoint(port=_PORT), models=DEMO.models)
+    with cluster(None), running(fleet, threading.Event(), "127.0.0.1"):
         found: Counter[str] = Counter()
         counts: Counter[str] = Counter()
         for pid, line in [*below(), (os.getpid(), "the command")]:

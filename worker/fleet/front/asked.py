@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-# Characters of a turn, or of a prompt, that count. `python -m benchmarks.fleet affinity` tries others:
-# 256 do not tell prompts that begin alike from one another, 4,096 are not the same in the next turn.
+# Characters of a turn, or of a prompt, that count; chosen by `python -m benchmarks.fleet affinity`.
+# By 256 prompts that begin alike are all one, and 4,096 are not the same in the next turn.
 HEAD = 1024
 
 
