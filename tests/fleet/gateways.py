@@ -55,6 +55,13 @@ def gateway(
     roster = Roster(dict.fromkeys(models, affinity))
     for name, members in models.items():
         roster.publish(name, members)
+    with gateway_over(roster, key=key) as url:
+        yield url
+
+
+@contextmanager
+def gateway_over(roster: Roster, *, key: str | None = None) -> Generator[str]:
+    """A gateway that looks at this roster."""
     made = Gateway(roster, None if key is None else KeyFile("keys", (key,)))
     with listening(made, made.close) as url:
         yield url

@@ -16,7 +16,8 @@ from worker.errors import DoesNotFitError, WorkerError
 from worker.fleet.cluster import RAY_BYTES
 from worker.fleet.file import FleetModel, read_fleet
 from worker.fleet.need import REPLICA_BYTES, FleetMachine, Need, need_of
-from worker.fleet.plan import check_fits, fits_one_more, place
+from worker.fleet.plan import check_fits, fits_one_more, place, plan_needs
+from worker.fleet.scale.count import ScaleBounds
 from worker.memory.plan import MemoryPlan
 from worker.settings import make
 
@@ -96,6 +97,43 @@ def test_cpus_bound_too() -> None:
     assert plan.left_over == ("small",)
     with pytest.raises(DoesNotFitError, match=r"1 of 3 replicas of small .* 1 CPUs and 1.0 GiB"):
         check_fits(plan)
+
+
+def scaled(model: str, memory: int, least: int, most: int) -> Need:
+    """A need whose replicas come and go."""
+    bounds = ScaleBounds(least=least, most=most, idle=300, first_token=5, slots=4)
+    return msgspec.structs.replace(need(model, memory, replicas=least), bounds=bounds)
+
+
+def test_the_least_must_fit() -> None:
+    """What there may be at most is told, and need not fit."""
+    machines = [FleetMachine("a", 4, 4 * GiB)]
+    plan = plan_needs([scaled("a", GiB, 1, 4), scaled("b", GiB, 1, 2)], machines)
+    check_fits(plan)
+    assert plan.left_at_most == ("b", "b")
+    assert not fits_one_more(plan, "a")
+    assert plan_needs([scaled("a", GiB, 1, 4)], machines).left_at_most == ()
+
+
+def test_sleepers_share_a_machine() -> None:
+    """Each must fit alone; what no machine can hold is refused although it may never run."""
+    machines = [FleetMachine("a", 1, 4 * GiB)]
+    check_fits(plan_needs([scaled("a", 3 * GiB, 0, 1), scaled("b", 3 * GiB, 0, 1)], machines))
+    with pytest.raises(DoesNotFitError, match=r"1 of 1 replicas of b have no place"):
+        check_fits(plan_needs([scaled("a", GiB, 0, 1), scaled("b", 5 * GiB, 0, 1)], machines))
+
+
+def test_the_command_says_least_and_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It exits with 0: the least fits."""
+    file = tmp_path / "fleet.toml"
+    file.write_text("[models.demo]\nreplicas = { min = 1, max = 3 }\n")
+    assert main(["fleet", "plan", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "1 to 3" in said
+    assert "where they could run: fits; at most: 1 left over" in said
+    assert "1 x demo" in said
 
 
 def test_the_command_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from worker.fleet.need import Need
 from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
+from worker.fleet.scale.served import Wake, number_of, wanted
 from worker.values import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
@@ -38,10 +39,16 @@ class Ingress:
     """The gateway's deployment."""
 
     def __init__(
-        self, affinities: dict[str, str], keys: KeyFile | None, handles: dict[str, DeploymentHandle]
+        self,
+        affinities: dict[str, str],
+        keys: KeyFile | None,
+        handles: dict[str, DeploymentHandle],
+        asleep: tuple[str, ...],
     ) -> None:
+        """asleep: models that may have no replica"""
         log.configure("json")
-        self._roster = Roster(affinities)
+        wakes = {name: Wake(handles[name]) for name in asleep}
+        self._roster = Roster(affinities, wakes, wanted)
         self._keys = keys
         follow(self._roster)
         # With its options Ray begins to tell a handle who is there.
@@ -103,14 +110,15 @@ def application(
         health_check_period_s=_HEALTH_PERIOD_S,
         health_check_timeout_s=_HEALTH_TIMEOUT_S,
     )(serve.ingress()(Ingress))
-    return ingress.bind(affinities, fleet.keys, handles)
+    asleep = tuple(need.model for need in plan.needs if not need.replicas)
+    return ingress.bind(affinities, fleet.keys, handles, asleep)
 
 
 def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
     """surges: at an update a new replica is there before an old one goes"""
     return serve.deployment(
         name=PREFIX + need.model,
-        num_replicas=need.replicas,
+        **number_of(need),
         ray_actor_options={"num_cpus": need.cpus, "memory": need.memory},
         request_router_config=RequestRouterConfig(
             request_router_class="worker.fleet.members:Members"

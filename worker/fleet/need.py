@@ -10,7 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from worker.fleet.choices import settings_of
-from worker.fleet.file import FleetModel
+from worker.fleet.file import FleetModel, FleetReplicas
+from worker.fleet.scale.count import ScaleBounds
 from worker.machine import Memory
 
 _MIB = 1 << 20
@@ -29,6 +30,7 @@ class FleetMachine(msgspec.Struct, frozen=True):
 class Need(msgspec.Struct, frozen=True, kw_only=True):
     """Of one replica.
 
+    replicas   how many there are at least
     file       as the replica's machine finds it; "" is the embedded demo model
     cpus       compute threads
     memory     bytes: what `worker plan` says, the cache included, and the replica's process
@@ -37,6 +39,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue      requests that may wait for one
     drain      seconds that its streams get when it is taken away
     options    of its worker: those of the file, then those that the plan has chosen
+    bounds     what makes more of them, or None: their number stays
     """
 
     model: str
@@ -50,6 +53,12 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
     drain: float
     options: tuple[str, ...]
+    bounds: ScaleBounds | None = None
+
+    @property
+    def most(self) -> int:
+        """How many replicas there may be."""
+        return self.replicas if self.bounds is None else self.bounds.most
 
 
 def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
@@ -75,10 +84,11 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
     plan = estimate(config, settings, Memory(room, share), draft)
     if not plan.fits:
         plan = estimate(config, settings, Memory(room, room), draft)
+    bounds = _bounds(model.replicas, plan.num_slots)
     return Need(
         model=name,
         file=model.file or "",
-        replicas=model.replicas,
+        replicas=model.replicas if isinstance(model.replicas, int) else model.replicas.min,
         affinity=model.affinity,
         cpus=cpus,
         memory=plan.total_bytes + plan.cache_bytes + REPLICA_BYTES,
@@ -95,4 +105,17 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
             "--threads", str(cpus),
             "--drain-timeout", f"{settings.drain_timeout:g}",
         ),
+        bounds=bounds,
     )  # fmt: skip
+
+
+def _bounds(replicas: int | FleetReplicas, slots: int) -> ScaleBounds | None:
+    if isinstance(replicas, int):
+        return None
+    return ScaleBounds(
+        least=replicas.min,
+        most=replicas.max,
+        idle=replicas.idle,
+        first_token=replicas.first_token,
+        slots=slots,
+    )

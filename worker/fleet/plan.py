@@ -18,11 +18,16 @@ class FleetPlace(msgspec.Struct, frozen=True):
 
 
 class FleetPlan(msgspec.Struct, frozen=True):
-    """`left_over`: the models of the replicas for which no machine has room."""
+    """`left_over`: the models of the replicas for which no machine has room.
+
+    places        of as many replicas as there are at least
+    left_at_most  the same as `left_over` with as many replicas as there may be
+    """
 
     needs: tuple[Need, ...]
     places: tuple[FleetPlace, ...]
     left_over: tuple[str, ...]
+    left_at_most: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -33,7 +38,19 @@ class FleetPlan(msgspec.Struct, frozen=True):
 def plan_fleet(fleet: Fleet, machines: list[FleetMachine]) -> FleetPlan:
     """What each model needs and one way to place all of it. Raises what `need_of` raises."""
     needs = [need_of(name, model, machines) for name, model in fleet.models.items()]
-    return place(needs, machines)
+    return plan_needs(needs, machines)
+
+
+def plan_needs(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
+    """The plan for needs that are known. A model of which there may be no replica is left over
+    where no machine has room for one, though it were alone."""
+    plan = place(needs, machines)
+    most = place([msgspec.structs.replace(need, replicas=need.most) for need in needs], machines)
+    asleep = [msgspec.structs.replace(need, replicas=1) for need in needs if not need.replicas]
+    too_large = tuple(name for need in asleep for name in place([need], machines).left_over)
+    return msgspec.structs.replace(
+        plan, left_over=plan.left_over + too_large, left_at_most=most.left_over
+    )
 
 
 def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
@@ -61,9 +78,9 @@ def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
 
 
 def fits_one_more(plan: FleetPlan, model: str) -> bool:
-    """Whether there would be room for one replica more of this model."""
+    """Whether there would be room for one replica more of this model than there may be."""
     more = [
-        msgspec.structs.replace(need, replicas=need.replicas + (need.model == model))
+        msgspec.structs.replace(need, replicas=need.most + (need.model == model))
         for need in plan.needs
     ]
     return place(more, [each.machine for each in plan.places]).fits
@@ -76,7 +93,7 @@ def check_fits(plan: FleetPlan) -> None:
     need = next(need for need in plan.needs if need.model in plan.left_over)
     missing = plan.left_over.count(need.model)
     raise DoesNotFitError(
-        f"{missing} of {need.replicas} replicas of {need.model} have no place: each needs "
+        f"{missing} of {need.replicas or 1} replicas of {need.model} have no place: each needs "
         f"{need.cpus} CPUs and {human_bytes(need.memory)}.",
         hint="Take fewer replicas or threads, a shorter --ctx-size, or more machines.",
     )

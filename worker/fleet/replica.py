@@ -15,6 +15,7 @@ import ray
 from worker import log
 from worker.fleet.charge import Charge
 from worker.fleet.need import Need
+from worker.fleet.scale.observed import Load
 
 
 class Replica:
@@ -34,6 +35,7 @@ class Replica:
         except BaseException:
             await self._charge.drain()
             raise
+        self._load = Load()
         self._is_leaving = False
         self._watch = asyncio.create_task(self._leave_with_worker())
 
@@ -47,6 +49,13 @@ class Replica:
             "limit": need.num_slots + need.queue,
             "node": self._node,
         }
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Ray passes on to `ScalePolicy`."""
+        return await self._load.figures(self.record_replica_metadata())
+
+    async def wake(self) -> None:
+        """Nothing to do: who calls this has waited until there is a replica."""
 
     def check_health(self) -> None:
         """Ray kills a replica whose check fails three times. Raises WorkerGoneError."""

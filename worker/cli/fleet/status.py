@@ -38,4 +38,7 @@ def _table(models: dict[str, Any]) -> Table:
             )  # fmt: skip
         if not model["replicas"]:
             table.add_row(plain(name), "-", "-", "-", "-", "-", "-", "no replica is ready")
+        more = (model["wanted"] or 0) - len(model["replicas"])
+        if more > 0:
+            table.add_row(plain(name), "-", "-", "-", "-", "-", "-", f"{more} more to come")
     return table

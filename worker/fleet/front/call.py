@@ -11,7 +11,9 @@ from worker.errors import LeftError, TooLargeError, WorkerError
 from worker.fleet.front.asked import BodyHead, asked_of
 from worker.fleet.front.upstream import HeaderList
 from worker.limits import BODY, RECEIVE
+from worker.service import sse
 from worker.service.body import SlowBodyError
+from worker.service.front import paths
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 
@@ -21,6 +23,7 @@ class ClientCall:
 
     path    decoded, for comparisons; `target` is path and query as the client wrote them
     status  of the answer, once one has begun
+    is_waiting  a stream was opened to say that there is nothing to say yet
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -36,6 +39,7 @@ class ClientCall:
         self.body = b""
         self.asked = BodyHead()
         self.status: int | None = None
+        self.is_waiting = False
 
     @property
     def target(self) -> str:
@@ -77,7 +81,10 @@ class ClientCall:
             pass
 
     async def begin(self, status: int, headers: HeaderList) -> None:
-        """Send the answer's head."""
+        """Send the answer's head, unless the client has got one while it waited."""
+        if self.is_waiting:
+            self.is_waiting = False
+            return
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
@@ -86,10 +93,25 @@ class ClientCall:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def answer(self, status: int, body: bytes, headers: HeaderList) -> None:
-        """Send an answer at once."""
+        """Send an answer at once; into a stream that waits it goes as the last event, an error."""
+        if self.is_waiting:
+            name = "error" if self.path.startswith(paths.MESSAGES) else ""
+            await self.say(sse.frame(msgspec.Raw(body), name=name), more=False)
+            return
         fields = [field for field in headers if field[0] != b"content-length"]
         await self.begin(status, [*fields, (b"content-length", str(len(body)).encode())])
         await self.say(b"" if self.method == "HEAD" else body, more=False)
+
+    async def say_waiting(self) -> None:
+        """Tell the client of a stream of events that its answer takes time; no other is told."""
+        if self.asked.stream is not True or self.path.startswith(paths.OLLAMA):
+            return
+        if self.status is None:
+            await self.begin(
+                200, [(b"content-type", sse.CONTENT_TYPE), (b"cache-control", b"no-cache")]
+            )
+            self.is_waiting = True
+        await self.say(sse.COMMENT)
 
     async def answer_json(self, value: object, status: int = 200) -> None:
         """The same for a value."""

@@ -19,6 +19,7 @@ from worker.fleet.front.call import ClientCall
 from worker.fleet.front.loads import Loads
 from worker.fleet.front.meters import Meters
 from worker.fleet.front.upstream import HeaderList, LostError, Upstream, WorkerReply
+from worker.fleet.front.waiting import WaitingRoom
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member, order
 from worker.service import sse
@@ -44,14 +45,13 @@ class Relay:
         self._roster = roster
         self._upstream = upstream
         self._meters = meters
+        self._room = WaitingRoom(roster)
         self.loads = Loads()
 
     async def to_model(self, call: ClientCall, model: str) -> None:
         """Answer by a replica of the model. Raises QueueFullError where all of them are full,
         UnavailableError where there is none, or none answers."""
-        members = self._roster.members(model)
-        if not members:
-            raise UnavailableError(f"No replica of {model} is ready.", code="loading_replicas")
+        members = await self._room.members(call, model)
         key = self._key(call, self._roster.affinities[model])
         ranked = order(members, self.loads.counts, key, self.loads.avoided())
         if not ranked:
@@ -137,6 +137,9 @@ class Relay:
 
 
 async def _pass_on(call: ClientCall, reply: WorkerReply) -> None:
+    if call.is_waiting and reply.status != 200:
+        await call.answer(reply.status, await reply.whole(), reply.headers)
+        return
     chunks = reply.chunks()
     first = await anext(chunks, b"")
     await call.begin(reply.status, reply.headers)

@@ -1,0 +1,78 @@
+"""A worker's metrics as figures of its load."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.fleet.gateways import Impostor, listening
+from tests.support.programs.processes import serving
+from worker.fleet.scale.count import ReplicaFigures
+from worker.fleet.scale.observed import Load, Observer
+from worker.fleet.scale.policy import figures_of
+
+TEXT = """# HELP worker_requests_running Sequences that run
+worker_requests_running 3.0
+worker_requests_waiting 2.0
+worker_kv_cells_live_ratio 0.25
+worker_kv_cells{state="live"} 77.0
+worker_first_token_seconds_bucket{le="1.0"} 4.0
+worker_first_token_seconds_sum %s
+worker_first_token_seconds_count %s
+"""
+
+
+def test_a_text() -> None:
+    """Gauges as they are; the time to the first token is of those that came last."""
+    observer = Observer()
+    first = observer.figures(TEXT % (8.0, 4.0))
+    assert first == ReplicaFigures(running=3, waiting=2, cells=0.25, first_token=2)
+    for _ in range(9):
+        observer.figures(TEXT % (8.0, 4.0))
+    assert observer.figures(TEXT % (8.0, 4.0)).first_token == 0
+    assert observer.figures(TEXT % (18.0, 6.0)).first_token == 5
+    assert observer.figures(TEXT % (3.0, 1.0)).first_token == 3  # the worker is another one
+
+
+def test_a_worker_says_all_of_it() -> None:
+    """The names are those of a real worker; its key is sent."""
+    with serving("-t", "1", "-c", "1024", "--cache-ram", "0", "--api-key", "k") as worker:
+        place = {"url": worker.url, "key": "k", "slots": 4, "limit": 68, "node": "n"}
+
+        async def ask() -> tuple[dict[str, float], dict[str, float]]:
+            load = Load()
+            return await load.figures(place), await load.figures({**place, "key": "other"})
+
+        figures, refused = asyncio.run(ask())
+    assert figures == {"running": 0, "waiting": 0, "cells": 0, "first_token": 0}
+    assert refused == {}
+
+
+def test_who_does_not_answer_is_left_out() -> None:
+    """No figures are better than figures of nobody."""
+    with listening(Impostor(b"no", status=503)) as url:
+        place = {"url": url, "key": "", "slots": 4, "limit": 68, "node": "n"}
+        assert asyncio.run(Load().figures(place)) == {}
+    assert asyncio.run(Load().figures({**place, "url": "http://127.0.0.1:1"})) == {}
+
+
+class Point:
+    """Of Ray's time series."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def test_what_ray_hands_on() -> None:
+    """The last point of each; a replica that says nothing is not there."""
+    metrics = {
+        "running": {"a": [Point(1), Point(4)], "b": [Point(2)]},
+        "waiting": {"a": [Point(3)]},
+        "ongoing": {"c": [Point(9)]},
+    }
+    found = sorted(figures_of(metrics), key=lambda each: each.running)
+    assert found == [ReplicaFigures(running=2), ReplicaFigures(running=4, waiting=3)]
+    assert figures_of({}) == []
+    with pytest.raises(IndexError):
+        figures_of({"running": {"a": [Point(1)]}})[1]
