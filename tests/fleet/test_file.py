@@ -66,7 +66,7 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
         ("[models.a]\nreplicas = 0", "line 2, [models.a]: replicas: expected `int` >= 1."),
         ("[models.a]\n\nreplicas = 'two'", "line 3, [models.a]: replicas: expected `int | object`"),
         ("[models.a]\nreplicas = {max = 0}", "line 2, [models.a]: replicas: expected `int` >= 1."),
-        ("[models.a]\nreplicas = {min = 1}", "line 2, [models.a]: replicas: object missing required field `max`."),
+        ("[models.a]\nreplicas = {min = 1}", "replicas: object missing required field `max`."),
         (
             "[models.a]\nreplicas = {min = 3, max = 2}",
             "line 2, [models.a]: replicas: min is larger than max.",
@@ -76,7 +76,12 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
             "line 2, [models.a]: replicas: unknown field `most`.",
         ),
         ("[models.a]\naffinity = 'sticky'", "line 2, [models.a]: affinity: invalid enum value"),
-        ("[models.a]\n[models.b]\nrpc_nodes = 2", "line 3, [models.b]: unknown field `rpc_nodes`."),
+        ("[models.a]\n[models.b]\nnodes = 2", "line 3, [models.b]: unknown field `nodes`."),
+        ("[models.a]\nrpc_nodes = 16", "line 2, [models.a]: rpc_nodes: expected `int` <= 15."),
+        (
+            "[models.a]\nrpc_nodes = 1\noptions = ['--rpc', 'h:1']",
+            "line 3, [models.a]: options: --rpc is for the fleet to say.",
+        ),
         ("[fleet]\nports = 1\n[models.a]", "line 2, [fleet]: unknown field `ports`."),
         ("[fleet]\nport = 70000\n[models.a]", "line 2, [fleet]: port: expected `int` <= 65535."),
         ("[fleet]\nhost = 'a b'\n[models.a]", "line 2, [fleet]: host must be the name"),

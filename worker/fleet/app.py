@@ -17,6 +17,7 @@ from worker import log
 from worker.fleet.cluster import nodes
 from worker.fleet.file import Fleet, read_fleet
 from worker.fleet.front.gateway import Gateway
+from worker.fleet.group.group import bundles_of
 from worker.fleet.members import PREFIX
 from worker.fleet.need import Need
 from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
@@ -119,6 +120,7 @@ def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
     return serve.deployment(
         name=PREFIX + need.model,
         **number_of(need),
+        **bundles_of(need),
         ray_actor_options={"num_cpus": need.cpus, "memory": need.memory},
         request_router_config=RequestRouterConfig(
             request_router_class="worker.fleet.members:Members"

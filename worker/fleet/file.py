@@ -60,6 +60,7 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
               machine. None: the embedded demo model
     options   of `worker serve`, for each replica
     replicas  workers that serve it: their number, or the bounds of it
+    rpc_nodes  further machines on which a replica keeps layers of its model
     affinity  what keeps a conversation on one replica: the head of its prompt, the session that
               the client names, or nothing
     """
@@ -67,6 +68,7 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     file: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     options: tuple[str, ...] = ()
     replicas: Annotated[int, msgspec.Meta(ge=1, le=1000)] | FleetReplicas = 1
+    rpc_nodes: Annotated[int, msgspec.Meta(ge=0, le=15)] = 0
     affinity: Literal["prefix", "session", "none"] = "prefix"
 
 
@@ -118,7 +120,7 @@ def _model(source: _Source, name: str, table: Any) -> FleetModel:
         raise source.wrong(where, "a model's name is 1 to 64 letters, digits or any of ._:-")
     model = source.read(where, table, FleetModel)
     try:
-        check_choices(model.options)
+        check_choices(model.options, has_servers=model.rpc_nodes > 0)
     except UsageError as error:
         raise source.wrong(where, f"options: {error}".rstrip("."), "options") from None
     if isinstance(model.replicas, FleetReplicas) and model.replicas.min > model.replicas.max:

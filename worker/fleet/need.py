@@ -7,6 +7,8 @@ on a machine would take the memory that all of them see.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from worker.fleet.choices import settings_of
@@ -39,6 +41,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue      requests that may wait for one
     drain      seconds that its streams get when it is taken away
     options    of its worker: those of the file, then those that the plan has chosen
+    rpc_nodes  further machines that hold layers of it; each of them has as many CPUs
+    rpc_memory bytes that it needs on each of these
     bounds     what makes more of them, or None: their number stays
     """
 
@@ -53,7 +57,19 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
     drain: float
     options: tuple[str, ...]
+    rpc_nodes: int = 0
+    rpc_memory: int = 0
     bounds: ScaleBounds | None = None
+
+    @property
+    def layers_name(self) -> str:
+        """What a plan calls an RPC server of it."""
+        return f"{self.model}'s layers"
+
+    def with_servers(self, servers: Sequence[str]) -> Need:
+        """The same for a worker that uses these RPC servers (HOST:PORT)."""
+        options = (*self.options, "--rpc", ",".join(servers))
+        return msgspec.structs.replace(self, options=options)
 
     @property
     def most(self) -> int:
@@ -68,6 +84,7 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
     ModelFileError.
     """
     from worker.cli.model import model_path, with_draft_path
+    from worker.fleet.group.share import divided, options_of, shares, with_servers
     from worker.lifecycle.prepared import load_draft, with_heads
     from worker.memory.plan import estimate
     from worker.model.config import load_config
@@ -75,15 +92,18 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
     settings = with_draft_path(settings_of(model.options, model.file))
     config = load_config(model_path(settings))
     draft = load_draft(config, settings)
-    settings = with_heads(config, settings)
+    settings = divided(config, with_heads(config, settings), model.rpc_nodes)
     cpus = settings.threads or 1
     able = [each for each in machines if each.cpus >= cpus] or machines
     least = min(able, key=lambda machine: machine.memory / machine.cpus)
     room = max(0, least.memory - REPLICA_BYTES)
     share = max(0, min(least.memory, least.memory * cpus // least.cpus) - REPLICA_BYTES)
-    plan = estimate(config, settings, Memory(room, share), draft)
+    fair = with_servers(Memory(room, share), share + REPLICA_BYTES, model.rpc_nodes)
+    plan = estimate(config, settings, fair, draft)
     if not plan.fits:
-        plan = estimate(config, settings, Memory(room, room), draft)
+        whole = with_servers(Memory(room, room), least.memory, model.rpc_nodes)
+        plan = estimate(config, settings, whole, draft)
+    own, other = shares(plan)
     bounds = _bounds(model.replicas, plan.num_slots)
     return Need(
         model=name,
@@ -91,7 +111,7 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
         replicas=model.replicas if isinstance(model.replicas, int) else model.replicas.min,
         affinity=model.affinity,
         cpus=cpus,
-        memory=plan.total_bytes + plan.cache_bytes + REPLICA_BYTES,
+        memory=own + plan.cache_bytes + REPLICA_BYTES,
         num_cells=plan.num_cells,
         num_slots=plan.num_slots,
         queue=settings.queue_size,
@@ -104,7 +124,10 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
             "--cache-ram", str(plan.cache_bytes // _MIB),
             "--threads", str(cpus),
             "--drain-timeout", f"{settings.drain_timeout:g}",
+            *(options_of(settings, plan) if model.rpc_nodes else ()),
         ),
+        rpc_nodes=model.rpc_nodes,
+        rpc_memory=other,
         bounds=bounds,
     )  # fmt: skip
 

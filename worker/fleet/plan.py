@@ -37,6 +37,10 @@ class FleetPlan(msgspec.Struct, frozen=True):
 
 def plan_fleet(fleet: Fleet, machines: list[FleetMachine]) -> FleetPlan:
     """What each model needs and one way to place all of it. Raises what `need_of` raises."""
+    if any(model.rpc_nodes for model in fleet.models.values()):
+        from worker.lifecycle.prepared import check_rpc_build
+
+        check_rpc_build("rpc_nodes")
     needs = [need_of(name, model, machines) for name, model in fleet.models.items()]
     return plan_needs(needs, machines)
 
@@ -63,16 +67,23 @@ def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
     memory = {machine.name: machine.memory for machine in machines}
     placed: dict[str, list[str]] = {machine.name: [] for machine in machines}
     left_over: list[str] = []
-    for need in sorted(needs, key=lambda need: -need.memory):
+    for need in sorted(needs, key=lambda need: -max(need.memory, need.rpc_memory)):
+        # The worker and its RPC servers, each on a machine of its own.
+        others = [(need.rpc_memory, need.layers_name)] * need.rpc_nodes
+        parts = sorted([(need.memory, need.model), *others], reverse=True)
         for _ in range(need.replicas):
-            able = [n for n in placed if cpus[n] >= need.cpus and memory[n] >= need.memory]
-            if not able:
+            taken: dict[str, tuple[int, str]] = {}
+            for part in parts:
+                able = [n for n in placed if cpus[n] >= need.cpus and memory[n] >= part[0]]
+                if apart := [name for name in able if name not in taken]:
+                    taken[max(apart, key=lambda name: (memory[name], cpus[name]))] = part
+            if len(taken) < len(parts):
                 left_over.append(need.model)
                 continue
-            best = max(able, key=lambda name: (memory[name], cpus[name]))
-            cpus[best] -= need.cpus
-            memory[best] -= need.memory
-            placed[best].append(need.model)
+            for name, (nbytes, label) in taken.items():
+                cpus[name] -= need.cpus
+                memory[name] -= nbytes
+                placed[name].append(label)
     places = tuple(FleetPlace(machine, tuple(placed[machine.name])) for machine in machines)
     return FleetPlan(tuple(needs), places, tuple(left_over))
 
@@ -92,8 +103,9 @@ def check_fits(plan: FleetPlan) -> None:
         return
     need = next(need for need in plan.needs if need.model in plan.left_over)
     missing = plan.left_over.count(need.model)
+    others = f", and {human_bytes(need.rpc_memory)} on each of {need.rpc_nodes} other machines"
     raise DoesNotFitError(
         f"{missing} of {need.replicas or 1} replicas of {need.model} have no place: each needs "
-        f"{need.cpus} CPUs and {human_bytes(need.memory)}.",
+        f"{need.cpus} CPUs and {human_bytes(need.memory)}{others if need.rpc_nodes else ''}.",
         hint="Take fewer replicas or threads, a shorter --ctx-size, or more machines.",
     )

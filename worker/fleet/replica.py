@@ -14,6 +14,7 @@ import ray
 
 from worker import log
 from worker.fleet.charge import Charge
+from worker.fleet.group.group import RpcGroup
 from worker.fleet.need import Need
 from worker.fleet.scale.observed import Load
 
@@ -29,6 +30,9 @@ class Replica:
         log.configure("json")
         self._need = need
         self._node = ray.get_runtime_context().get_node_id()
+        self._group: RpcGroup | None = None
+        if need.rpc_nodes:
+            self._group, need = await RpcGroup.form(need)
         self._charge = Charge(need, host or _address(self._node), command)
         try:
             self._ready = await self._charge.start()
@@ -38,6 +42,8 @@ class Replica:
         self._load = Load()
         self._is_leaving = False
         self._watch = asyncio.create_task(self._leave_with_worker())
+        if self._group is not None:
+            self._group_watch = asyncio.create_task(self._leave_with_group(self._group))
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """What a gateway needs to reach the worker: the fields of `Member`."""
@@ -70,6 +76,12 @@ class Replica:
         error = await self._charge.left()
         if not self._is_leaving:
             log.get("replica").error("leaving with the worker", why=str(error))
+            os._exit(1)
+
+    async def _leave_with_group(self, group: RpcGroup) -> None:
+        error = await group.left()
+        if not self._is_leaving:
+            log.get("replica").error("leaving with a machine of its group", why=str(error))
             os._exit(1)
 
 

@@ -43,6 +43,11 @@ def _tables(plan: FleetPlan) -> tuple[Any, Any]:
             need.model, number, need.affinity, str(need.cpus),
             human_bytes(need.memory), f"{need.num_cells:,}", str(need.num_slots),
         )  # fmt: skip
+        if need.rpc_nodes:
+            models.add_row(
+                need.layers_name, f"{need.rpc_nodes} for each", "", str(need.cpus),
+                human_bytes(need.rpc_memory), "", "",
+            )  # fmt: skip
     places = Table(box=None)
     for name in ("machine", "CPUs", "memory", "replicas"):
         places.add_column(name, justify="right" if name in ("CPUs", "memory") else "left")
