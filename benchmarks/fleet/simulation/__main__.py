@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from benchmarks.fleet.simulation.clock import EventClock
 from benchmarks.fleet.simulation.costs import RecordedCosts, read_costs
 from benchmarks.fleet.simulation.fleet import Scaling, SimulatedFleet, Tally, ways
-from benchmarks.fleet.simulation.load import LOADS, Load
+from benchmarks.fleet.simulation.load import LOADS, UserLoad
 from benchmarks.fleet.simulation.worker import SLOTS
 from worker.fleet.scale.count import ReplicaCount, ScaleBounds
 
@@ -34,7 +34,7 @@ def spread(values: Sequence[float], share: float) -> float:
 
 
 def compared(
-    costs: RecordedCosts, load: Load, *, models: int, replicas: int, users: int, seed: int
+    costs: RecordedCosts, load: UserLoad, *, models: int, replicas: int, users: int, seed: int
 ) -> dict[str, tuple[Tally, float]]:
     """What each way of routing makes of the same users: its tally, and CPU seconds of the run."""
     found: dict[str, tuple[Tally, float]] = {}
@@ -59,7 +59,7 @@ def compared(
     return found
 
 
-def ramp(costs: RecordedCosts, load: Load, *, replicas: int, users: int, seed: int) -> None:
+def ramp(costs: RecordedCosts, load: UserLoad, *, replicas: int, users: int, seed: int) -> None:
     """Users come in RAMP_S / 3, stay so long, and go; by scaling, and with all replicas at once."""
     print(f"\n{users} users come, stay and go, 400 s each; 1 to {replicas} replicas, idle = 60")
     print("replicas     first token p50 / p95   replica hours   most   changes   refused")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.fleet.simulation.clock import EventClock
 from benchmarks.fleet.simulation.costs import RecordedCosts
-from benchmarks.fleet.simulation.load import Load, SimulatedUser
+from benchmarks.fleet.simulation.load import SimulatedUser, UserLoad
 from benchmarks.fleet.simulation.worker import QUEUE, SLOTS, Job, SimulatedWorker
 from worker.fleet.routing import Member, order
 from worker.fleet.scale.count import ReplicaCount
@@ -60,7 +60,7 @@ class SimulatedFleet:
     """A model's users, gateway and replicas on one clock."""
 
     def __init__(
-        self, clock: EventClock, way: Way, costs: RecordedCosts, load: Load, seed: int
+        self, clock: EventClock, way: Way, costs: RecordedCosts, load: UserLoad, seed: int
     ) -> None:
         self.tally = Tally()
         self.workers: dict[str, SimulatedWorker] = {}

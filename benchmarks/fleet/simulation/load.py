@@ -9,7 +9,7 @@ from benchmarks.fleet.simulation.worker import Job
 
 
 @dataclass(frozen=True)
-class Load:
+class UserLoad:
     """What all users of a run do; tokens and seconds are means of exponential draws.
 
     instructions  texts with which conversations begin, and `shared` their length
@@ -27,16 +27,16 @@ class Load:
 
 
 LOADS = (
-    Load("conversations over 50 instructions of 1,500 tokens", 50, 1500, 8),
-    Load("conversations that all begin with the same 1,500 tokens", 1, 1500, 8),
-    Load("single questions, nothing in common", 0, 0, 1, asked=300),
+    UserLoad("conversations over 50 instructions of 1,500 tokens", 50, 1500, 8),
+    UserLoad("conversations that all begin with the same 1,500 tokens", 1, 1500, 8),
+    UserLoad("single questions, nothing in common", 0, 0, 1, asked=300),
 )
 
 
 class SimulatedUser:
     """One user: a conversation after the other."""
 
-    def __init__(self, number: int, load: Load, dice: random.Random) -> None:
+    def __init__(self, number: int, load: UserLoad, dice: random.Random) -> None:
         self.number = number
         self._load = load
         self._dice = dice

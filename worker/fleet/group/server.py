@@ -72,7 +72,7 @@ class RpcCharge:
 
     async def _start(self, port: int) -> None:
         process = self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "worker.llama.rpc_server"),
+            *(sys.executable, "-m", "worker.llama.process.rpc_server"),
             *(f"{self._host}:{port}", str(self._threads)),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
