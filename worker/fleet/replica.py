@@ -16,7 +16,7 @@ from worker import log
 from worker.fleet.charge import Charge
 from worker.fleet.group.group import RpcGroup
 from worker.fleet.need import Need
-from worker.fleet.scale.observed import Load
+from worker.fleet.scale.observed import WorkerLoad
 
 
 class Replica:
@@ -39,7 +39,7 @@ class Replica:
         except BaseException:
             await self._charge.drain()
             raise
-        self._load = Load()
+        self._load = WorkerLoad()
         self._is_leaving = False
         self._watch = asyncio.create_task(self._leave_with_worker())
         if self._group is not None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from benchmarks.fleet.simulation.clock import EventClock
 from benchmarks.fleet.simulation.costs import RecordedCosts, read_costs
-from benchmarks.fleet.simulation.fleet import Scaling, SimulatedFleet, Tally, ways
+from benchmarks.fleet.simulation.fleet import RunTally, Scaling, SimulatedFleet, ways
 from benchmarks.fleet.simulation.load import LOADS, UserLoad
 from benchmarks.fleet.simulation.worker import SLOTS
 from worker.fleet.scale.count import ReplicaCount, ScaleBounds
@@ -35,9 +35,9 @@ def spread(values: Sequence[float], share: float) -> float:
 
 def compared(
     costs: RecordedCosts, load: UserLoad, *, models: int, replicas: int, users: int, seed: int
-) -> dict[str, tuple[Tally, float]]:
+) -> dict[str, tuple[RunTally, float]]:
     """What each way of routing makes of the same users: its tally, and CPU seconds of the run."""
-    found: dict[str, tuple[Tally, float]] = {}
+    found: dict[str, tuple[RunTally, float]] = {}
     for name, way in ways(random.Random(seed)).items():
         clock, began = EventClock(), time.thread_time()
         fleets = [SimulatedFleet(clock, way, costs, load, seed + n) for n in range(models)]
@@ -46,9 +46,9 @@ def compared(
             fleet.set_users(users)
         clock.run(WARM_S)
         for fleet in fleets:
-            fleet.tally = Tally()
+            fleet.tally = RunTally()
         clock.run(WARM_S + RUN_S)
-        total = Tally()
+        total = RunTally()
         for tally in (fleet.tally for fleet in fleets):
             total.firsts += tally.firsts
             total.tokens += tally.tokens

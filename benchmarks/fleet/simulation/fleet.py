@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from benchmarks.fleet.simulation.clock import EventClock
 from benchmarks.fleet.simulation.costs import RecordedCosts
 from benchmarks.fleet.simulation.load import SimulatedUser, UserLoad
-from benchmarks.fleet.simulation.worker import QUEUE, SLOTS, Job, SimulatedWorker
+from benchmarks.fleet.simulation.worker import QUEUE, SLOTS, SimulatedRequest, SimulatedWorker
 from worker.fleet.routing import Member, order
 from worker.fleet.scale.count import ReplicaCount
 
@@ -41,7 +41,7 @@ def ways(dice: random.Random) -> dict[str, Way]:
 
 
 @dataclass
-class Tally:
+class RunTally:
     """What came of a run.
 
     firsts   seconds to each first token
@@ -62,7 +62,7 @@ class SimulatedFleet:
     def __init__(
         self, clock: EventClock, way: Way, costs: RecordedCosts, load: UserLoad, seed: int
     ) -> None:
-        self.tally = Tally()
+        self.tally = RunTally()
         self.workers: dict[str, SimulatedWorker] = {}
         self._clock = clock
         self._way = way
@@ -110,7 +110,7 @@ class SimulatedFleet:
             return
         self._route(*self._users[number].ask(self._clock.now))
 
-    def _route(self, job: Job, key: bytes) -> None:
+    def _route(self, job: SimulatedRequest, key: bytes) -> None:
         members = [each.member for each in self.workers.values() if not each.is_leaving]
         ranked = self._way(members, self._counts, key) if members else []
         if not ranked:

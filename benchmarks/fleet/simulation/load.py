@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from benchmarks.fleet.simulation.worker import Job
+from benchmarks.fleet.simulation.worker import SimulatedRequest
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SimulatedUser:
         # Users do not begin at the same turn.
         self._turns = dice.randint(1, load.turns)
 
-    def ask(self, now: float) -> tuple[Job, bytes]:
+    def ask(self, now: float) -> tuple[SimulatedRequest, bytes]:
         """The next request, and the key of its prefix, which all turns of a conversation share."""
         load = self._load
         if self._turn == 0:
@@ -57,7 +57,7 @@ class SimulatedUser:
         self._length += self._draw(load.asked)
         own = f"{self.number}.{self._conversation}"
         tree = ((f"i{self._instruction}", load.shared), (own, self._length))
-        job = Job(
+        job = SimulatedRequest(
             user=self.number,
             tree=tree if load.shared else tree[1:],
             prompt=self._length,

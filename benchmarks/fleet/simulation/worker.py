@@ -25,7 +25,7 @@ _BATCH = 512
 
 
 @dataclass(slots=True)
-class Job:
+class SimulatedRequest:
     """A request on its way.
 
     user     who asked
@@ -54,9 +54,9 @@ class SimulatedWorker:
     costs: RecordedCosts
     version: int = 0
     is_leaving: bool = False
-    waiting: deque[Job] = field(default_factory=deque[Job])
-    reading: deque[Job] = field(default_factory=deque[Job])
-    writing: list[Job] = field(default_factory=list[Job])
+    waiting: deque[SimulatedRequest] = field(default_factory=deque[SimulatedRequest])
+    reading: deque[SimulatedRequest] = field(default_factory=deque[SimulatedRequest])
+    writing: list[SimulatedRequest] = field(default_factory=list[SimulatedRequest])
     #: first tokens since the last figures: seconds and number
     firsts: list[float] = field(default_factory=list[float])
     _kept: OrderedDict[str, int] = field(default_factory=OrderedDict[str, int])
@@ -64,13 +64,13 @@ class SimulatedWorker:
     _at: float = 0.0
     _rates: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
 
-    def take(self, job: Job, now: float) -> None:
+    def take(self, job: SimulatedRequest, now: float) -> None:
         """A request comes."""
         self.advance(now)
         self.waiting.append(job)
         self._admit()
 
-    def advance(self, now: float) -> list[Job]:
+    def advance(self, now: float) -> list[SimulatedRequest]:
         """Compute until now; those that ended."""
         elapsed, self._at = now - self._at, now
         step, chunk = self._rate()
@@ -145,7 +145,7 @@ class SimulatedWorker:
             job.unread = job.prompt - job.found
             self.reading.append(job)
 
-    def _keep(self, job: Job) -> None:
+    def _keep(self, job: SimulatedRequest) -> None:
         """What was read and written is found again until others push it out."""
         *shared, (own, _) = job.tree
         for name, length in (*shared, (own, job.prompt + job.answer)):

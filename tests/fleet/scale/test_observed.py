@@ -9,7 +9,7 @@ import pytest
 from tests.fleet.gateways import Impostor, listening
 from tests.support.programs.processes import serving
 from worker.fleet.scale.count import ReplicaFigures
-from worker.fleet.scale.observed import Load, Observer
+from worker.fleet.scale.observed import MetricsReader, WorkerLoad
 from worker.fleet.scale.policy import figures_of
 
 TEXT = """# HELP worker_requests_running Sequences that run
@@ -25,7 +25,7 @@ worker_first_token_seconds_count %s
 
 def test_a_text() -> None:
     """Gauges as they are; the time to the first token is of those that came last."""
-    observer = Observer()
+    observer = MetricsReader()
     first = observer.figures(TEXT % (8.0, 4.0))
     assert first == ReplicaFigures(running=3, waiting=2, cells=0.25, first_token=2)
     for _ in range(9):
@@ -41,7 +41,7 @@ def test_a_worker_says_all_of_it() -> None:
         place = {"url": worker.url, "key": "k", "slots": 4, "limit": 68, "node": "n"}
 
         async def ask() -> tuple[dict[str, float], dict[str, float]]:
-            load = Load()
+            load = WorkerLoad()
             return await load.figures(place), await load.figures({**place, "key": "other"})
 
         figures, refused = asyncio.run(ask())
@@ -53,8 +53,8 @@ def test_who_does_not_answer_is_left_out() -> None:
     """No figures are better than figures of nobody."""
     with listening(Impostor(b"no", status=503)) as url:
         place = {"url": url, "key": "", "slots": 4, "limit": 68, "node": "n"}
-        assert asyncio.run(Load().figures(place)) == {}
-    assert asyncio.run(Load().figures({**place, "url": "http://127.0.0.1:1"})) == {}
+        assert asyncio.run(WorkerLoad().figures(place)) == {}
+    assert asyncio.run(WorkerLoad().figures({**place, "url": "http://127.0.0.1:1"})) == {}
 
 
 class Point:

@@ -20,7 +20,7 @@ _WINDOW = 10
 _PATIENCE_S = 2.0
 
 
-class Observer:
+class MetricsReader:
     """Makes figures of one worker's texts of /metrics, one after the other."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Observer:
         )
 
 
-class Load:
+class WorkerLoad:
     """Asks a worker for its metrics."""
 
     def __init__(self) -> None:
-        self._observer = Observer()
+        self._observer = MetricsReader()
         self._upstream: Upstream | None = None
 
     async def figures(self, worker: dict[str, Any]) -> dict[str, float]:
