@@ -121,7 +121,11 @@ def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
         name=PREFIX + need.model,
         **number_of(need),
         **bundles_of(need),
-        ray_actor_options={"num_cpus": need.cpus, "memory": need.memory},
+        ray_actor_options={
+            "num_cpus": need.cpus,
+            "num_gpus": need.gpus,
+            "memory": need.memory,
+        },
         request_router_config=RequestRouterConfig(
             request_router_class="worker.fleet.members:Members"
         ),

@@ -60,6 +60,7 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
               machine. None: the embedded demo model
     options   of `worker serve`, for each replica
     replicas  workers that serve it: their number, or the bounds of it
+    gpus      that each of them, and each of its further machines, is given
     rpc_nodes  further machines on which a replica keeps layers of its model
     affinity  what keeps a conversation on one replica: the head of its prompt, the session that
               the client names, or nothing
@@ -68,6 +69,7 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     file: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     options: tuple[str, ...] = ()
     replicas: Annotated[int, msgspec.Meta(ge=1, le=1000)] | FleetReplicas = 1
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     rpc_nodes: Annotated[int, msgspec.Meta(ge=0, le=15)] = 0
     affinity: Literal["prefix", "session", "none"] = "prefix"
 

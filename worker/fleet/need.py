@@ -22,11 +22,12 @@ REPLICA_BYTES = 96 << 20
 
 
 class FleetMachine(msgspec.Struct, frozen=True):
-    """CPUs and bytes of memory that workers may take on one machine."""
+    """CPUs, bytes of memory and GPUs that workers may take on one machine."""
 
     name: str
     cpus: int
     memory: int
+    gpus: int = 0
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue      requests that may wait for one
     drain      seconds that its streams get when it is taken away
     options    of its worker: those of the file, then those that the plan has chosen
-    rpc_nodes  further machines that hold layers of it; each of them has as many CPUs
+    gpus       whole ones, as Ray counts them
+    rpc_nodes  further machines that hold layers of it, with as many CPUs and GPUs each
     rpc_memory bytes that it needs on each of these
     bounds     what makes more of them, or None: their number stays
     """
@@ -57,6 +59,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
     drain: float
     options: tuple[str, ...]
+    gpus: int = 0
     rpc_nodes: int = 0
     rpc_memory: int = 0
     bounds: ScaleBounds | None = None
@@ -126,6 +129,7 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
             "--drain-timeout", f"{settings.drain_timeout:g}",
             *(options_of(settings, plan) if model.rpc_nodes else ()),
         ),
+        gpus=model.gpus,
         rpc_nodes=model.rpc_nodes,
         rpc_memory=other,
         bounds=bounds,

@@ -65,6 +65,7 @@ def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
     """
     cpus = {machine.name: machine.cpus for machine in machines}
     memory = {machine.name: machine.memory for machine in machines}
+    gpus = {machine.name: machine.gpus for machine in machines}
     placed: dict[str, list[str]] = {machine.name: [] for machine in machines}
     left_over: list[str] = []
     for need in sorted(needs, key=lambda need: -max(need.memory, need.rpc_memory)):
@@ -74,7 +75,13 @@ def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
         for _ in range(need.replicas):
             taken: dict[str, tuple[int, str]] = {}
             for part in parts:
-                able = [n for n in placed if cpus[n] >= need.cpus and memory[n] >= part[0]]
+                able = [
+                    name
+                    for name in placed
+                    if cpus[name] >= need.cpus
+                    and gpus[name] >= need.gpus
+                    and memory[name] >= part[0]
+                ]
                 if apart := [name for name in able if name not in taken]:
                     taken[max(apart, key=lambda name: (memory[name], cpus[name]))] = part
             if len(taken) < len(parts):
@@ -82,6 +89,7 @@ def place(needs: list[Need], machines: list[FleetMachine]) -> FleetPlan:
                 continue
             for name, (nbytes, label) in taken.items():
                 cpus[name] -= need.cpus
+                gpus[name] -= need.gpus
                 memory[name] -= nbytes
                 placed[name].append(label)
     places = tuple(FleetPlace(machine, tuple(placed[machine.name])) for machine in machines)
@@ -103,9 +111,11 @@ def check_fits(plan: FleetPlan) -> None:
         return
     need = next(need for need in plan.needs if need.model in plan.left_over)
     missing = plan.left_over.count(need.model)
+    gpus = f", {need.gpus} GPUs" if need.gpus else ""
     others = f", and {human_bytes(need.rpc_memory)} on each of {need.rpc_nodes} other machines"
     raise DoesNotFitError(
         f"{missing} of {need.replicas or 1} replicas of {need.model} have no place: each needs "
-        f"{need.cpus} CPUs and {human_bytes(need.memory)}{others if need.rpc_nodes else ''}.",
+        f"{need.cpus} CPUs{gpus} and {human_bytes(need.memory)}"
+        f"{others if need.rpc_nodes else ''}.",
         hint="Take fewer replicas or threads, a shorter --ctx-size, or more machines.",
     )

@@ -22,10 +22,10 @@ from worker.fleet.need import Need
 
 def bundles_of(need: Need) -> dict[str, Any]:
     """What a deployment is told of a replica's machines."""
-    own = {"CPU": need.cpus, "memory": need.memory}
     if not need.rpc_nodes:
         return {}
-    other = {"CPU": need.cpus, "memory": need.rpc_memory}
+    common = {"CPU": need.cpus, **({"GPU": need.gpus} if need.gpus else {})}
+    own, other = {**common, "memory": need.memory}, {**common, "memory": need.rpc_memory}
     return {
         "placement_group_bundles": [own, *[other] * need.rpc_nodes],
         "placement_group_strategy": "STRICT_SPREAD",
@@ -64,6 +64,7 @@ class RpcGroup:
         group = cls([
             machine.options(
                 num_cpus=need.cpus,
+                num_gpus=need.gpus,
                 memory=need.rpc_memory,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     placement_group=placed, placement_group_bundle_index=1 + number
