@@ -88,7 +88,10 @@ def test_it_grows_by_doubling() -> None:
 
 def test_a_gust_changes_nothing() -> None:
     """What is over within UP_S waits in the queue."""
-    gust = lambda now: 20 if now % 10 < UP_S else 1  # noqa: E731
+
+    def gust(now: float) -> float:
+        return 20 if now % 10 < UP_S else 1
+
     assert Fleet(ReplicaCount(BOUNDS)).run(300, gust) == [1]
 
 
@@ -104,7 +107,10 @@ def test_it_shrinks_to_what_was_needed_last() -> None:
 
 def test_it_does_not_swing() -> None:
     """A load that comes each half minute keeps its replicas."""
-    wave = lambda now: 15 if now % 30 < 10 else 0  # noqa: E731
+
+    def wave(now: float) -> float:
+        return 15 if now % 30 < 10 else 0
+
     fleet = Fleet(ReplicaCount(BOUNDS))
     assert fleet.run(1200, wave) == [1, 2, 4]
 
@@ -116,3 +122,20 @@ def test_to_zero() -> None:
     assert fleet.run(3) == [1, 0]
     fleet.wanted = 1  # Ray has woken it
     assert fleet.run(30, lambda _: 1) == [1]
+
+
+def test_what_starts_is_not_idle() -> None:
+    """A model that was woken keeps its replica, however long it loads, and then for `idle`."""
+    count = ReplicaCount(FROM_ZERO)
+    assert [count.decide(now, [], 0) for now in (0, 100)] == [0, 0]
+    assert {count.decide(now, [], 1) for now in range(101, 400)} == {1}
+    assert {count.decide(now, [QUIET], 1) for now in range(400, 460)} == {1}
+    assert count.decide(460, [QUIET], 1) == 0
+
+
+def test_a_new_replica_is_watched_anew() -> None:
+    """Ray may start one by itself; the time before does not count."""
+    count = ReplicaCount(BOUNDS)
+    assert {count.decide(now, [QUIET], 1) for now in range(100)} == {1}
+    assert {count.decide(now, [QUIET], 2) for now in range(100, 160)} == {2}
+    assert count.decide(160, [QUIET], 2) == 1

@@ -7,19 +7,20 @@ import asyncio
 import pytest
 
 from tests.fleet.gateways import Impostor, listening
-from tests.support.programs.processes import serving
+from tests.support import http
+from tests.support.programs.processes import serving, until
 from worker.fleet.scale.count import ReplicaFigures
 from worker.fleet.scale.observed import MetricsReader, WorkerLoad
 from worker.fleet.scale.policy import figures_of
 
 TEXT = """# HELP worker_requests_running Sequences that run
-worker_requests_running 3.0
-worker_requests_waiting 2.0
-worker_kv_cells_live_ratio 0.25
-worker_kv_cells{state="live"} 77.0
-worker_first_token_seconds_bucket{le="1.0"} 4.0
-worker_first_token_seconds_sum %s
-worker_first_token_seconds_count %s
+worker_requests_running{model_name="a \\"b\\""} 3.0
+worker_requests_waiting{model_name="a"} 2.0
+worker_kv_cells_live_ratio{model_name="a"} 0.25
+worker_kv_cells{model_name="a",state="live"} 77.0
+worker_first_token_seconds_bucket{le="1.0",model_name="a"} 4.0
+worker_first_token_seconds_sum{model_name="a"} %s
+worker_first_token_seconds_count{model_name="a"} %s
 """
 
 
@@ -36,16 +37,26 @@ def test_a_text() -> None:
 
 
 def test_a_worker_says_all_of_it() -> None:
-    """The names are those of a real worker; its key is sent."""
-    with serving("-t", "1", "-c", "1024", "--cache-ram", "0", "--api-key", "k") as worker:
+    """The names are those of a real worker, at work; its key is sent."""
+    options = ("-t", "1", "-c", "1024", "-np", "1", "--cache-ram", "0", "--api-key", "k")
+    with serving(*options, step_seconds=0.02) as worker:
         place = {"url": worker.url, "key": "k", "slots": 4, "limit": 68, "node": "n"}
+        body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True, "stream": True}
+        headers = {"authorization": "Bearer k"}
 
-        async def ask() -> tuple[dict[str, float], dict[str, float]]:
-            load = WorkerLoad()
-            return await load.figures(place), await load.figures({**place, "key": "other"})
+        async def ask(key: str) -> dict[str, float]:
+            return await WorkerLoad().figures({**place, "key": key})
 
-        figures, refused = asyncio.run(ask())
-    assert figures == {"running": 0, "waiting": 0, "cells": 0, "first_token": 0}
+        url = worker.url + "/v1/completions"
+        with http.stream("POST", url, json=body, headers=headers) as answer:
+            next(answer.iter_raw())
+            with http.stream("POST", url, json=body, headers=headers):
+                until(lambda: asyncio.run(ask("k"))["waiting"] == 1)
+                figures = asyncio.run(ask("k"))
+        refused = asyncio.run(ask("other"))
+    assert figures["running"] == 1
+    assert 0 < figures["cells"] < 1
+    assert figures["first_token"] > 0
     assert refused == {}
 
 

@@ -73,13 +73,15 @@ class ReplicaCount:
     """The number wanted of one model, kept steady.
 
     Up once more was needed for UP_S without a break, to at most twice as many. Down to the most
-    that was needed in the last `idle` seconds, once it has watched for so long.
+    that was needed in the last `idle` seconds, once it has watched that number for so long. A model
+    of which nothing reports yet has no time to be idle.
     """
 
     def __init__(self, bounds: ScaleBounds) -> None:
         self._bounds = bounds
         self._more_since: float | None = None
-        self._began: float | None = None
+        self._began: float | None = None  # to watch a number of replicas of which one reports
+        self._watched = 0
         # (when, needed) of the last `idle` seconds; of these only what is larger than all after it.
         self._peaks: deque[tuple[float, int]] = deque()
 
@@ -99,9 +101,12 @@ class ReplicaCount:
                 return min(number, max(1, 2 * wanted))
             return wanted
         self._more_since = None
-        if self._began is None:
+        if not figures:
+            self._began = None
+        elif self._began is None or wanted > self._watched:
             self._began = now
-        is_seen = now - self._began >= self._bounds.idle
+        self._watched = wanted
+        is_seen = self._began is not None and now - self._began >= self._bounds.idle
         return max(peak, self._bounds.least) if is_seen and peak < wanted else wanted
 
     def _peak(self, now: float, number: int) -> int:

@@ -13,7 +13,8 @@ from worker.fleet.front.upstream import LostError, Upstream
 from worker.fleet.routing import Member
 from worker.fleet.scale.count import ReplicaFigures
 
-_SAMPLE = re.compile(r"^(worker_[a-z_]+) (\S+)$", re.MULTILINE)
+# Those whose only label is the model's name.
+_SAMPLE = re.compile(r'^(worker_[a-z_]+)\{model_name="(?:[^"\\]|\\.)*"\} (\S+)$', re.MULTILINE)
 _FIRST = "worker_first_token_seconds"
 # Texts, one a second, over which first tokens are counted.
 _WINDOW = 10
