@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet.gateways import Impostor, listening
 from tests.support import http
-from tests.support.programs.processes import serving, until
+from tests.support.programs.processes import serving
 from worker.fleet.scale.count import ReplicaFigures
 from worker.fleet.scale.observed import MetricsReader, WorkerLoad
 from worker.fleet.scale.policy import figures_of
@@ -44,16 +44,21 @@ def test_a_worker_says_all_of_it() -> None:
         body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True, "stream": True}
         headers = {"authorization": "Bearer k"}
 
-        async def ask(key: str) -> dict[str, float]:
-            return await WorkerLoad().figures({**place, "key": key})
+        async def look(key: str, waiting: int) -> dict[str, float]:
+            """The figures, once so many wait."""
+            load, given = WorkerLoad(), {**place, "key": key}
+            async with asyncio.timeout(60):
+                while (found := await load.figures(given)).get("waiting", 0) < waiting:
+                    await asyncio.sleep(0.05)
+            return found
 
         url = worker.url + "/v1/completions"
         with http.stream("POST", url, json=body, headers=headers) as answer:
-            next(answer.iter_raw())
+            parts = answer.iter_raw()
+            next(parts)
             with http.stream("POST", url, json=body, headers=headers):
-                until(lambda: asyncio.run(ask("k"))["waiting"] == 1)
-                figures = asyncio.run(ask("k"))
-        refused = asyncio.run(ask("other"))
+                figures = asyncio.run(look("k", 1))
+        refused = asyncio.run(look("other", 0))
     assert figures["running"] == 1
     assert 0 < figures["cells"] < 1
     assert figures["first_token"] > 0

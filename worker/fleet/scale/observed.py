@@ -51,23 +51,24 @@ class WorkerLoad:
     """Asks a worker for its metrics."""
 
     def __init__(self) -> None:
-        self._observer = MetricsReader()
-        self._upstream: Upstream | None = None
+        self._reader = MetricsReader()
 
     async def figures(self, worker: dict[str, Any]) -> dict[str, float]:
         """The fields of `ReplicaFigures`; none of a worker that does not answer.
 
         worker: the fields of `Member`, but for the id
         """
-        if self._upstream is None:
-            self._upstream = Upstream()
-        member = Member(id="", **worker)
+        member, upstream = Member(id="", **worker), Upstream()
         try:
             async with (
                 asyncio.timeout(_PATIENCE_S),
-                self._upstream.ask(member, "GET", "/metrics", [], b"") as reply,
+                upstream.ask(member, "GET", "/metrics", [], b"") as reply,
             ):
+                if reply.status != 200:
+                    return {}
                 text = (await reply.whole()).decode()
         except (LostError, TimeoutError):
             return {}
-        return msgspec.structs.asdict(self._observer.figures(text))
+        finally:
+            await upstream.close()
+        return msgspec.structs.asdict(self._reader.figures(text))
