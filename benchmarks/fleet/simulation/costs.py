@@ -66,7 +66,16 @@ def record(model: Path) -> RecordedCosts:
         alone = _first_token(_engine(backend), 0) / _PROMPT
         engine, writing = _engine(backend), 4
         beside = _first_token(engine, writing, decode[writing]) / _PROMPT
-    return RecordedCosts(decode, alone, beside)
+    return RecordedCosts(
+        {rows: _rounded(seconds) for rows, seconds in decode.items()},
+        _rounded(alone),
+        _rounded(beside),
+    )
+
+
+def _rounded(seconds: float) -> float:
+    """To three figures; the rest is chance."""
+    return float(f"{seconds:.3g}")
 
 
 def _engine(backend: object) -> Engine:

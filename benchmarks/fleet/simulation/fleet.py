@@ -44,11 +44,13 @@ def ways(dice: random.Random) -> dict[str, Way]:
 class RunTally:
     """What came of a run.
 
-    firsts   seconds to each first token
+    routed   requests that a worker took
+    firsts   seconds to each first token, of those that ended
     found    tokens of prompts that a worker had computed before
     refused  times that all replicas were full, and the client came again a second later
     """
 
+    routed: int = 0
     firsts: list[float] = field(default_factory=list[float])
     tokens: int = 0
     prompt: int = 0
@@ -119,6 +121,7 @@ class SimulatedFleet:
             return
         worker = self.workers[ranked[0].id]
         self._counts[ranked[0].id] += 1
+        self.tally.routed += 1
         self._settle(worker)
         worker.take(job, self._clock.now)
         self._watch(worker)
