@@ -36,13 +36,14 @@ def servers() -> set[int]:
 
 @pytest.fixture(scope="module")
 def group(cluster: Any, fleet: str) -> str:
-    """The demo model over three nodes, one token each 20 ms, instead of the fleet that was there;
-    of its nodes one was lost."""
+    """The demo model over three nodes, one token each 20 ms, instead of the fleet that was there.
+    Other tests may have lost a node."""
     from ray import serve
 
     from worker.fleet.app import application
 
-    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+    if len(cluster.list_all_nodes()) < 3:
+        cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
     model = FleetModel(options=("-c", "1024", "-np", "2", "--cache-ram", "0"), rpc_nodes=2)
     made = Fleet(endpoint=FleetEndpoint(port=PORT), models={"demo": model})
     serve.run(application(made, command=SLOW), name="fleet", route_prefix="/")
@@ -55,7 +56,7 @@ def test_layers_are_on_three_nodes(group: str) -> None:
     assert len(servers()) == 2
     (name,) = replicas(group)
     info = http.get(f"{group}/replicas/{name}/info").json()
-    assert {"RPC0", "RPC1"} <= set(str(info).replace("'", " ").replace(":", " ").split())
+    assert (info["backend"], info["vram_bytes"] > 0) == ("rpc", True)
     assert Stream(group, "Once upon a time", 20).end()
 
 
@@ -79,9 +80,9 @@ def test_they_share_one_fate(group: str, lost: str) -> None:
 def test_the_plan_says_it(cluster: Any, tmp_path: Path) -> None:
     """`worker fleet plan` gives each part a node of its own."""
     file = tmp_path / "fleet.toml"
-    file.write_text("[models.demo]\nrpc_nodes = 3\n")
+    file.write_text("[models.demo]\nrpc_nodes = 8\n")
     command = [sys.executable, "-m", "worker", "fleet", "plan", str(file)]
     words = [*command, "--address", cluster.address]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 4
-    assert "on each of 3 other machines" in done.stderr
+    assert "on each of 8 other machines" in done.stderr

@@ -24,7 +24,9 @@ def test_it_serves_until_it_is_lost() -> None:
     async def test() -> None:
         charge = RpcCharge(HOST, 1)
         address = await charge.start()
-        await asyncio.to_thread(rpc.connect, [address])
+        place = (HOST, int(address.rpartition(":")[2]))
+        ask = rpc._ask  # pyright: ignore[reportPrivateUsage]  (connecting cannot be undone)
+        assert await asyncio.to_thread(ask, address, place) == 1
         left = asyncio.create_task(charge.left())
         await asyncio.sleep(0)
         assert not left.done()
