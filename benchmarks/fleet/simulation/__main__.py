@@ -38,9 +38,12 @@ def compared(
 ) -> dict[str, tuple[RunTally, float]]:
     """What each way of routing makes of the same users: its tally, and CPU seconds of the run."""
     found: dict[str, tuple[RunTally, float]] = {}
-    for name, way in ways(random.Random(seed)).items():
+    for name in ways(random.Random(seed)):
         clock, began = EventClock(), time.thread_time()
-        fleets = [SimulatedFleet(clock, way, costs, load, seed + n) for n in range(models)]
+        fleets = [
+            SimulatedFleet(clock, ways(random.Random(n))[name], costs, load, n)
+            for n in range(seed, seed + models)
+        ]
         for fleet in fleets:
             fleet.add_workers(replicas)
             fleet.set_users(users)
