@@ -18,6 +18,8 @@ from worker.fleet.group.group import RpcGroup
 from worker.fleet.need import Need
 from worker.fleet.scale.observed import WorkerLoad
 
+_TOLD_S = 0.5  # for gateways to be told that a replica goes
+
 
 class Replica:
     """The deployment's class; Ray calls its methods."""
@@ -68,8 +70,13 @@ class Replica:
         self._charge.check()
 
     async def __del__(self) -> None:
-        """Ray has taken this replica out of all rosters: let its streams end."""
+        """Ray takes this replica out of all rosters: let its streams end.
+
+        Gateways hear of it at about the same time as this process. What they send until then is
+        answered too.
+        """
         self._is_leaving = True
+        await asyncio.sleep(_TOLD_S)
         await self._charge.drain()
 
     async def _leave_with_worker(self) -> None:
