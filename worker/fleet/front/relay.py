@@ -19,9 +19,9 @@ from worker.fleet.front.call import ClientCall
 from worker.fleet.front.loads import Loads
 from worker.fleet.front.meters import Meters
 from worker.fleet.front.upstream import HeaderList, LostError, Upstream, WorkerReply
-from worker.fleet.front.waiting import WaitingRoom
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member, order
+from worker.fleet.scale.waiting import WaitingRoom
 from worker.service import sse
 from worker.service.front import paths
 from worker.service.front.replies import reply_of_ours

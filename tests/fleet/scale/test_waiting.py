@@ -14,8 +14,8 @@ import pytest
 from tests.fleet.gateways import Impostor, gateway_over, listening, member
 from tests.support import http
 from tests.support.programs.processes import until
-from worker.fleet.front import waiting
 from worker.fleet.roster import Roster
+from worker.fleet.scale import waiting
 
 EVENT = b'data: {"choices": []}\n\n'
 STREAM = "text/event-stream; charset=utf-8"
