@@ -14,6 +14,7 @@ import pytest
 from tests.fleet.gateways import Impostor, gateway_over, listening, member
 from tests.support import http
 from tests.support.programs.processes import until
+from worker.cli.main import main
 from worker.fleet.roster import Roster
 from worker.fleet.scale import waiting
 
@@ -143,6 +144,16 @@ def test_who_leaves_waits_no_more(stack: ExitStack, monkeypatch: pytest.MonkeyPa
 
     assert ask() == 200
     until(lambda: ask() == 200)
+
+
+@pytest.mark.parametrize(("wanted", "said"), [(0, "sleeps"), (2, "2 more to come")])
+def test_status(
+    stack: ExitStack, wanted: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`worker fleet status` says what Ray is about to do."""
+    roster = Roster({"m": "none"}, {"m": lambda: None}, lambda: {"m": wanted})
+    assert main(["fleet", "status", stack.enter_context(gateway_over(roster))]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_what_sleeps_is_served(stack: ExitStack) -> None:
