@@ -71,12 +71,14 @@ class RpcCharge:
             await self._process.wait()
 
     async def _start(self, port: int) -> None:
+        # Ray's OMP_NUM_THREADS is not for a server that is told how many threads it has.
+        inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "worker.llama.process.rpc_server"),
             *(f"{self._host}:{port}", str(self._threads)),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            env={**inherited, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
         )
         self._reading = asyncio.create_task(self._read(process))
