@@ -84,6 +84,13 @@ def gateway(
     roster = Roster(dict.fromkeys(models, affinity))
     for name, members in models.items():
         roster.publish(name, members)
+    with gateway_over(roster, key=key) as url:
+        yield url
+
+
+@contextmanager
+def gateway_over(roster: Roster, *, key: str | None = None) -> Generator[str]:
+    """A gateway that looks at this roster."""
     made = OpenGateway(roster, None if key is None else KeyFile("keys", (key,)))
     try:
         yield made.url

@@ -19,11 +19,13 @@ from worker.fleet.cluster import nodes
 from worker.fleet.file import Fleet, FleetEndpoint, read_fleet
 from worker.fleet.front.gateway import Gateway
 from worker.fleet.front.port import FleetPort
+from worker.fleet.group.group import bundles_of
 from worker.fleet.members import PREFIX
 from worker.fleet.need import Need
 from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
+from worker.fleet.scale.served import Wake, number_of, wanted
 from worker.values import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
@@ -48,10 +50,12 @@ class Ingress:
         affinities: dict[str, str],
         keys: KeyFile | None,
         handles: dict[str, DeploymentHandle],
+        asleep: tuple[str, ...],
     ) -> None:
-        """Raises BindError."""
+        """asleep: models that may have no replica. Raises BindError."""
         log.configure("json")
-        roster = Roster(affinities)
+        wakes = {name: Wake(handles[name]) for name in asleep}
+        roster = Roster(affinities, wakes, wanted)
         follow(roster)
         # With its options Ray begins to tell a handle who is there.
         self._handles = {name: handle.options() for name, handle in handles.items()}
@@ -111,7 +115,9 @@ def application(
         for need in plan.needs
     }
     affinities = {need.model: need.affinity for need in plan.needs}
-    return _gateways(fleet.endpoint).bind(fleet.endpoint, affinities, fleet.keys, handles)
+    asleep = tuple(need.model for need in plan.needs if not need.replicas)
+    gateways = _gateways(fleet.endpoint)
+    return gateways.bind(fleet.endpoint, affinities, fleet.keys, handles, asleep)
 
 
 def _gateways(at: FleetEndpoint) -> serve.Deployment:
@@ -139,8 +145,13 @@ def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
     """surges: at an update a new replica is there before an old one goes"""
     return serve.deployment(
         name=PREFIX + need.model,
-        num_replicas=need.replicas,
-        ray_actor_options={"num_cpus": need.cpus, "memory": need.memory},
+        **number_of(need),
+        **bundles_of(need),
+        ray_actor_options={
+            "num_cpus": need.cpus,
+            "num_gpus": need.gpus,
+            "memory": need.memory,
+        },
         request_router_config=RequestRouterConfig(
             request_router_class="worker.fleet.members:Members"
         ),

@@ -88,7 +88,8 @@ class Charge:
             self._error = await self._left()
             now = time.monotonic()
             often = len(restarts) == RESTARTS and now - restarts[0] < RESTARTS_S
-            if often or self._is_leaving:
+            # A worker with RPC servers shares their fate: all of them are made anew.
+            if often or self._is_leaving or self._need.rpc_nodes:
                 return self._error
             restarts.append(now)
             log.get("charge").warning("the worker is started again", why=str(self._error))

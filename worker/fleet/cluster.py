@@ -83,6 +83,7 @@ def nodes() -> list[FleetMachine]:
             f"{node['NodeManagerAddress']} {node['NodeID'][:8]}",
             int(node["Resources"].get("CPU", 0)),
             int(node["Resources"].get("memory", 0)),
+            int(node["Resources"].get("GPU", 0)),
         )
         for node in ray.nodes()
         if node["Alive"]

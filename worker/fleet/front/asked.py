@@ -19,6 +19,7 @@ class BodyHead(msgspec.Struct):
     """
 
     model: Any = None
+    stream: Any = None
     job_id: Any = None
     prompt_cache_key: Any = None
     system: Any = None

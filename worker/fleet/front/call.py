@@ -11,7 +11,9 @@ from worker.errors import LeftError, TooLargeError, WorkerError
 from worker.fleet.front.asked import BodyHead, asked_of
 from worker.fleet.front.connection import HeaderList
 from worker.limits import BODY, RECEIVE
+from worker.service import sse
 from worker.service.body import SlowBodyError
+from worker.service.front import paths
 from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
@@ -26,6 +28,7 @@ class ClientCall:
     ids      of the request: its client's own, or ours
     wire     for the parts of an answer that somebody else makes
     is_last  the connection is closed after the answer
+    is_waiting  a stream was opened to say that there is nothing to say yet
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -47,6 +50,7 @@ class ClientCall:
         self.body = b""
         self.asked = BodyHead()
         self.status: int | None = None
+        self.is_waiting = False
 
     @property
     def target(self) -> str:
@@ -88,7 +92,10 @@ class ClientCall:
             pass
 
     async def begin(self, status: int, headers: HeaderList) -> None:
-        """Send the answer's head."""
+        """Send the answer's head, unless the client has got one while it waited."""
+        if self.is_waiting:
+            self.is_waiting = False
+            return
         self.status = status
         if self.is_last:
             headers = [*headers, (b"connection", b"close")]
@@ -99,12 +106,28 @@ class ClientCall:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def answer(self, status: int, body: bytes, headers: HeaderList) -> None:
-        """Send an answer at once."""
+        """Send an answer at once; into a stream that waits it goes as the last event, an error."""
+        if self.is_waiting:
+            name = "error" if self.path.startswith(paths.MESSAGES) else ""
+            await self.say(sse.frame(msgspec.Raw(body), name=name), more=False)
+            return
         fields = [field for field in headers if field[0] != b"content-length"]
         if not any(name == _ID for name, _ in fields):
             fields.append(self._id)
         await self.begin(status, [*fields, (b"content-length", str(len(body)).encode())])
         await self.say(b"" if self.method == "HEAD" else body, more=False)
+
+    async def say_waiting(self) -> None:
+        """Tell the client of a stream of events that its answer takes time; no other is told."""
+        if self.asked.stream is not True or self.path.startswith(paths.OLLAMA):
+            return
+        if self.status is None:
+            await self.begin(
+                200,
+                [(b"content-type", sse.CONTENT_TYPE), (b"cache-control", b"no-cache"), self._id],
+            )
+            self.is_waiting = True
+        await self.say(sse.COMMENT)
 
     async def answer_json(self, value: object, status: int = 200) -> None:
         """The same for a value."""

@@ -87,7 +87,7 @@ class Gateway:
                 await call.read()
                 model = await self._pass_on(call)
         except WorkerError as error:
-            if call.status is None:
+            if call.status is None or call.is_waiting:
                 await call.refuse(error)
         finally:
             if model and call.status is not None:

@@ -17,6 +17,7 @@ from worker.fleet.front.relay import Relay
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 
+_RUNNING = "/api/ps"
 # Of a worker that knows no such job.
 _NOT_THERE = b'"cancelled":false'
 
@@ -40,14 +41,16 @@ class ReplicaView(msgspec.Struct, kw_only=True):
 
 
 class ModelView(msgspec.Struct):
-    """A model of the fleet."""
+    """A model of the fleet. `wanted`: replicas that are there or start, as far as Ray says."""
 
     affinity: str
     replicas: list[ReplicaView]
+    wanted: int | None = None
 
 
 class FleetView(msgspec.Struct):
-    """GET /fleet. `status`: ok, or starting while a model has no replica; `pid`: of the gateway."""
+    """GET /fleet. `status`: ok, or starting while a model has no replica that should have one;
+    `pid`: of the gateway."""
 
     status: str
     pid: int
@@ -64,8 +67,8 @@ class Overview:
 
     @property
     def status(self) -> str:
-        """ok, or starting while a model has no replica."""
-        ready = all(self._roster.members(name) for name in self._roster.affinities)
+        """ok, or starting while a model has no replica that should have one."""
+        ready = all(self._roster.is_served(name) for name in self._roster.affinities)
         return "ok" if ready else "starting"
 
     async def health(self, call: ClientCall) -> None:
@@ -78,8 +81,10 @@ class Overview:
         """All replicas and how much they have to do."""
         found = list(self._roster.all())
         said = await self._ask_each((member for _, member in found), "/health")
+        wanted = await asyncio.to_thread(self._roster.wanted)
         models = {
-            name: ModelView(affinity, []) for name, affinity in self._roster.affinities.items()
+            name: ModelView(affinity, [], wanted.get(name))
+            for name, affinity in self._roster.affinities.items()
         }
         counts = self._relay.loads.counts
         for (model, member), health in zip(found, said, strict=True):
@@ -88,13 +93,19 @@ class Overview:
 
     async def joined(self, call: ClientCall, field: str) -> None:
         """The list `field` of an answer that each model gives, as one list; the rest is the
-        first model's. Models without a replica are left out."""
+        first model's. Of a model that sleeps it is the name; others without a replica are left
+        out."""
         firsts = [self._roster.members(name)[:1] for name in self._roster.affinities]
         members = (member for members in firsts for member in members)
         said = await self._ask_each(members, call.path)
         answers: list[dict[str, Any]] = [answer for answer in said if answer is not None]
         entries: list[Any] = [entry for answer in answers for entry in answer[field]]
+        if call.path != _RUNNING:
+            entries += map(_sleeper, filter(self._sleeps, self._roster.affinities))
         await call.answer_json({**(answers[0] if answers else {}), field: entries})
+
+    def _sleeps(self, model: str) -> bool:
+        return self._roster.is_served(model) and not self._roster.members(model)
 
     async def metrics(self, call: ClientCall) -> None:
         """The fleet's and those of each worker."""
@@ -139,3 +150,11 @@ def _view(member: Member, counts: Counter[str], health: Any) -> ReplicaView:
         limit=member.limit,
         **{name: health[name] for name in names if health is not None},
     )
+
+
+def _sleeper(model: str) -> dict[str, Any]:
+    """An entry of a list of models, OpenAI's or Ollama's, for one that is not loaded."""
+    return {
+        "id": model, "object": "model", "created": 0, "owned_by": "gguf-worker", "name": model,
+        "model": model,
+    }  # fmt: skip

@@ -25,6 +25,7 @@ from worker.fleet.front.recovery import Recovery
 from worker.fleet.front.upstream import Upstream, WorkerReply
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member, order
+from worker.fleet.scale.waiting import WaitingRoom
 from worker.service import sse
 from worker.service.front import paths
 from worker.service.front.replies import reply_of_ours
@@ -53,6 +54,7 @@ class Relay:
         self._roster = roster
         self._upstream = upstream
         self._meters = meters
+        self._room = WaitingRoom(roster)
         self.loads = Loads()
         self._recovery = Recovery(self._is_well)
         self._others = Others(roster, self.loads, self._health) if shares else None
@@ -60,9 +62,7 @@ class Relay:
     async def to_model(self, call: ClientCall, model: str) -> None:
         """Answer by a replica of the model. Raises QueueFullError where all of them are full,
         UnavailableError where there is none, or none answers."""
-        members = self._roster.members(model)
-        if not members:
-            raise UnavailableError(f"No replica of {model} is ready.", code="loading_replicas")
+        members = await self._room.members(call, model)
         key = self._key(call, self._roster.affinities[model])
 
         def ranked() -> Sequence[Member]:
@@ -178,6 +178,9 @@ class Relay:
 
 
 async def _pass_on(call: ClientCall, reply: WorkerReply) -> None:
+    if call.is_waiting and reply.status != 200:
+        await call.answer(reply.status, await reply.whole(), reply.headers)
+        return
     await call.begin(reply.status, reply.headers)
     call.wire.follow(reply.connection)
     events = WholeEvents(call.wire.write, reply.kind) if reply.is_stream else None
