@@ -18,6 +18,7 @@ from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 
 _RUNNING = "/api/ps"
+_WANTED_S = 2.0  # for Ray to say how many replicas it wants
 # Of a worker that knows no such job.
 _NOT_THERE = b'"cancelled":false'
 
@@ -81,7 +82,7 @@ class Overview:
         """All replicas and how much they have to do."""
         found = list(self._roster.all())
         said = await self._ask_each((member for _, member in found), "/health")
-        wanted = await asyncio.to_thread(self._roster.wanted)
+        wanted = await self._wanted()
         models = {
             name: ModelView(affinity, [], wanted.get(name))
             for name, affinity in self._roster.affinities.items()
@@ -103,6 +104,12 @@ class Overview:
         if call.path != _RUNNING:
             entries += map(_sleeper, filter(self._sleeps, self._roster.affinities))
         await call.answer_json({**(answers[0] if answers else {}), field: entries})
+
+    async def _wanted(self) -> dict[str, int]:
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(self._roster.wanted), _WANTED_S)
+        except TimeoutError:
+            return {}
 
     def _sleeps(self, model: str) -> bool:
         return self._roster.is_served(model) and not self._roster.members(model)

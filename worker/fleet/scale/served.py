@@ -67,9 +67,14 @@ class Wake:
 
 
 def wanted() -> dict[str, int]:
-    """Replicas of each model that are there, start or are replaced; asks Ray, so it may block."""
+    """Replicas of each model that are there, start or are replaced; nothing while Ray cannot say.
+    It asks Ray, so it may block."""
     found: Counter[str] = Counter()
-    for application in serve.status().applications.values():
+    try:
+        applications = serve.status().applications
+    except (RayError, RayServeException):  # its controller is made anew
+        return {}
+    for application in applications.values():
         for name, deployment in application.deployments.items():
             if name.startswith(PREFIX):
                 states = deployment.replica_states
