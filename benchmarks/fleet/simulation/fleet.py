@@ -15,11 +15,11 @@ from worker.fleet.routing import Member, order
 from worker.fleet.scale.count import ReplicaCount
 
 #: A way to choose: members that can take one, requests of each, the prefix's key -> whom to ask
-Way = Callable[[list[Member], Counter[str], bytes], list[Member]]
+RoutingWay = Callable[[list[Member], Counter[str], bytes], list[Member]]
 _RETRY_S = 1.0  # Retry-After of a full fleet
 
 
-def ways(dice: random.Random) -> dict[str, Way]:
+def ways(dice: random.Random) -> dict[str, RoutingWay]:
     """Prefix affinity with spill as the gateway does it, and what it is compared with."""
     turn = 0
 
@@ -62,7 +62,7 @@ class SimulatedFleet:
     """A model's users, gateway and replicas on one clock."""
 
     def __init__(
-        self, clock: EventClock, way: Way, costs: RecordedCosts, load: UserLoad, seed: int
+        self, clock: EventClock, way: RoutingWay, costs: RecordedCosts, load: UserLoad, seed: int
     ) -> None:
         self.tally = RunTally()
         self.workers: dict[str, SimulatedWorker] = {}
