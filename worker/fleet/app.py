@@ -5,6 +5,7 @@ serve run worker.fleet.app:build file=fleet.toml
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import ray
@@ -14,7 +15,7 @@ from ray.serve.context import _get_global_client
 from ray.serve.handle import DeploymentHandle
 
 from worker import log
-from worker.errors import UsageError
+from worker.errors import DoesNotFitError, UsageError
 from worker.fleet.cluster import nodes
 from worker.fleet.file import Fleet, FleetEndpoint, read_fleet
 from worker.fleet.front.gateway import Gateway
@@ -39,6 +40,7 @@ _GATEWAY_HEALTH_PERIOD_S = 0.25
 HEAD = "node:__internal_head__"
 _SHARE = 0.0001
 _DRAIN_MARGIN_S = 10.0
+_LOOK_S = 1.0
 
 
 class Ingress:
@@ -72,6 +74,7 @@ def build(arguments: dict[str, str]) -> serve.Application:
     """The application that fleet.toml describes, for `serve run` and KubeRay.
 
     file  the path of fleet.toml; without it two workers of the demo model
+    wait  seconds for the nodes to come that the fleet needs, 0 where it is not said
 
     Raises UsageError, ModelFileError, DoesNotFitError.
     """
@@ -79,7 +82,24 @@ def build(arguments: dict[str, str]) -> serve.Application:
     if not ray.is_initialized():  # `serve run` looks for a cluster only after this
         ray.init(namespace="serve")
         serve_alone()
-    return application(read_fleet(Path(file) if file else None))
+    fleet = read_fleet(Path(file) if file else None)
+    wait_for_room(fleet, float(arguments.get("wait", 0)))
+    return application(fleet)
+
+
+def wait_for_room(fleet: Fleet, seconds: float) -> None:
+    """Until the fleet fits the nodes that there are, or so long.
+
+    On Kubernetes the head is there first, and what fails to be built is not tried again.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            check_fits(plan_fleet(fleet, nodes()))
+        except DoesNotFitError:
+            time.sleep(_LOOK_S)
+        else:
+            return
 
 
 def serve_alone() -> None:

@@ -15,6 +15,7 @@ from tests.fleet.gateways import Impostor, gateway_over, listening, member
 from tests.support import http
 from tests.support.programs.processes import until
 from worker.cli.main import main
+from worker.fleet.front import overview
 from worker.fleet.roster import Roster
 from worker.fleet.scale import waiting
 
@@ -154,6 +155,19 @@ def test_status(
     roster = Roster({"m": "none"}, {"m": lambda: None}, lambda: {"m": wanted})
     assert main(["fleet", "status", stack.enter_context(gateway_over(roster))]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_fleet_answers_while_ray_does_not(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it wants is then not known."""
+    monkeypatch.setattr(overview, "_WANTED_S", 0.05)
+    hangs = threading.Event()
+    stack.callback(hangs.set)
+    roster = Roster({"m": "none"}, wanted=lambda: {"m": int(hangs.wait(60))})
+    url = stack.enter_context(gateway_over(roster))
+    assert http.get(url + "/fleet").json()["models"]["m"]["wanted"] is None
+    hangs.set()
 
 
 def test_what_sleeps_is_served(stack: ExitStack) -> None:
