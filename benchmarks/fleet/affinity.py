@@ -54,7 +54,7 @@ class Load(NamedTuple):
 
 
 LOADS = {
-    "long prefixes": Load(400, 0, 3000, 4, 14),
+    "long prefixes": Load(400, 0, 5000, 4, 12),
     "no prefixes": Load(0, 0, 200, 1, 64),
     "system prompt of 600": Load(600, 0, 1200, 3),
     "system prompt of 2,000": Load(2000, 0, 1200, 3),

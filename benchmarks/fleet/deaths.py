@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.fleet.felt import Felt, ask_json
-from benchmarks.fleet.processes import CONTROLLER, GATEWAY, named, parent_of
+from benchmarks.fleet.processes import CONTROLLER, GATEWAY, free_port, named, parent_of
 
 _ROOT = Path(__file__).parent.parent.parent
 _SLOW = ("-m", "tests.support.programs.slow")
 _STEP_SECONDS = "0.02"
 _OPTIONS = ("-c", "4096", "-np", "4", "--cache-ram", "0", "--threads", "1")
-_PORT = 8768
 _PATIENCE_S = 90.0
 # Before the streams begin: the gateway knows then that both workers are well. And before they are
 # left: a request has had its answer then.
@@ -161,7 +160,7 @@ def run(deaths: list[str], tries: int) -> None:
     from worker.fleet.running import running
 
     model = FleetModel(options=_OPTIONS, replicas=2, affinity="none")
-    fleet = Fleet(endpoint=FleetEndpoint(port=_PORT), models={"demo": model})
+    fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models={"demo": model})
     node = {"num_cpus": 1, "object_store_memory": 100 << 20}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:

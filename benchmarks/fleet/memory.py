@@ -7,9 +7,7 @@ import os
 import threading
 from collections import Counter
 
-from benchmarks.fleet.processes import GATEWAY, REPLICA, below, memory_bytes
-
-_PORT = 8769
+from benchmarks.fleet.processes import GATEWAY, REPLICA, below, free_port, memory_bytes
 
 
 def run() -> None:
@@ -18,7 +16,7 @@ def run() -> None:
     from worker.fleet.file import DEMO, Fleet, FleetEndpoint
     from worker.fleet.running import running
 
-    fleet = Fleet(endpoint=FleetEndpoint(port=_PORT), models=DEMO.models)
+    fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models=DEMO.models)
     with cluster(None), running(fleet, threading.Event(), "127.0.0.1"):
         found: Counter[str] = Counter()
         counts: Counter[str] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def memory_bytes(pid: int) -> int:
         if line.startswith("Pss:"):
             return int(line.split()[1]) << 10
     return 0
+
+
+def free_port() -> int:
+    """A port of this machine's own address on which nobody listens at the moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
 
 
 def _fields(pid: int) -> list[str]:

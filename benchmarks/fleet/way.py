@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from benchmarks.fleet.processes import GATEWAY, cpu_seconds, named
+from benchmarks.fleet.processes import GATEWAY, cpu_seconds, free_port, named
 
 if TYPE_CHECKING:
     from worker.fleet.routing import Member
 
 TOKENS = 64
-_ROUTER_PORT = 8770
 _PATIENCE_S = 30.0
 STREAMS = (1, 8, 32)
 
@@ -111,13 +110,14 @@ def routed(router: str | None, member: Member) -> Generator[dict[str, Way]]:
     if router is None:
         yield {}
         return
+    port = free_port()
     process = subprocess.Popen(
-        [router, "--host", "127.0.0.1", "--port", str(_ROUTER_PORT), "--worker-urls", member.url,
-         "--policy", "round_robin", "--prometheus-port", str(_ROUTER_PORT + 1),
+        [router, "--host", "127.0.0.1", "--port", str(port), "--worker-urls", member.url,
+         "--policy", "round_robin", "--prometheus-port", str(free_port()),
          "--log-level", "error"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    url = f"http://127.0.0.1:{_ROUTER_PORT}"
+    url = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + _PATIENCE_S
         while True:
@@ -146,7 +146,7 @@ def run(file: str, rounds: int, router: str | None) -> None:
 
     options = ("-np", "32", "-c", "8192", "--cache-ram", "0", "--threads", "1")
     model = FleetModel(file=file, options=options)
-    fleet = Fleet(endpoint=FleetEndpoint(port=8767), models={"bench": model})
+    fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models={"bench": model})
     roster = Roster({"bench": "none"})
     follow(roster)
     with cluster(None), running(fleet, threading.Event(), "127.0.0.1") as url:

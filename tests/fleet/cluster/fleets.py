@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
@@ -19,10 +19,10 @@ OPTIONS = ("-c", "2048", "-np", "2", "--cache-ram", "0", "--queue-size", "1")
 PATIENCE_S = 120.0
 
 
-def fleet_of(replicas: int) -> Fleet:
+def fleet_of(replicas: int, gateways: Literal["head", "every node"] = "head") -> Fleet:
     """So many workers of the demo model, each request to the idlest."""
     model = FleetModel(options=OPTIONS, replicas=replicas, affinity="none")
-    return Fleet(endpoint=FleetEndpoint(port=PORT), models={"demo": model})
+    return Fleet(endpoint=FleetEndpoint(port=PORT, gateways=gateways), models={"demo": model})
 
 
 def replicas(url: str) -> dict[str, dict[str, Any]]:

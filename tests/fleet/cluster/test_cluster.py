@@ -179,6 +179,21 @@ def test_scaling_down_drains(fleet: str, expected: dict[str, str]) -> None:
     wait_for(fleet, 2)
 
 
+def test_a_gateway_on_every_node(cluster: Any, fleet: str) -> None:
+    """Those of one machine share its port, and one of them has it."""
+    from ray import serve
+
+    from worker.fleet.app import application
+
+    changed = application(fleet_of(2, "every node"), command=SLOW)
+    serve.run(changed, name="fleet", route_prefix=None)
+    wait_for(fleet, 2)
+    until(lambda: len(named(GATEWAY)) == 3, PATIENCE_S)
+    raylets = {parent_of(pid) for pid in named(GATEWAY)}
+    assert len(raylets) == 3
+    assert http.post(fleet + "/v1/completions", json={**COLD, "max_tokens": 1}).status_code == 200
+
+
 def test_the_commands(cluster: Any, fleet: str, tmp_path: Path) -> None:
     """`plan --address` sees the nodes, `status` the replicas."""
     command = [sys.executable, "-m", "worker", "fleet"]
