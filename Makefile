@@ -66,10 +66,10 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
 
 # Ray takes 134 MB of downloads. pyright looks here at the modules that import it.
-test-fleet: ## test a fleet on a Ray cluster of three nodes in this machine, in .venv-fleet
+test-fleet: ## test a fleet on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too
 	@$(INSTALL) --quiet --venv .venv-fleet --extra dev --extra ray
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv-fleet/bin/pyright --pythonpath .venv-fleet/bin/python \
-		worker/fleet/*.py tests/fleet/cluster/*.py benchmarks/fleet/*.py
+		worker/fleet/*.py worker/fleet/*/*.py tests/fleet/cluster/*.py benchmarks/fleet/*.py
 	@exec .venv-fleet/bin/python -m pytest tests/fleet $(ARGS)
 
 # 100 requests for each path, right and wrong ones; it takes minutes.

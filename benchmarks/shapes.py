@@ -34,6 +34,8 @@ class ModelShape:
 SHAPES: dict[str, ModelShape] = {
     "demo-5m": ModelShape(layers=6, embedding=256, heads=4, kv_heads=2, head_dim=64,
                           feed_forward=768, vocab=2048, context=1024, tied=True),
+    "llama-20m": ModelShape(layers=8, embedding=384, heads=6, kv_heads=2, head_dim=64,
+                            feed_forward=1024, vocab=8192, context=32768),
     "llama-125m": ModelShape(layers=12, embedding=768, heads=12, kv_heads=4, head_dim=64,
                              feed_forward=2048, vocab=32000, context=32768),
     "llama-125m-150k": ModelShape(layers=12, embedding=768, heads=12, kv_heads=4, head_dim=64,

@@ -78,9 +78,8 @@ RESERVED: dict[str, set[str]] = {
     "opentelemetry": {"service/requests/spans.py"},
     "prometheus_client": {"service", "fleet/front/meters.py"},
     "ray": {"fleet"},
-    "aiohttp": {"fleet/front/upstream.py"},
     "uvicorn": {"service"},
-    "httptools": {"service"},
+    "httptools": {"service", "fleet/front/connection.py"},
     "rich": {"cli"},
     "asyncio": {
         "service", "lifecycle", "cli", "fleet", "engine/outbox.py", "engine/thread.py",

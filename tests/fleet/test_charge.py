@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
+from worker.demo import MODEL_PATH
 from worker.fleet.charge import Charge, WorkerGoneError
 from worker.fleet.need import Need
 from worker.fleet.reports import ReadyWord
@@ -100,29 +102,63 @@ def test_draining_lets_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_a_worker_that_dies_is_told() -> None:
-    """Why is what it said last; the check fails from then on."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_worker_that_is_lost_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """At the same address and with the same key; one that says nothing is killed before."""
 
     async def test() -> None:
         async with charged() as (charge, ready):
+            keeping = asyncio.create_task(charge.keep())
+            os.kill(ready.pid, number)
+            if number is signal.SIGSTOP:
+                monkeypatch.setattr("worker.fleet.charge.SILENCE_S", -1.0)
+            await until(lambda: charge.process is not None and charge.process.pid != ready.pid)
+            monkeypatch.undo()
+            await until(charge._reports.ready.done)  # pyright: ignore[reportPrivateUsage]
+            charge.check()
+            assert await status_of(ready.url, charge.key) == 200
+            await charge.drain()
+            assert "left with code 0" in str(await keeping)
+
+    run(test)
+
+
+def test_a_worker_that_dies_often_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last words are why, and the check fails from then on."""
+    monkeypatch.setattr("worker.fleet.charge.RESTARTS", 1)
+
+    async def test() -> None:
+        async with charged() as (charge, ready):
+            keeping = asyncio.create_task(charge.keep())
             os.kill(ready.pid, signal.SIGKILL)
-            assert "left with code -9" in str(await charge.left())
-            with pytest.raises(WorkerGoneError, match="has left"):
+            await until(lambda: charge.process is not None and charge.process.pid != ready.pid)
+            assert charge.process is not None
+            await until(charge._reports.ready.done)  # pyright: ignore[reportPrivateUsage]
+            charge.check()
+            os.kill(charge.process.pid, signal.SIGKILL)
+            assert "left with code -9" in str(await keeping)
+            with pytest.raises(WorkerGoneError, match="left with code -9"):
                 charge.check()
 
     run(test)
 
 
-def test_a_worker_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is stopped sends no heartbeats; it is killed, because it would never leave."""
+def test_a_worker_that_does_not_come_up_again_is_left(tmp_path: Path) -> None:
+    """What was wrong with its file is said once, and nobody tries again."""
+    file = tmp_path / "model.gguf"
+    shutil.copyfile(MODEL_PATH, file)
 
     async def test() -> None:
-        async with charged() as (charge, ready):
-            os.kill(ready.pid, signal.SIGSTOP)
-            monkeypatch.setattr("worker.fleet.charge.SILENCE_S", 0.0)
-            with pytest.raises(WorkerGoneError, match="says nothing since"):
-                charge.check()
-            assert "left with code -9" in str(await charge.left())
+        charge = Charge(need(str(file)), "127.0.0.1", COMMAND)
+        try:
+            ready = await charge.start()
+            file.unlink()
+            os.kill(ready.pid, signal.SIGKILL)
+            assert "left with code 1: error: " in str(await charge.keep())
+        finally:
+            await charge.drain()
 
     run(test)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from worker.errors import UsageError
-from worker.fleet.file import DEMO, read_fleet
+from worker.fleet.file import DEMO, FleetReplicas, read_fleet
 from worker.values import KeyFile
 
 
@@ -64,9 +64,24 @@ def test_all_that_a_file_can_say(tmp_path: Path) -> None:
     [
         ("[models.a]\nreplica = 2", "line 2, [models.a]: unknown field `replica`."),
         ("[models.a]\nreplicas = 0", "line 2, [models.a]: replicas: expected `int` >= 1."),
-        ("[models.a]\n\nreplicas = 'two'", "line 3, [models.a]: replicas: expected `int`, got"),
+        ("[models.a]\n\nreplicas = 'two'", "line 3, [models.a]: replicas: expected `int | object`"),
+        ("[models.a]\nreplicas = {max = 0}", "line 2, [models.a]: replicas: expected `int` >= 1."),
+        ("[models.a]\nreplicas = {min = 1}", "replicas: object missing required field `max`."),
+        (
+            "[models.a]\nreplicas = {min = 3, max = 2}",
+            "line 2, [models.a]: replicas: min is larger than max.",
+        ),
+        (
+            "[models.a]\nreplicas = {max = 2, most = 3}",
+            "line 2, [models.a]: replicas: unknown field `most`.",
+        ),
         ("[models.a]\naffinity = 'sticky'", "line 2, [models.a]: affinity: invalid enum value"),
-        ("[models.a]\n[models.b]\nrpc_nodes = 2", "line 3, [models.b]: unknown field `rpc_nodes`."),
+        ("[models.a]\n[models.b]\nnodes = 2", "line 3, [models.b]: unknown field `nodes`."),
+        ("[models.a]\nrpc_nodes = 16", "line 2, [models.a]: rpc_nodes: expected `int` <= 15."),
+        (
+            "[models.a]\nrpc_nodes = 1\noptions = ['--rpc', 'h:1']",
+            "line 3, [models.a]: options: --rpc is for the fleet to say.",
+        ),
         ("[fleet]\nports = 1\n[models.a]", "line 2, [fleet]: unknown field `ports`."),
         ("[fleet]\nport = 70000\n[models.a]", "line 2, [fleet]: port: expected `int` <= 65535."),
         ("[fleet]\nhost = 'a b'\n[models.a]", "line 2, [fleet]: host must be the name"),
@@ -106,6 +121,15 @@ def test_mistakes(text: str, said: str, tmp_path: Path) -> None:
     assert str(raised.value).startswith(str(path))
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_replicas_that_come_and_go(tmp_path: Path) -> None:
+    """Bounds instead of a number."""
+    text = "replicas = { min = 0, max = 4, idle = 30, first_token = 2.5 }"
+    (model,) = read_fleet(written(tmp_path, f"[models.a]\n{text}")).models.values()
+    assert model.replicas == FleetReplicas(min=0, max=4, idle=30, first_token=2.5)
+    (model,) = read_fleet(written(tmp_path, "[models.a.replicas]\nmax = 2")).models.values()
+    assert model.replicas == FleetReplicas(min=1, max=2, idle=300, first_token=5)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

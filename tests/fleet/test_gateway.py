@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+import time
 from collections.abc import Generator
 from contextlib import ExitStack
 from typing import Any
@@ -11,8 +13,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fleet.gateways import KEY, Impostor, gateway, hanging_up, listening, member
+from tests.fleet.gateways import (
+    KEY,
+    Impostor,
+    OpenGateway,
+    gateway,
+    hanging_up,
+    listening,
+    member,
+)
 from tests.support import http
+from tests.support.programs.processes import until
+from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 
 STREAM = "text/event-stream; charset=utf-8"
@@ -99,7 +111,7 @@ def test_names_that_nobody_has(stack: ExitStack) -> None:
     message = "The model 'c' is not served here. This fleet serves a, b."
     assert missing.json()["error"]["message"] == message
     assert post(url, "/v1/messages", model="c").json()["error"]["type"] == "not_found_error"
-    assert post(url, "/api/chat", model="c").json() == {"error": message}
+    assert post(url, "/api/chat", model="c").json()["error"] == message
     for path in ("/models/c/props", "/v1/models/c", "/replicas/c/props"):
         assert http.get(url + path).status_code == 404
     unnamed = post(url)
@@ -168,15 +180,17 @@ def test_a_dead_replica_is_passed_over(stack: ExitStack) -> None:
 @pytest.mark.parametrize(
     ("path", "kind", "end"),
     [
-        ("/v1/completions", STREAM, "\n\ndata: {"),
-        ("/v1/messages", STREAM, "\n\nevent: error\ndata: {"),
-        ("/api/chat", "application/x-ndjson", '\n{"error":"'),
+        ("/v1/completions", STREAM, "data: {"),
+        ("/v1/messages", STREAM, "event: error\ndata: {"),
+        ("/api/chat", "application/x-ndjson", '{"error":"'),
     ],
 )
 def test_a_stream_that_breaks_off_says_so(stack: ExitStack, path: str, kind: str, end: str) -> None:
-    """After the first byte no other replica is asked; the error is an event of its own."""
-    said = "data: 1\n\nda"
-    broken, good = Impostor(said.encode(), kind=kind, breaks=True), Impostor(b"good")
+    """After the first byte no other replica is asked; the error is an event of its own, and half
+    an event is not passed on."""
+    said = "data: 1\n\n"
+    broken = Impostor(f"{said}da".encode(), b"ta", kind=kind, breaks=True)
+    good = Impostor(b"good")
     members = [replica(stack, "broken", broken), replica(stack, "good", good, limit=0)]
     url = stack.enter_context(gateway({"m": members}))
     told = post(url, path).text
@@ -191,6 +205,103 @@ def test_an_answer_that_breaks_off_is_no_answer(stack: ExitStack) -> None:
     url = stack.enter_context(gateway({"m": [replica(stack, "a", broken)]}))
     with pytest.raises(httpx.RemoteProtocolError):
         post(url)
+
+
+def test_a_replica_that_is_not_ready_is_left_alone(stack: ExitStack) -> None:
+    """Until its health is good again, no request has to find out."""
+    starting, good = Impostor(b"back", status=503), Impostor(b"good")
+    members = [replica(stack, "starting", starting), replica(stack, "good", good)]
+    url = stack.enter_context(gateway({"m": members}, affinity="none"))
+    until(lambda: post(url).text == "good" and bool(starting.asked))
+    assert {post(url).text for _ in range(12)} == {"good"}
+    work = [target for _, target, _ in starting.asked if target != "/health"]
+    assert work == ["/v1/completions"]
+    starting.status = 200
+    until(lambda: post(url).text == "back")
+
+
+def test_what_other_gateways_have_sent_counts(stack: ExitStack) -> None:
+    """As the workers themselves say: one that is full is asked last."""
+    full = Impostor(b'{"slots_processing": 4, "queue_depth": 1}')
+    idle = Impostor(b'{"slots_processing": 0, "queue_depth": 0}')
+    roster = Roster({"m": "none"})
+    roster.publish("m", [replica(stack, "full", full), replica(stack, "idle", idle)])
+    made = OpenGateway(roster, None, shares=True)
+    post(made.url)
+    until(lambda: {"/health"} <= {target for _, target, _ in full.asked})
+    until(lambda: {post(made.url).content for _ in range(16)} == set(idle.parts))
+    made.leave()
+    made.stop()
+
+
+def test_who_does_not_read_holds_up_the_replica(stack: ExitStack) -> None:
+    """The gateway does not hold what its client does not take; nothing of it is lost."""
+    size = 1 << 20
+    app = Impostor(*[bytes([n]) * size for n in range(64)], kind="application/octet-stream")
+    url = stack.enter_context(gateway({"m": [replica(stack, "a", app)]}))
+    with http.stream("POST", url + "/v1/completions", json={}) as answer:
+        seen = [-1]
+        while app.said != seen[-1] or len(seen) < 20:
+            seen = [*seen, app.said] if app.said == seen[-1] else [app.said]
+            time.sleep(0.01)
+        assert app.said < 64
+        data = answer.read()
+    assert data == b"".join(bytes([n]) * size for n in range(64))
+
+
+def test_http_1_0(stack: ExitStack) -> None:
+    """It knows no chunks: the end of a stream is that of the connection."""
+    said = b"data: 1\n\ndata: 2\n\n"
+    app = Impostor(said[:9], said[9:], kind=STREAM)
+    host, port = stack.enter_context(gateway({"m": [replica(stack, "a", app)]}))[7:].split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"GET /props HTTP/1.0\r\n\r\n")
+        head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert body == said
+
+
+def test_a_gateway_leaves_the_port_to_the_next(stack: ExitStack) -> None:
+    """What it has begun it ends; whoever comes is answered by the other."""
+    release = threading.Event()
+    roster = Roster({"m": "none"})
+    roster.publish("m", [replica(stack, "a", Impostor(b"one", b"two", waits=release))])
+    old = OpenGateway(roster, None)
+    url = old.url
+    with http.stream("POST", url + "/v1/completions", json={}) as answer:
+        parts = answer.iter_raw()
+        assert next(parts) == b"one"
+        roster.publish("m", [replica(stack, "b", Impostor(b"new"))])
+        new = OpenGateway(roster, None, int(url.rpartition(":")[2]))
+        leaving = threading.Thread(target=old.leave)
+        leaving.start()
+        until(lambda: not old.listens)
+        assert [post(url).text for _ in range(16)] == ["new"] * 16
+        release.set()
+        assert b"".join(parts) == b"two"
+    leaving.join(10)
+    assert not leaving.is_alive()
+    old.stop()
+    new.leave()
+    new.stop()
+
+
+def test_a_gateway_waits_for_the_port(stack: ExitStack) -> None:
+    """Of two one listens. When it is gone the other does, on the same port."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    roster = Roster({"m": "none"})
+    roster.publish("m", [replica(stack, "a", Impostor(b"good"))])
+    first, second = OpenGateway(roster, None, port), OpenGateway(roster, None, port)
+    assert (first.listens, second.listens) == (True, False)
+    assert post(first.url).text == "good"
+    first.leave()
+    until(lambda: second.listens)
+    assert post(first.url).text == "good"
+    for each in (first, second):
+        each.leave()
+        each.stop()
 
 
 def test_no_replica_is_ready() -> None:

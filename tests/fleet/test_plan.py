@@ -15,8 +15,11 @@ from worker.cli.main import parse as parse_options
 from worker.errors import DoesNotFitError, WorkerError
 from worker.fleet.cluster import RAY_BYTES
 from worker.fleet.file import FleetModel, read_fleet
+from worker.fleet.group.share import RPC_BYTES
 from worker.fleet.need import REPLICA_BYTES, FleetMachine, Need, need_of
-from worker.fleet.plan import check_fits, fits_one_more, place
+from worker.fleet.plan import check_fits, fits_one_more, place, plan_needs
+from worker.fleet.scale.count import ScaleBounds
+from worker.llama.library import native
 from worker.memory.plan import MemoryPlan
 from worker.settings import make
 
@@ -96,6 +99,92 @@ def test_cpus_bound_too() -> None:
     assert plan.left_over == ("small",)
     with pytest.raises(DoesNotFitError, match=r"1 of 3 replicas of small .* 1 CPUs and 1.0 GiB"):
         check_fits(plan)
+
+
+def scaled(model: str, memory: int, least: int, most: int) -> Need:
+    """A need whose replicas come and go."""
+    bounds = ScaleBounds(least=least, most=most, idle=300, first_token=5, slots=4)
+    return msgspec.structs.replace(need(model, memory, replicas=least), bounds=bounds)
+
+
+def test_the_least_must_fit() -> None:
+    """What there may be at most is told, and need not fit."""
+    machines = [FleetMachine("a", 4, 4 * GiB)]
+    plan = plan_needs([scaled("a", GiB, 1, 4), scaled("b", GiB, 1, 2)], machines)
+    check_fits(plan)
+    assert plan.left_at_most == ("b", "b")
+    assert not fits_one_more(plan, "a")
+    assert plan_needs([scaled("a", GiB, 1, 4)], machines).left_at_most == ()
+
+
+def test_sleepers_share_a_machine() -> None:
+    """Each must fit alone; what no machine can hold is refused although it may never run."""
+    machines = [FleetMachine("a", 1, 4 * GiB)]
+    check_fits(plan_needs([scaled("a", 3 * GiB, 0, 1), scaled("b", 3 * GiB, 0, 1)], machines))
+    with pytest.raises(DoesNotFitError, match=r"1 of 1 replicas of b have no place"):
+        check_fits(plan_needs([scaled("a", GiB, 0, 1), scaled("b", 5 * GiB, 0, 1)], machines))
+
+
+def test_a_model_over_three_machines(tmp_path: Path) -> None:
+    """Each holds about a third of the layers, and the worker is told to divide them so."""
+    file = ggufs.write_llama(tmp_path / "six.gguf", layers=6)
+    machines = [FleetMachine(name, 4, GiB) for name in "abc"]
+    options = ("-c", "4096", "--cache-ram", "0")
+    alone = need_of("a", FleetModel(file=str(file), options=options), machines)
+    found = need_of("a", FleetModel(file=str(file), options=options, rpc_nodes=2), machines)
+    assert found.rpc_nodes == 2
+    assert RPC_BYTES < found.rpc_memory < RPC_BYTES + alone.memory - REPLICA_BYTES
+    settings = make(vars(parse_options(["serve", *found.options])), {})
+    assert (settings.n_gpu_layers, settings.tensor_split) == (5, (1.0, 1.0))
+    assert found.with_servers(["h:1", "i:2"]).options[-2:] == ("--rpc", "h:1,i:2")
+
+
+def test_its_parts_are_on_machines_of_their_own() -> None:
+    """Three machines hold a group of three; two do not, whatever their memory."""
+    group = msgspec.structs.replace(need("big", 2 * GiB), rpc_nodes=2, rpc_memory=3 * GiB)
+    machines = [FleetMachine("a", 2, 4 * GiB), FleetMachine("b", 2, 3 * GiB)]
+    plan = place([group], [*machines, FleetMachine("c", 2, 2 * GiB)])
+    assert [each.models for each in plan.places] == [("big's layers",), ("big's layers",), ("big",)]
+    lacking = place([group], [FleetMachine(name, 64, 64 * GiB) for name in "ab"])
+    assert lacking.left_over == ("big",)
+    with pytest.raises(DoesNotFitError, match=r"2.0 GiB, and 3.0 GiB on each of 2 other"):
+        check_fits(lacking)
+
+
+def test_gpus_bound_too() -> None:
+    """Whole ones, where there are any."""
+    two = msgspec.structs.replace(need("a", GiB, replicas=2), gpus=1)
+    machines = [FleetMachine("a", 8, 64 * GiB), FleetMachine("b", 8, 8 * GiB, gpus=1)]
+    plan = place([two], machines)
+    assert [each.models for each in plan.places] == [(), ("a",)]
+    with pytest.raises(DoesNotFitError, match=r"1 CPUs, 1 GPUs and 1.0 GiB"):
+        check_fits(plan)
+
+
+def test_a_build_without_rpc_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence with the next step, before anything starts."""
+    monkeypatch.setattr(native, "llama_supports_rpc", lambda: False)
+    file = tmp_path / "fleet.toml"
+    file.write_text("[models.demo]\nrpc_nodes = 1\n")
+    assert main(["fleet", "plan", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "rpc_nodes needs a build with the RPC backend, and this one has none." in said
+    assert "make install RPC=1" in said
+
+
+def test_the_command_says_least_and_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It exits with 0: the least fits."""
+    file = tmp_path / "fleet.toml"
+    file.write_text("[models.demo]\nreplicas = { min = 1, max = 3 }\n")
+    assert main(["fleet", "plan", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "1 to 3" in said
+    assert "where they could run: fits; at most: 1 left over" in said
+    assert "1 x demo" in said
 
 
 def test_the_command_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:

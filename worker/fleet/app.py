@@ -5,23 +5,28 @@ serve run worker.fleet.app:build file=fleet.toml
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray import serve
-from ray.serve.config import RequestRouterConfig
+from ray.serve.config import ProxyLocation, RequestRouterConfig
+from ray.serve.context import _get_global_client
 from ray.serve.handle import DeploymentHandle
 
 from worker import log
+from worker.errors import DoesNotFitError, UsageError
 from worker.fleet.cluster import nodes
-from worker.fleet.file import Fleet, read_fleet
+from worker.fleet.file import Fleet, FleetEndpoint, read_fleet
 from worker.fleet.front.gateway import Gateway
+from worker.fleet.front.port import FleetPort
+from worker.fleet.group.group import bundles_of
 from worker.fleet.members import PREFIX
 from worker.fleet.need import Need
 from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
+from worker.fleet.scale.served import Wake, number_of, wanted
 from worker.values import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
@@ -29,51 +34,87 @@ _HEALTH_TIMEOUT_S = 5.0
 _STARTS = 3  # of a replica whose worker does not come up, before Ray gives the model up
 # Streams end when they end; a gateway that is taken away waits for them.
 _GATEWAY_DRAIN_S = 600.0
-# Requests of one gateway at once: the workers' own queues are the bound.
-_UNBOUNDED = 100_000
+# Without a gateway nobody is answered: its death is seen sooner.
+_GATEWAY_HEALTH_PERIOD_S = 0.25
+# What Ray calls the head of a cluster, and the smallest share of it.
+HEAD = "node:__internal_head__"
+_SHARE = 0.0001
 _DRAIN_MARGIN_S = 10.0
+_LOOK_S = 1.0
 
 
 class Ingress:
-    """The gateway's deployment."""
+    """The gateway's deployment: a process that takes the fleet's port on its machine."""
 
-    def __init__(
-        self, affinities: dict[str, str], keys: KeyFile | None, handles: dict[str, DeploymentHandle]
+    async def __init__(
+        self,
+        at: FleetEndpoint,
+        affinities: dict[str, str],
+        keys: KeyFile | None,
+        handles: dict[str, DeploymentHandle],
+        asleep: tuple[str, ...],
     ) -> None:
+        """asleep: models that may have no replica. Raises BindError."""
         log.configure("json")
-        self._roster = Roster(affinities)
-        self._keys = keys
-        follow(self._roster)
+        wakes = {name: Wake(handles[name]) for name in asleep}
+        roster = Roster(affinities, wakes, wanted)
+        follow(roster)
         # With its options Ray begins to tell a handle who is there.
         self._handles = {name: handle.options() for name, handle in handles.items()}
+        gateway = Gateway(roster, keys, shares=at.gateways != "head")
+        self._port = FleetPort(gateway, at.host, at.port)
+        await self._port.open()
 
-    def __serve_build_asgi_app__(self) -> Any:
-        """The gateway. Ray's proxy writes the request's id itself."""
-        gateway = Gateway(self._roster, self._keys)
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            async def without_id(message: Any) -> None:
-                if message["type"] == "http.response.start":
-                    headers = [each for each in message["headers"] if each[0] != b"x-request-id"]
-                    message = {**message, "headers": headers}
-                await send(message)
-
-            await gateway(scope, receive, without_id)
-
-        return app
+    async def __del__(self) -> None:
+        """Another gateway has the port, or nobody: let the streams end."""
+        await self._port.close()
 
 
 def build(arguments: dict[str, str]) -> serve.Application:
     """The application that fleet.toml describes, for `serve run` and KubeRay.
 
     file  the path of fleet.toml; without it two workers of the demo model
+    wait  seconds for the nodes to come that the fleet needs, 0 where it is not said
 
     Raises UsageError, ModelFileError, DoesNotFitError.
     """
     file = arguments.get("file")
     if not ray.is_initialized():  # `serve run` looks for a cluster only after this
         ray.init(namespace="serve")
-    return application(read_fleet(Path(file) if file else None))
+        serve_alone()
+    fleet = read_fleet(Path(file) if file else None)
+    wait_for_room(fleet, float(arguments.get("wait", 0)))
+    return application(fleet)
+
+
+def wait_for_room(fleet: Fleet, seconds: float) -> None:
+    """Until the fleet fits the nodes that there are, or so long.
+
+    On Kubernetes the head is there first, and what fails to be built is not tried again.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            check_fits(plan_fleet(fleet, nodes()))
+        except DoesNotFitError:
+            time.sleep(_LOOK_S)
+        else:
+            return
+
+
+def serve_alone() -> None:
+    """Start Ray Serve without its proxies: gateways take the port themselves."""
+    serve.start(proxy_location=ProxyLocation.Disabled)
+
+
+def _check_proxies(at: FleetEndpoint) -> None:
+    """Raise UsageError where Ray's proxies listen on the fleet's port: they would share it."""
+    options = _get_global_client().http_config
+    if options.location != ProxyLocation.Disabled and options.port == at.port:
+        raise UsageError(
+            f"Ray Serve's own proxies run on port {at.port}, which is the fleet's.",
+            hint="Start Ray Serve with `proxy_location: Disabled`, or give the fleet another port.",
+        )
 
 
 def application(
@@ -84,6 +125,7 @@ def application(
     host     where all workers listen; None: each on its node's address
     command  of Python, to start a worker
     """
+    _check_proxies(fleet.endpoint)
     plan = plan_fleet(fleet, nodes())
     check_fits(plan)
     handles = {
@@ -93,25 +135,43 @@ def application(
         for need in plan.needs
     }
     affinities = {need.model: need.affinity for need in plan.needs}
-    ingress = serve.deployment(
+    asleep = tuple(need.model for need in plan.needs if not need.replicas)
+    gateways = _gateways(fleet.endpoint)
+    return gateways.bind(fleet.endpoint, affinities, fleet.keys, handles, asleep)
+
+
+def _gateways(at: FleetEndpoint) -> serve.Deployment:
+    """Two on the head of the cluster, of which one waits for the other's port; or one on each node
+    that there is now."""
+    if at.gateways == "head":
+        # At an update the next ones are there before these go.
+        placed = {"num_replicas": 2, "max_surge_percent": 100}
+        share = {HEAD: _SHARE}
+    else:
+        count = sum(node["Alive"] for node in ray.nodes())
+        placed, share = {"num_replicas": count, "max_replicas_per_node": 1}, {}
+    return serve.deployment(
         name="gateway",
-        ray_actor_options={"num_cpus": 0},
-        max_ongoing_requests=_UNBOUNDED,
+        ray_actor_options={"num_cpus": 0, "resources": share},
         graceful_shutdown_timeout_s=_GATEWAY_DRAIN_S,
-        max_surge_percent=100,  # at an update the next one is there before this one goes
         graceful_shutdown_wait_loop_s=0.1,
-        health_check_period_s=_HEALTH_PERIOD_S,
+        health_check_period_s=_GATEWAY_HEALTH_PERIOD_S,
         health_check_timeout_s=_HEALTH_TIMEOUT_S,
-    )(serve.ingress()(Ingress))
-    return ingress.bind(affinities, fleet.keys, handles)
+        **placed,
+    )(Ingress)
 
 
 def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
     """surges: at an update a new replica is there before an old one goes"""
     return serve.deployment(
         name=PREFIX + need.model,
-        num_replicas=need.replicas,
-        ray_actor_options={"num_cpus": need.cpus, "memory": need.memory},
+        **number_of(need),
+        **bundles_of(need),
+        ray_actor_options={
+            "num_cpus": need.cpus,
+            "num_gpus": need.gpus,
+            "memory": need.memory,
+        },
         request_router_config=RequestRouterConfig(
             request_router_class="worker.fleet.members:Members"
         ),

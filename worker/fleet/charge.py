@@ -1,11 +1,14 @@
-"""A worker in the charge of its replica: started, awaited, watched, drained.
+"""A worker in the charge of its replica: started, awaited, watched, started again, drained.
 
     start -> ready callback -> heartbeats ... -> drain -> gone
-                 |                 |
-                 +--> it leaves ---+--> its last words are an error
+      ^          |                 |
+      |          |                 +--> it leaves, or hangs and is killed --+
+      |          +--> it leaves: its last words are an error                |
+      +---------------------------------------------------------------------+
 
 The worker is a process of its own, so an abort in native code ends it and not what watches it. It
-leaves with the replica's process, however that ends: the replica holds its standard input.
+leaves with the replica's process, however that ends: the replica holds its standard input. One that
+is started again has the address of the one before, so nobody has to be told.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import time
 from collections import deque
 from typing import Any
 
+from worker import log
 from worker.errors import BackendError
 from worker.fleet.need import Need
 from worker.fleet.reports import ReadyWord, Reports
@@ -28,6 +32,11 @@ from worker.service.front.http import server_of
 from worker.service.server import LAST_BYTES_S, bind
 
 HEARTBEAT_S = 1.0
+# Starts of a worker after the first one, in so many seconds: one that leaves more often, or does
+# not come up again, may do better on another machine.
+RESTARTS = 3
+RESTARTS_S = 60.0
+_LOOK_S = 0.2
 # Heartbeats come each second from a thread of their own; what is silent for so long is stopped or
 # has no CPU.
 SILENCE_S = 5.0
@@ -37,7 +46,7 @@ _LAST_LINES = 5
 
 
 class WorkerGoneError(BackendError):
-    """The worker left, or says nothing any more; its replica has to be made anew."""
+    """The worker left, and is not started again here; its replica has to be made anew."""
 
     default_code = "WORKER_GONE"
 
@@ -52,8 +61,13 @@ class Charge:
         self._command = command
         self._key = secrets.token_urlsafe(32)
         self._reports = Reports()
+        self._base = ""
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._tasks: list[asyncio.Task[Any]] = []
+        self._reading: asyncio.Task[None] | None = None
+        self._port = 0
+        self._is_leaving = False
+        self._error: WorkerGoneError | None = None
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> ReadyWord:
@@ -61,20 +75,47 @@ class Charge:
         sock = bind(_LOOPBACK, 0)
         server = server_of(self._reports, default_connections())
         self._tasks.append(asyncio.create_task(server.serve(sockets=[sock])))
-        base = f"http://{_LOOPBACK}:{sock.getsockname()[1]}/{self._reports.secret}"
+        self._base = f"http://{_LOOPBACK}:{sock.getsockname()[1]}/{self._reports.secret}"
+        ready = await self._run()
+        self._port = ready.port
+        self._tasks.append(asyncio.create_task(self._end_what_hangs()))
+        return ready
+
+    async def keep(self) -> WorkerGoneError:
+        """Start the worker again each time it leaves; why it cannot be kept, or is not to be."""
+        restarts: deque[float] = deque(maxlen=RESTARTS)
+        while True:
+            self._error = await self._left()
+            now = time.monotonic()
+            often = len(restarts) == RESTARTS and now - restarts[0] < RESTARTS_S
+            # A worker with RPC servers shares their fate: all of them are made anew.
+            if often or self._is_leaving or self._need.rpc_nodes:
+                return self._error
+            restarts.append(now)
+            log.get("charge").warning("the worker is started again", why=str(self._error))
+            try:
+                await self._run()
+            except WorkerGoneError as error:
+                self._error = error
+                return error
+            self._error = None
+
+    async def _run(self) -> ReadyWord:
+        ready = self._reports.expect()
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *self._command, "serve", *self._arguments(base)),
+            *(sys.executable, *self._command, "serve", *self._arguments()),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._environment(),
             start_new_session=True,  # signals of a terminal are for the fleet
         )
-        self._tasks.append(asyncio.create_task(self._read(self.process)))
+        self._reading = asyncio.create_task(self._read(self.process))
+        if self._is_leaving:  # it was told while there was no process
+            self.process.terminate()
         gone = asyncio.ensure_future(self.process.wait())
-        ready = self._reports.ready
         await asyncio.wait({gone, ready}, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done():
-            raise await self._gone()
+            raise await self._left()
         gone.cancel()
         return ready.result()
 
@@ -83,27 +124,16 @@ class Charge:
         """What the worker asks of the gateway."""
         return self._key
 
-    async def left(self) -> WorkerGoneError:
-        """Wait until the worker has left by itself: why, as far as it said."""
-        if self.process is not None:
-            await self.process.wait()
-        return await self._gone()
-
     def check(self) -> None:
-        """Raise WorkerGoneError where the worker is not well. One that hangs is killed: its streams
-        would never end, and draining it would be to wait for nothing."""
-        process, silent = self.process, time.monotonic() - self._reports.heard
-        if process is None or process.returncode is not None:
-            raise WorkerGoneError("The worker has left.")
-        if silent <= SILENCE_S and self._reports.health != "stalled":
-            return
-        process.kill()
-        if silent > SILENCE_S:
-            raise WorkerGoneError(f"The worker says nothing since {silent:.1f} s.")
-        raise WorkerGoneError("The worker's engine is stalled.")
+        """Raise WorkerGoneError where the worker has left for good."""
+        if self._error is not None and (
+            self.process is None or self.process.returncode is not None
+        ):
+            raise self._error
 
     async def drain(self) -> None:
         """Let the worker finish its streams, for as long as its drain time is; it is gone then."""
+        self._is_leaving = True
         process = self.process
         if process is not None and process.returncode is None:
             process.terminate()
@@ -116,22 +146,39 @@ class Charge:
         for task in self._tasks:
             task.cancel()
 
-    async def _gone(self) -> WorkerGoneError:
-        for task in self._tasks[1:]:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(task, 1)
-        code = self.process.returncode if self.process is not None else None
+    async def _left(self) -> WorkerGoneError:
+        """Wait until the worker has left: why, as far as it said."""
+        assert self.process is not None
+        assert self._reading is not None
+        code = await self.process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reading, 1)
         last = self._lines[-1] if self._lines else "it said nothing"
         return WorkerGoneError(f"The worker left with code {code}: {last}")
 
-    def _arguments(self, base: str) -> list[str]:
-        need = self._need
+    async def _end_what_hangs(self) -> None:
+        """Kill a worker whose streams would never end: draining it would be to wait for nothing."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            reports, process = self._reports, self.process
+            silent = time.monotonic() - reports.heard
+            hangs = silent > SILENCE_S or reports.health == "stalled"
+            if hangs and reports.ready.done() and process and process.returncode is None:
+                why = (
+                    "its engine is stalled" if silent <= SILENCE_S else f"silent for {silent:.1f} s"
+                )
+                log.get("charge").error("the worker hangs and is killed", why=why)
+                process.kill()
+                await process.wait()
+
+    def _arguments(self) -> list[str]:
+        need, base = self._need, self._base
         return [
             *(("--model", need.file) if need.file else ()),
             *need.options,
             "--alias", need.model,
             "--host", self._host,
-            "--port", "0",
+            "--port", str(self._port),
             "--callback-url", f"{base}/ready",
             "--heartbeat-url", f"{base}/beat",
             "--heartbeat-interval", f"{HEARTBEAT_S:g}",

@@ -42,6 +42,10 @@ def settings_of(options: Sequence[str], file: str | None = None) -> Settings:
     return replace(settings, threads=settings.threads or _THREADS)
 
 
-def check_choices(options: Sequence[str]) -> None:
-    """Raise UsageError where `worker serve` would refuse the options."""
-    settings_of(options)
+def check_choices(options: Sequence[str], *, has_servers: bool) -> None:
+    """Raise UsageError where `worker serve` would refuse the options.
+
+    has_servers: the fleet starts RPC servers for the model
+    """
+    if settings_of(options).rpc and has_servers:
+        raise UsageError("--rpc is for the fleet to say.")

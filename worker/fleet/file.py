@@ -32,11 +32,27 @@ class FleetEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     host, port    where clients find the fleet
     api_key_file  file with the keys that they send; workers have keys of their own
+    gateways      machines that take the port: the head of the cluster, or all of them
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8000
     api_key_file: str | None = None
+    gateways: Literal["head", "every node"] = "head"
+
+
+class FleetReplicas(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Replicas that come and go with the load: `replicas = { min = 1, max = 4 }`.
+
+    min, max     how many there may be; 0: the first request wakes the model
+    idle         seconds for which fewer must have been enough before one goes
+    first_token  seconds to the first token from which on one more is started
+    """
+
+    min: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
+    max: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    idle: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 300.0
+    first_token: Annotated[float, msgspec.Meta(gt=0)] = 5.0
 
 
 class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,14 +61,18 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     file      GGUF file or a model's name, as `worker serve --model` takes it; it must be on each
               machine. None: the embedded demo model
     options   of `worker serve`, for each replica
-    replicas  workers that serve it
+    replicas  workers that serve it: their number, or the bounds of it
+    gpus      that each of them, and each of its further machines, is given
+    rpc_nodes  further machines on which a replica keeps layers of its model
     affinity  what keeps a conversation on one replica: the head of its prompt, the session that
               the client names, or nothing
     """
 
     file: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     options: tuple[str, ...] = ()
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=1000)] | FleetReplicas = 1
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    rpc_nodes: Annotated[int, msgspec.Meta(ge=0, le=15)] = 0
     affinity: Literal["prefix", "session", "none"] = "prefix"
 
 
@@ -104,9 +124,11 @@ def _model(source: _Source, name: str, table: Any) -> FleetModel:
         raise source.wrong(where, "a model's name is 1 to 64 letters, digits or any of ._:-")
     model = source.read(where, table, FleetModel)
     try:
-        check_choices(model.options)
+        check_choices(model.options, has_servers=model.rpc_nodes > 0)
     except UsageError as error:
         raise source.wrong(where, f"options: {error}".rstrip("."), "options") from None
+    if isinstance(model.replicas, FleetReplicas) and model.replicas.min > model.replicas.max:
+        raise source.wrong(where, "replicas: min is larger than max", "replicas")
     if model.file is None:
         return model
     return msgspec.structs.replace(model, file=_absolute(model.file, source.path.parent))
@@ -149,9 +171,10 @@ class _Source:
         except msgspec.ValidationError as error:
             said, _, place = str(error).partition(" - at `$")
             found = _FIELD.search(said) if "unknown field" in said else None
-            field = found[1] if found else re.split(r"[.\[`]", place.lstrip("."))[0]
+            outer = re.split(r"[.\[`]", place.lstrip("."))[0]
             said = said.removeprefix("Object contains ")
-            about = "" if found or not field else f"{field}: "
+            about = f"{outer}: " if outer else ""
+            field = outer or (found[1] if found else "")
             raise self.wrong(table, f"{about}{said[:1].lower()}{said[1:]}", field) from None
 
     def wrong(self, table: str, what: str, field: str = "") -> UsageError:

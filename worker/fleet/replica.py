@@ -1,7 +1,7 @@
 """A replica of Ray Serve: a process that has one worker in its charge.
 
-Ray restarts what dies. So the replica leaves with its worker, and fails Ray's health check where
-the worker hangs. It is ready when its worker is, and drains it when Ray takes it away.
+It is ready when its worker is, starts it again when that dies, and drains it when Ray takes the
+replica away. Ray restarts what dies, so a replica whose worker cannot be kept leaves with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import ray
 
 from worker import log
 from worker.fleet.charge import Charge
+from worker.fleet.group.group import RpcGroup
 from worker.fleet.need import Need
+from worker.fleet.scale.observed import WorkerLoad
+
+_TOLD_S = 0.5  # for gateways to be told that a replica goes
 
 
 class Replica:
@@ -28,14 +32,20 @@ class Replica:
         log.configure("json")
         self._need = need
         self._node = ray.get_runtime_context().get_node_id()
+        self._group: RpcGroup | None = None
+        if need.rpc_nodes:
+            self._group, need = await RpcGroup.form(need)
         self._charge = Charge(need, host or _address(self._node), command)
         try:
             self._ready = await self._charge.start()
         except BaseException:
             await self._charge.drain()
             raise
+        self._load = WorkerLoad()
         self._is_leaving = False
         self._watch = asyncio.create_task(self._leave_with_worker())
+        if self._group is not None:
+            self._group_watch = asyncio.create_task(self._leave_with_group(self._group))
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """What a gateway needs to reach the worker: the fields of `Member`."""
@@ -48,19 +58,40 @@ class Replica:
             "node": self._node,
         }
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Ray passes on to `ScalePolicy`."""
+        return await self._load.figures(self.record_replica_metadata())
+
+    async def wake(self) -> None:
+        """Nothing to do: who calls this has waited until there is a replica."""
+
     def check_health(self) -> None:
-        """Ray kills a replica whose check fails three times. Raises WorkerGoneError."""
+        """Ray kills a replica whose check fails three times. Raises WorkerGoneError.
+
+        One whose worker is started again is well: gateways ask the others meanwhile.
+        """
         self._charge.check()
 
     async def __del__(self) -> None:
-        """Ray has taken this replica out of all rosters: let its streams end."""
+        """Ray takes this replica out of all rosters: let its streams end.
+
+        Gateways hear of it at about the same time as this process. What they send until then is
+        answered too.
+        """
         self._is_leaving = True
+        await asyncio.sleep(_TOLD_S)
         await self._charge.drain()
 
     async def _leave_with_worker(self) -> None:
-        error = await self._charge.left()
+        error = await self._charge.keep()
         if not self._is_leaving:
             log.get("replica").error("leaving with the worker", why=str(error))
+            os._exit(1)
+
+    async def _leave_with_group(self, group: RpcGroup) -> None:
+        error = await group.left()
+        if not self._is_leaving:
+            log.get("replica").error("leaving with a machine of its group", why=str(error))
             os._exit(1)
 
 

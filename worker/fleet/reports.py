@@ -14,6 +14,7 @@ class ReadyWord(msgspec.Struct):
     """Of the ready callback's body what matters here; the rest would import the engine."""
 
     url: str
+    port: int
     pid: int
 
 
@@ -31,10 +32,15 @@ class Reports:
     """
 
     def __init__(self) -> None:
+        self.secret = secrets.token_urlsafe(16)
+        self.expect()
+
+    def expect(self) -> asyncio.Future[ReadyWord]:
+        """A worker is started: what it will say when it is ready."""
         self.ready: asyncio.Future[ReadyWord] = asyncio.get_running_loop().create_future()
         self.heard = time.monotonic()
         self.health = ""
-        self.secret = secrets.token_urlsafe(16)
+        return self.ready
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Hear what is POSTed to `/SECRET/ready` and `/SECRET/beat`."""

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from worker.fleet.routing import Member
 
 
 class Roster:
-    """Replicas by model. One thread publishes, others read: a tuple is replaced as a whole."""
+    """Replicas by model. One thread publishes, others read: a tuple is replaced as a whole.
 
-    def __init__(self, affinities: Mapping[str, str]) -> None:
+    wakes   of the models that may have no replica: what starts the first one
+    wanted  how many replicas each model is to have; it may block
+    """
+
+    def __init__(
+        self,
+        affinities: Mapping[str, str],
+        wakes: Mapping[str, Callable[[], None]] | None = None,
+        wanted: Callable[[], dict[str, int]] = dict,
+    ) -> None:
         """affinities: the `affinity` of each model of the fleet, in the file's order"""
         self.affinities = dict(affinities)
+        self.wakes = dict(wakes or {})
+        self.wanted = wanted
         self._members: dict[str, tuple[Member, ...]] = dict.fromkeys(affinities, ())
 
     def publish(self, model: str, members: Iterable[Member]) -> None:
@@ -22,6 +33,10 @@ class Roster:
     def members(self, model: str) -> tuple[Member, ...]:
         """The model's replicas."""
         return self._members[model]
+
+    def is_served(self, model: str) -> bool:
+        """Whether a request for the model is answered: it has a replica, or gets one."""
+        return bool(self._members[model]) or model in self.wakes
 
     def all(self) -> Iterator[tuple[str, Member]]:
         """(model, replica) of the whole fleet."""

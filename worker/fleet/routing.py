@@ -16,7 +16,9 @@ from hashlib import blake2b
 
 import msgspec
 
-BOUND = 1.25
+# With 1.25, as the paper has it, ten conversations over four workers of four slots were sent away
+# from what they know so often that prompts took 15 % more CPU time to read.
+BOUND = 2.0
 
 
 class Member(msgspec.Struct, frozen=True):

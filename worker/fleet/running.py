@@ -7,12 +7,14 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import ray
 from ray import serve
 
-from worker.errors import BackendError, BindError
-from worker.fleet.app import application
+from worker.errors import BackendError
+from worker.fleet.app import HEAD, application, serve_alone
 from worker.fleet.file import Fleet
 from worker.fleet.members import PREFIX
+from worker.service.server import bind
 
 _NAME = "fleet"
 _LOOK_S = 0.2
@@ -39,14 +41,13 @@ def running(
     `application` raises.
     """
     endpoint = fleet.endpoint
+    if _is_head():  # the gateway shares the port with its successor, and so with anybody
+        bind(endpoint.host, endpoint.port).close()
+    serve_alone()
     app = application(fleet, host, command)
     try:
-        serve.start(http_options={"host": endpoint.host, "port": endpoint.port})
-    except (RuntimeError, OSError) as error:
-        raise BindError(f"Ray cannot serve at {endpoint.host}:{endpoint.port}: {error}.") from None
-    try:
         serve.run_many(
-            [serve.RunTarget(app, name=_NAME, route_prefix="/")],
+            [serve.RunTarget(app, name=_NAME, route_prefix=None)],
             wait_for_applications_running=False,
         )
         _wait(told)
@@ -54,6 +55,12 @@ def running(
         yield f"http://{shown}:{endpoint.port}"
     finally:
         serve.delete(_NAME)
+
+
+def _is_head() -> bool:
+    """Whether the fleet's port is one of this machine."""
+    here = ray.get_runtime_context().get_node_id()
+    return any(each["NodeID"] == here and HEAD in each["Resources"] for each in ray.nodes())
 
 
 def _wait(told: threading.Event) -> None:

@@ -52,17 +52,23 @@ def connect(servers: Sequence[str]) -> None:
     Raises UsageError on a build without RPC and for an address of the open Internet, BackendError
     (RPC_SERVER) where no usable server answers.
     """
-    if servers and not native.llama_supports_rpc():
-        raise UsageError(
-            "--rpc needs a build with the RPC backend, and this one has none.",
-            hint="Install one with `make install RPC=1`.",
-        )
+    if servers:
+        check_build("--rpc")
     library.start()
     for server in servers:
         address = _address(server)
         if address not in _connected:
             _register(server, address, _ask(server, address))
             _connected.add(address)
+
+
+def check_build(what: str) -> None:
+    """Raise UsageError for `what` on a build without RPC."""
+    if not native.llama_supports_rpc():
+        raise UsageError(
+            f"{what} needs a build with the RPC backend, and this one has none.",
+            hint="Install one with `make install RPC=1`.",
+        )
 
 
 def _address(server: str) -> tuple[str, int]:

@@ -45,8 +45,11 @@ _SPANS_S = (0.2, 2.0)
 _OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening TCP socket. Raises BindError."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening TCP socket. Raises BindError.
+
+    shared: other processes of this user may listen there too; the system deals out connections
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -58,6 +61,8 @@ def bind(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         sock.listen(_BACKLOG)
     except OSError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
@@ -18,10 +19,10 @@ OPTIONS = ("-c", "2048", "-np", "2", "--cache-ram", "0", "--queue-size", "1")
 PATIENCE_S = 120.0
 
 
-def fleet_of(replicas: int) -> Fleet:
+def fleet_of(replicas: int, gateways: Literal["head", "every node"] = "head") -> Fleet:
     """So many workers of the demo model, each request to the idlest."""
     model = FleetModel(options=OPTIONS, replicas=replicas, affinity="none")
-    return Fleet(endpoint=FleetEndpoint(port=PORT), models={"demo": model})
+    return Fleet(endpoint=FleetEndpoint(port=PORT, gateways=gateways), models={"demo": model})
 
 
 def replicas(url: str) -> dict[str, dict[str, Any]]:
@@ -63,6 +64,7 @@ class Stream:
     """
 
     def __init__(self, url: str, prompt: str, max_tokens: int = 100) -> None:
+        self.prompt = prompt
         self.text = ""
         self.error: str | None = None
         self.begun = threading.Event()
@@ -74,7 +76,11 @@ class Stream:
         self._thread.start()
 
     def _read(self, url: str, body: dict[str, Any]) -> None:
-        with http.stream("POST", url + "/v1/completions", json=body) as answer:
+        # Without a gateway it breaks off.
+        with (
+            contextlib.suppress(httpx.RemoteProtocolError, httpx.ReadError),
+            http.stream("POST", url + "/v1/completions", json=body) as answer,
+        ):
             for line in answer.iter_lines():
                 if line.startswith("data: {"):
                     event = json.loads(line[6:])

@@ -15,6 +15,7 @@ from typing import Any
 import openai
 import pytest
 
+from benchmarks.fleet.processes import CONTROLLER, GATEWAY, named, parent_of
 from tests.fleet.cluster.conftest import SLOW
 from tests.fleet.cluster.fleets import (
     PATIENCE_S,
@@ -75,7 +76,7 @@ def test_workers_are_not_open(fleet: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_who_leaves_frees_the_slot(fleet: str, stream: bool) -> None:
-    """Through Ray's proxy and the gateway, to the worker."""
+    """Through the gateway, to the worker."""
     host, port = fleet.removeprefix("http://").split(":")
     body = b'{"prompt":"Once","max_tokens":1500,"ignore_eos":true,"stream":%s}'
     body %= b"true" if stream else b"false"
@@ -91,7 +92,7 @@ def test_who_leaves_frees_the_slot(fleet: str, stream: bool) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_worker_is_lost(fleet: str, expected: dict[str, str], number: signal.Signals) -> None:
-    """Its stream is told so, the other's is not disturbed, and there are two again."""
+    """Its stream is told so, the other's is not disturbed; its replica has a worker again."""
     wait_for(fleet, 2)
     streams = two_streams(fleet)
     name, pid = next(iter(pids(fleet).items()))
@@ -100,7 +101,8 @@ def test_a_worker_is_lost(fleet: str, expected: dict[str, str], number: signal.S
     lost = [stream.error for stream in streams]
     assert sorted(map(str, lost)) == ["None", "replica_lost"]
     assert texts[lost.index(None)] == list(expected.values())[lost.index(None)]
-    wait_for(fleet, 2, without=name)
+    wait_for(fleet, 2)
+    assert pids(fleet)[name] != pid
     assert Stream(fleet, "Once upon a time").end() == expected["Once upon a time"]
 
 
@@ -108,9 +110,37 @@ def test_a_worker_leaves_with_its_replica(fleet: str) -> None:
     """SIGKILL of Ray's process: its worker does not survive it, and there are two again."""
     wait_for(fleet, 2)
     name, pid = next(iter(pids(fleet).items()))
-    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-    os.kill(int(parent), signal.SIGKILL)
+    os.kill(parent_of(pid), signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}").exists(), PATIENCE_S)
+    wait_for(fleet, 2, without=name)
+
+
+def test_the_gateway_is_lost(fleet: str, expected: dict[str, str]) -> None:
+    """Its streams end with it and their slots are free; the one that waited has the same port, and
+    another one waits."""
+    wait_for(fleet, 2)
+    streams = two_streams(fleet)
+    pid = http.get(fleet + "/fleet").json()["pid"]
+    assert len(named(GATEWAY)) == 2
+    os.kill(pid, signal.SIGKILL)
+    for stream in streams:
+        assert len(stream.end()) < len(expected[stream.prompt])
+    wait_for(fleet, 2)
+    until(lambda: sum(each["slots_processing"] for each in replicas(fleet).values()) == 0)
+    until(lambda: len(set(named(GATEWAY)) - {pid}) == 2, PATIENCE_S)
+    assert Stream(fleet, "Once upon a time").end() == expected["Once upon a time"]
+
+
+def test_the_controller_is_lost(fleet: str, expected: dict[str, str]) -> None:
+    """No stream is disturbed, and the next one makes replicas anew as the first one did."""
+    wait_for(fleet, 2)
+    streams = two_streams(fleet)
+    (pid,) = named(CONTROLLER)
+    os.kill(pid, signal.SIGKILL)
+    assert [stream.end() for stream in streams] == list(expected.values())
+    until(lambda: named(CONTROLLER) not in ([], [pid]), PATIENCE_S)
+    name, pid = next(iter(pids(fleet).items()))
+    os.kill(parent_of(pid), signal.SIGKILL)
     wait_for(fleet, 2, without=name)
 
 
@@ -137,7 +167,7 @@ def test_scaling_down_drains(fleet: str, expected: dict[str, str]) -> None:
     asking = threading.Thread(target=go_on_asking)
     asking.start()
     try:
-        serve.run(application(fleet_of(1), command=SLOW), name="fleet", route_prefix="/")
+        serve.run(application(fleet_of(1), command=SLOW), name="fleet", route_prefix=None)
         wait_for(fleet, 1)
     finally:
         done.set()
@@ -145,8 +175,23 @@ def test_scaling_down_drains(fleet: str, expected: dict[str, str]) -> None:
     assert set(statuses) == {200}
     assert [stream.end() for stream in streams] == list(expected.values())
     assert [stream.error for stream in streams] == [None, None]
-    serve.run(application(fleet_of(2), command=SLOW), name="fleet", route_prefix="/")
+    serve.run(application(fleet_of(2), command=SLOW), name="fleet", route_prefix=None)
     wait_for(fleet, 2)
+
+
+def test_a_gateway_on_every_node(cluster: Any, fleet: str) -> None:
+    """Those of one machine share its port, and one of them has it."""
+    from ray import serve
+
+    from worker.fleet.app import application
+
+    changed = application(fleet_of(2, "every node"), command=SLOW)
+    serve.run(changed, name="fleet", route_prefix=None)
+    wait_for(fleet, 2)
+    until(lambda: len(named(GATEWAY)) == 3, PATIENCE_S)
+    raylets = {parent_of(pid) for pid in named(GATEWAY)}
+    assert len(raylets) == 3
+    assert http.post(fleet + "/v1/completions", json={**COLD, "max_tokens": 1}).status_code == 200
 
 
 def test_the_commands(cluster: Any, fleet: str, tmp_path: Path) -> None:

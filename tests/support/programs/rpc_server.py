@@ -7,7 +7,6 @@ of the CPU, with at most so much memory; `RpcServer` is such a process.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import socket
@@ -87,21 +86,17 @@ def main() -> None:
     """Serve until killed."""
     from worker import log
     from worker.llama import library
+    from worker.llama.process import rpc_server
 
     log.configure("console")
     endpoint, *megabytes = sys.argv[1:]
     library.start()
-    start = library.ggml().ggml_backend_rpc_start_server
-    text, size, pointer = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p
-    start.argtypes = [text, text, size, size, ctypes.POINTER(pointer)]
-    start.restype = None
-    devices = (pointer * 1)(library.device_handles()["CPU"])
     if megabytes:
         with open("/proc/self/statm") as statm:  # noqa: PTH123
             held = int(statm.read().split()[0]) * resource.getpagesize()
         limit = held + (int(megabytes[0]) << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    start(endpoint.encode(), None, 1, 1, devices)
+    rpc_server.serve(endpoint, 1)
 
 
 if __name__ == "__main__":

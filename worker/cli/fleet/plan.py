@@ -38,10 +38,16 @@ def _tables(plan: FleetPlan) -> tuple[Any, Any]:
     for name in ("model", "replicas", "affinity", "CPUs", "memory", "cells", "sequences"):
         models.add_column(name, justify="left" if name in ("model", "affinity") else "right")
     for need in plan.needs:
+        number = str(need.replicas) if need.bounds is None else f"{need.replicas} to {need.most}"
         models.add_row(
-            need.model, str(need.replicas), need.affinity, str(need.cpus),
+            need.model, number, need.affinity, str(need.cpus),
             human_bytes(need.memory), f"{need.num_cells:,}", str(need.num_slots),
         )  # fmt: skip
+        if need.rpc_nodes:
+            models.add_row(
+                need.layers_name, f"{need.rpc_nodes} for each", "", str(need.cpus),
+                human_bytes(need.rpc_memory), "", "",
+            )  # fmt: skip
     places = Table(box=None)
     for name in ("machine", "CPUs", "memory", "replicas"):
         places.add_column(name, justify="right" if name in ("CPUs", "memory") else "left")
@@ -50,4 +56,7 @@ def _tables(plan: FleetPlan) -> tuple[Any, Any]:
         here = ", ".join(f"{count} x {name}" for name, count in held.items())
         places.add_row(machine.name, str(machine.cpus), human_bytes(machine.memory), here or "-")
     verdict = "fits" if plan.fits else f"does not fit: {len(plan.left_over)} left over"
+    if any(need.bounds is not None for need in plan.needs):
+        left = len(plan.left_at_most)
+        verdict += f"; at most: {f'{left} left over' if left else 'fits'}"
     return titled("each replica needs", models), titled(f"where they could run: {verdict}", places)

@@ -37,5 +37,9 @@ def _table(models: dict[str, Any]) -> Table:
                 human_bytes(each["memory_bytes"]), "" if each["well"] else "does not answer",
             )  # fmt: skip
         if not model["replicas"]:
-            table.add_row(plain(name), "-", "-", "-", "-", "-", "-", "no replica is ready")
+            why = "sleeps" if model["wanted"] == 0 else "no replica is ready"
+            table.add_row(plain(name), "-", "-", "-", "-", "-", "-", why)
+        more = (model["wanted"] or 0) - len(model["replicas"])
+        if more > 0:
+            table.add_row(plain(name), "-", "-", "-", "-", "-", "-", f"{more} more to come")
     return table

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-# Characters of a turn, or of a prompt, that count.
+# Characters of a turn, or of a prompt, that count; chosen by `python -m benchmarks.fleet affinity`.
+# By 256 prompts that begin alike are all one, and 4,096 are not the same in the next turn.
 HEAD = 1024
 
 
@@ -18,6 +19,7 @@ class BodyHead(msgspec.Struct):
     """
 
     model: Any = None
+    stream: Any = None
     job_id: Any = None
     prompt_cache_key: Any = None
     system: Any = None

@@ -9,23 +9,33 @@ import msgspec
 
 from worker.errors import LeftError, TooLargeError, WorkerError
 from worker.fleet.front.asked import BodyHead, asked_of
-from worker.fleet.front.upstream import HeaderList
+from worker.fleet.front.connection import HeaderList
 from worker.limits import BODY, RECEIVE
+from worker.service import sse
 from worker.service.body import SlowBodyError
+from worker.service.front import paths
+from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.front.wire import WIRE, Wire
 
 
 class ClientCall:
     """An ASGI request and its way back.
 
-    path    decoded, for comparisons; `target` is path and query as the client wrote them
-    status  of the answer, once one has begun
+    path     decoded, for comparisons; `target` is path and query as the client wrote them
+    status   of the answer, once one has begun
+    ids      of the request: its client's own, or ours
+    wire     for the parts of an answer that somebody else makes
+    is_last  the connection is closed after the answer
+    is_waiting  a stream was opened to say that there is nothing to say yet
     """
 
     def __init__(self, scope: Any, receive: Any, send: Any) -> None:
         self._receive = receive
         self._send = send
+        self.wire: Wire = scope.pop(WIRE)  # it holds the scope: neither would be freed at once
+        self.is_last = False
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         raw = scope.get("raw_path") or scope["path"].encode()
@@ -33,9 +43,14 @@ class ClientCall:
         self._raw = raw.decode("latin-1")
         self._query = f"?{query.decode('latin-1')}" if query else ""
         self.headers: HeaderList = list(scope["headers"])
+        self.ids = ids_of(self.headers)
+        self._id = (_ID, self.ids["x-request-id"].encode("latin-1"))
+        # One id, whichever replica is asked.
+        self.headers = [*(field for field in self.headers if field[0] != _ID), self._id]
         self.body = b""
         self.asked = BodyHead()
         self.status: int | None = None
+        self.is_waiting = False
 
     @property
     def target(self) -> str:
@@ -77,8 +92,13 @@ class ClientCall:
             pass
 
     async def begin(self, status: int, headers: HeaderList) -> None:
-        """Send the answer's head."""
+        """Send the answer's head, unless the client has got one while it waited."""
+        if self.is_waiting:
+            self.is_waiting = False
+            return
         self.status = status
+        if self.is_last:
+            headers = [*headers, (b"connection", b"close")]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def say(self, data: bytes, *, more: bool = True) -> None:
@@ -86,10 +106,28 @@ class ClientCall:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def answer(self, status: int, body: bytes, headers: HeaderList) -> None:
-        """Send an answer at once."""
+        """Send an answer at once; into a stream that waits it goes as the last event, an error."""
+        if self.is_waiting:
+            name = "error" if self.path.startswith(paths.MESSAGES) else ""
+            await self.say(sse.frame(msgspec.Raw(body), name=name), more=False)
+            return
         fields = [field for field in headers if field[0] != b"content-length"]
+        if not any(name == _ID for name, _ in fields):
+            fields.append(self._id)
         await self.begin(status, [*fields, (b"content-length", str(len(body)).encode())])
         await self.say(b"" if self.method == "HEAD" else body, more=False)
+
+    async def say_waiting(self) -> None:
+        """Tell the client of a stream of events that its answer takes time; no other is told."""
+        if self.asked.stream is not True or self.path.startswith(paths.OLLAMA):
+            return
+        if self.status is None:
+            await self.begin(
+                200,
+                [(b"content-type", sse.CONTENT_TYPE), (b"cache-control", b"no-cache"), self._id],
+            )
+            self.is_waiting = True
+        await self.say(sse.COMMENT)
 
     async def answer_json(self, value: object, status: int = 200) -> None:
         """The same for a value."""
@@ -103,4 +141,5 @@ class ClientCall:
         await self.answer(status, body, [*fields, _JSON])
 
 
+_ID = b"x-request-id"
 _JSON = (b"content-type", b"application/json")

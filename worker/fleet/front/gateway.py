@@ -34,35 +34,38 @@ _MODELS = "/v1/models/"
 # The same whatever the model is.
 _COMMON = frozenset({"/openapi.json", "/docs", "/version", "/api/version"})
 _ENDING = "/cancel"
+# Where KubeRay asks whether a pod serves; as Ray's own proxy answers.
+_SERVES = "/-/healthz"
 
 
 class Gateway:
-    """The application. What it opens it closes with its lifespan."""
+    """The application.
 
-    def __init__(self, roster: Roster, keys: KeyFile | None) -> None:
-        """keys: one of them clients must send; None: everybody may ask"""
+    is_leaving  each answer is the last one of its connection
+    """
+
+    def __init__(self, roster: Roster, keys: KeyFile | None, *, shares: bool = False) -> None:
+        """keys: one of them clients must send; None: everybody may ask
+
+        shares: other gateways ask the same replicas
+        """
+        self._shares = shares
         self._roster = roster
         self._auth = Auth(None, keys)
         self._meters = Meters()
         self._parts: tuple[Upstream, Relay, Overview] | None = None
+        self.is_leaving = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request, or the beginning and the end of all."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            await self._serve(ClientCall(scope, receive, send))
-
-    async def _live(self, receive: Any, send: Any) -> None:
-        while (await receive())["type"] != "lifespan.shutdown":
-            await send({"type": "lifespan.startup.complete"})
-        await self.close()
-        await send({"type": "lifespan.shutdown.complete"})
+        """One request."""
+        await self._serve(ClientCall(scope, receive, send))
 
     async def close(self) -> None:
         """Close what is open to workers; a later request opens it again."""
         if self._parts is not None:
-            await self._parts[0].close()
+            upstream, relay, _ = self._parts
+            relay.close()
+            await upstream.close()
             self._parts = None
 
     @property
@@ -70,13 +73,13 @@ class Gateway:
         """Made on the event loop that serves, with the first request."""
         if self._parts is None:
             upstream = Upstream()
-            relay = Relay(self._roster, upstream, self._meters)
+            relay = Relay(self._roster, upstream, self._meters, shares=self._shares)
             self._parts = upstream, relay, Overview(self._roster, relay, self._meters)
         return self._parts
 
     async def _serve(self, call: ClientCall) -> None:
-        given = call.header(b"x-request-id")
-        log.bind_request(**({"x_request_id": given} if given else {}))
+        call.is_last = self.is_leaving
+        log.bind_request(**{name.replace("-", "_"): value for name, value in call.ids.items()})
         model = ""
         try:
             self._check(call)
@@ -84,7 +87,7 @@ class Gateway:
                 await call.read()
                 model = await self._pass_on(call)
         except WorkerError as error:
-            if call.status is None:
+            if call.status is None or call.is_waiting:
                 await call.refuse(error)
         finally:
             if model and call.status is not None:
@@ -92,6 +95,8 @@ class Gateway:
 
     def _check(self, call: ClientCall) -> None:
         """Raise NotAuthenticatedError without the key, ForbiddenError for what nobody may."""
+        if call.path == _SERVES:
+            return
         try:
             self._auth.check(call.path, call.headers)
         except NotAuthenticatedError as error:
@@ -110,6 +115,8 @@ class Gateway:
         _, _, overview = self._open
         if call.path in paths.HEALTH:
             await overview.health(call)
+        elif call.path == _SERVES:
+            await call.answer(200, b"success", [(b"content-type", b"text/plain")])
         elif call.path == "/fleet":
             await overview.fleet(call)
         elif call.path == paths.METRICS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -13,11 +14,11 @@ from worker.errors import UnavailableError
 from worker.fleet.front.call import ClientCall
 from worker.fleet.front.meters import CONTENT_TYPE, Meters
 from worker.fleet.front.relay import Relay
-from worker.fleet.front.upstream import LostError
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 
-_PATIENCE_S = 2.0
+_RUNNING = "/api/ps"
+_WANTED_S = 2.0  # for Ray to say how many replicas it wants
 # Of a worker that knows no such job.
 _NOT_THERE = b'"cancelled":false'
 
@@ -41,16 +42,19 @@ class ReplicaView(msgspec.Struct, kw_only=True):
 
 
 class ModelView(msgspec.Struct):
-    """A model of the fleet."""
+    """A model of the fleet. `wanted`: replicas that are there or start, as far as Ray says."""
 
     affinity: str
     replicas: list[ReplicaView]
+    wanted: int | None = None
 
 
 class FleetView(msgspec.Struct):
-    """GET /fleet. `status`: ok, or starting while a model has no replica."""
+    """GET /fleet. `status`: ok, or starting while a model has no replica that should have one;
+    `pid`: of the gateway."""
 
     status: str
+    pid: int
     models: dict[str, ModelView]
 
 
@@ -64,8 +68,8 @@ class Overview:
 
     @property
     def status(self) -> str:
-        """ok, or starting while a model has no replica."""
-        ready = all(self._roster.members(name) for name in self._roster.affinities)
+        """ok, or starting while a model has no replica that should have one."""
+        ready = all(self._roster.is_served(name) for name in self._roster.affinities)
         return "ok" if ready else "starting"
 
     async def health(self, call: ClientCall) -> None:
@@ -78,23 +82,37 @@ class Overview:
         """All replicas and how much they have to do."""
         found = list(self._roster.all())
         said = await self._ask_each((member for _, member in found), "/health")
+        wanted = await self._wanted()
         models = {
-            name: ModelView(affinity, []) for name, affinity in self._roster.affinities.items()
+            name: ModelView(affinity, [], wanted.get(name))
+            for name, affinity in self._roster.affinities.items()
         }
         counts = self._relay.loads.counts
         for (model, member), health in zip(found, said, strict=True):
             models[model].replicas.append(_view(member, counts, health))
-        await call.answer_json(FleetView(self.status, models))
+        await call.answer_json(FleetView(self.status, os.getpid(), models))
 
     async def joined(self, call: ClientCall, field: str) -> None:
         """The list `field` of an answer that each model gives, as one list; the rest is the
-        first model's. Models without a replica are left out."""
+        first model's. Of a model that sleeps it is the name; others without a replica are left
+        out."""
         firsts = [self._roster.members(name)[:1] for name in self._roster.affinities]
         members = (member for members in firsts for member in members)
         said = await self._ask_each(members, call.path)
         answers: list[dict[str, Any]] = [answer for answer in said if answer is not None]
         entries: list[Any] = [entry for answer in answers for entry in answer[field]]
+        if call.path != _RUNNING:
+            entries += map(_sleeper, filter(self._sleeps, self._roster.affinities))
         await call.answer_json({**(answers[0] if answers else {}), field: entries})
+
+    async def _wanted(self) -> dict[str, int]:
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(self._roster.wanted), _WANTED_S)
+        except TimeoutError:
+            return {}
+
+    def _sleeps(self, model: str) -> bool:
+        return self._roster.is_served(model) and not self._roster.members(model)
 
     async def metrics(self, call: ClientCall) -> None:
         """The fleet's and those of each worker."""
@@ -110,19 +128,13 @@ class Overview:
     async def end_anywhere(self, call: ClientCall) -> None:
         """Ask all replicas to end a job or a request; the answer of the one that did, if any."""
         members = [member for _, member in self._roster.all()]
-        asked = (self._ask_to_end(member, call) for member in members)
+        short = self._relay.short
+        asked = (short(member, call.method, call.target, call.body) for member in members)
         said = [answer for answer in await asyncio.gather(*asked) if answer is not None]
         if not said:
             raise UnavailableError("No replica answers.", code="lost")
         status, body = min(said, key=lambda answer: (answer[0], _NOT_THERE in answer[1]))
         await call.answer(status, body, [(b"content-type", b"application/json")])
-
-    async def _ask_to_end(self, member: Member, call: ClientCall) -> tuple[int, bytes] | None:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                return await self._relay.whole(member, call.method, call.target, call.body)
-        except (LostError, TimeoutError):
-            return None
 
     async def _ask_each(self, members: Iterable[Member], path: str) -> list[Any]:
         """What each says at that path, as decoded JSON; None for one that says nothing."""
@@ -130,12 +142,8 @@ class Overview:
         return [msgspec.json.decode(body) if body else None for body in bodies]
 
     async def _ask(self, member: Member, path: str) -> bytes:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                status, body = await self._relay.whole(member, "GET", path)
-        except (LostError, TimeoutError):
-            return b""
-        return body if status == 200 else b""
+        said = await self._relay.short(member, "GET", path)
+        return said[1] if said is not None and said[0] == 200 else b""
 
 
 def _view(member: Member, counts: Counter[str], health: Any) -> ReplicaView:
@@ -149,3 +157,11 @@ def _view(member: Member, counts: Counter[str], health: Any) -> ReplicaView:
         limit=member.limit,
         **{name: health[name] for name in names if health is not None},
     )
+
+
+def _sleeper(model: str) -> dict[str, Any]:
+    """An entry of a list of models, OpenAI's or Ollama's, for one that is not loaded."""
+    return {
+        "id": model, "object": "model", "created": 0, "owned_by": "gguf-worker", "name": model,
+        "model": model,
+    }  # fmt: skip

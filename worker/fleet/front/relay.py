@@ -8,7 +8,7 @@ which ends the work within a step.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 import msgspec
 
@@ -16,11 +16,16 @@ from worker.errors import QueueFullError, UnavailableError
 from worker.fleet.front import jobs
 from worker.fleet.front.asked import prefix_of, session_of
 from worker.fleet.front.call import ClientCall
+from worker.fleet.front.connection import HeaderList, LostError
+from worker.fleet.front.events import WholeEvents
 from worker.fleet.front.loads import Loads
 from worker.fleet.front.meters import Meters
-from worker.fleet.front.upstream import HeaderList, LostError, Upstream, WorkerReply
+from worker.fleet.front.others import Others
+from worker.fleet.front.recovery import Recovery
+from worker.fleet.front.upstream import Upstream, WorkerReply
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member, order
+from worker.fleet.scale.waiting import WaitingRoom
 from worker.service import sse
 from worker.service.front import paths
 from worker.service.front.replies import reply_of_ours
@@ -29,49 +34,81 @@ from worker.service.front.shapes import shaped
 # Replicas that are asked for one request, at most.
 _TRIES = 4
 # Answers after which another replica may do better: full, loading, leaving.
-_REFUSALS = frozenset({429, 503})
+_NOT_READY = 503
+_REFUSALS = frozenset({429, _NOT_READY})
 _ABSENT = frozenset({404})
 _SESSION = b"x-session-id"
+_HEALTH = "/health"
+_PATIENCE_S = 2.0
 
 # (status, body, headers)
 Refusal = tuple[int, bytes, HeaderList]
+Ranked = Callable[[], Sequence[Member]]
 
 
 class Relay:
     """Chooses replicas, asks them, and passes on what they say."""
 
-    def __init__(self, roster: Roster, upstream: Upstream, meters: Meters) -> None:
+    def __init__(self, roster: Roster, upstream: Upstream, meters: Meters, *, shares: bool) -> None:
+        """shares: other gateways ask the same replicas"""
         self._roster = roster
         self._upstream = upstream
         self._meters = meters
+        self._room = WaitingRoom(roster)
         self.loads = Loads()
+        self._recovery = Recovery(self._is_well)
+        self._others = Others(roster, self.loads, self._health) if shares else None
 
     async def to_model(self, call: ClientCall, model: str) -> None:
         """Answer by a replica of the model. Raises QueueFullError where all of them are full,
         UnavailableError where there is none, or none answers."""
-        members = self._roster.members(model)
-        if not members:
-            raise UnavailableError(f"No replica of {model} is ready.", code="loading_replicas")
+        members = await self._room.members(call, model)
         key = self._key(call, self._roster.affinities[model])
-        ranked = order(members, self.loads.counts, key, self.loads.avoided())
-        if not ranked:
-            raise QueueFullError(f"All {len(members)} replicas of {model} are full.")
-        await self._first(call, model, ranked[:_TRIES], _REFUSALS)
+
+        def ranked() -> Sequence[Member]:
+            found = order(members, self.loads.all, key, self._recovery.failing)
+            if not found:
+                raise QueueFullError(f"All {len(members)} replicas of {model} are full.")
+            return found[:_TRIES]
+
+        await self._first(call, model, ranked, _REFUSALS)
 
     async def to_replica(self, call: ClientCall, model: str, member: Member) -> None:
         """Answer by this replica, whatever it says. Raises UnavailableError."""
-        await self._first(call, model, [member], frozenset())
+        await self._first(call, model, lambda: [member], frozenset())
 
     async def to_holder(self, call: ClientCall, members: Sequence[Member]) -> None:
         """Answer by the first that has what is asked for. Raises UnavailableError."""
-        await self._first(call, "", members, _ABSENT)
+        await self._first(call, "", lambda: members, _ABSENT)
 
-    async def whole(
+    async def short(
         self, member: Member, method: str, target: str, body: bytes = b""
-    ) -> tuple[int, bytes]:
-        """Status and body of a short answer. Raises LostError."""
-        async with self._upstream.ask(member, method, target, [], body) as reply:
-            return reply.status, await reply.whole()
+    ) -> tuple[int, bytes] | None:
+        """Status and body of an answer that comes at once; None where none does."""
+        try:
+            async with (
+                asyncio.timeout(_PATIENCE_S),
+                self._upstream.ask(member, method, target, [], body) as reply,
+            ):
+                return reply.status, await reply.whole()
+        except (LostError, TimeoutError):
+            return None
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+        self._recovery.close()
+        if self._others is not None:
+            self._others.close()
+
+    async def _is_well(self, member: Member) -> bool:
+        # One that is not there any more is nobody's to watch.
+        is_there = self._roster.find(member.id) is not None
+        return not is_there or bool(await self._health(member))
+
+    async def _health(self, member: Member) -> bytes:
+        """What the worker says; nothing where it is not well."""
+        said = await self.short(member, "GET", _HEALTH)
+        return said[1] if said is not None and said[0] == 200 else b""
 
     def _key(self, call: ClientCall, affinity: str) -> bytes | None:
         if affinity == "prefix":
@@ -81,11 +118,13 @@ class Relay:
         return None
 
     async def _first(
-        self, call: ClientCall, model: str, ranked: Sequence[Member], refusals: Set[int]
+        self, call: ClientCall, model: str, ranked: Ranked, refusals: Set[int]
     ) -> None:
         """Answer by the first that accepts; with the last refusal where none does.
 
-        refusals: statuses after which the next one is asked
+        ranked    whom to ask, called when it is: of two requests at once the second one then knows
+                  of the first
+        refusals  statuses after which the next one is asked
         """
         working = asyncio.ensure_future(self._ask_all(call, model, ranked, refusals))
         leaving = asyncio.ensure_future(call.left())
@@ -103,19 +142,21 @@ class Relay:
             await call.answer(*refusal)
 
     async def _ask_all(
-        self, call: ClientCall, model: str, ranked: Sequence[Member], refusals: Set[int]
+        self, call: ClientCall, model: str, ranked: Ranked, refusals: Set[int]
     ) -> Refusal | None:
         refusal: Refusal | None = None
-        for turn, member in enumerate(ranked):
+        for turn, member in enumerate(ranked()):
             if turn:
                 self._meters.retried(model)
             try:
                 refusal = await self._ask(call, model, member, refusals)
             except LostError:
-                self.loads.note_failure(member.id)
+                self._recovery.note_failure(member)
                 continue
             if refusal is None:
                 return None
+            if refusal[0] == _NOT_READY:
+                self._recovery.note_failure(member)
         if refusal is None:
             raise UnavailableError("The replicas that were asked do not answer.", code="lost")
         return refusal
@@ -137,26 +178,32 @@ class Relay:
 
 
 async def _pass_on(call: ClientCall, reply: WorkerReply) -> None:
-    chunks = reply.chunks()
-    first = await anext(chunks, b"")
+    if call.is_waiting and reply.status != 200:
+        await call.answer(reply.status, await reply.whole(), reply.headers)
+        return
     await call.begin(reply.status, reply.headers)
+    call.wire.follow(reply.connection)
+    events = WholeEvents(call.wire.write, reply.kind) if reply.is_stream else None
     try:
-        await call.say(first)
-        async for chunk in chunks:
-            await call.say(chunk)
+        await reply.pass_to(call.wire.write if events is None else events.take)
     except LostError:
-        if not reply.is_stream:
+        if events is None:
             raise ConnectionError("The replica is gone in the middle of an answer.") from None
-        await call.say(_broken_off(call.path, reply.kind))
+        call.wire.write(_broken_off(call.path, reply.kind))
+    else:
+        if events is not None:
+            events.end()
+    finally:
+        call.wire.follow(None)
     await call.say(b"", more=False)
 
 
-def _broken_off(path: str, kind: str) -> bytes:
-    """What ends a stream whose replica is gone; it may have stopped within an event."""
+def _broken_off(path: str, kind: bytes) -> bytes:
+    """What ends a stream whose replica is gone."""
     error = UnavailableError("The replica that generated this is gone.", code="replica_lost")
     status, reply, _ = reply_of_ours(error)
     told = shaped(path, status, reply)
-    if kind != "text/event-stream":
-        return b"\n" + msgspec.json.encode(told) + b"\n"
+    if kind != sse.CONTENT_TYPE.partition(b";")[0]:
+        return msgspec.json.encode(told) + b"\n"
     name = "error" if path.startswith(paths.MESSAGES) else ""
-    return b"\n\n" + sse.frame(told, name=name)
+    return sse.frame(told, name=name)

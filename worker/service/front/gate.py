@@ -5,7 +5,6 @@ before the application that it wraps."""
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import Any
 
 import msgspec
@@ -19,12 +18,13 @@ from worker.errors import (
 )
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.limits import CONNECTIONS, REQUEST_ID
+from worker.limits import CONNECTIONS
 from worker.service.front import paths
 from worker.service.front.auth import Auth
 from worker.service.front.connections import GUEST
 from worker.service.front.cors import Cors
 from worker.service.front.host import refusal_of_host
+from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.page import page
@@ -55,7 +55,7 @@ class Gate:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer what must not reach the application, pass on the rest."""
-        ids = _ids(scope["headers"])
+        ids = ids_of(scope["headers"])
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
         record = self._journal.open(
             ids["x-request-id"],
@@ -166,16 +166,3 @@ async def _send_error(path: str, error: WorkerError, send: Any) -> None:
 async def _send(send: Any, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
-
-
-def _ids(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The client's own ids where it sent printable ones, and a request id in any case."""
-    found: dict[str, str] = {}
-    for name in ("x-request-id", "x-correlation-id"):
-        for key, value in headers:
-            text = value.decode("latin-1")
-            if key == name.encode() and 0 < len(text) <= REQUEST_ID.most and text.isprintable():
-                found[name] = text
-                break
-    found.setdefault("x-request-id", f"req-{uuid.uuid4().hex}")
-    return found

@@ -24,31 +24,35 @@ with bare_package("uvicorn") as package:
     from worker.service.front.protocol import Protocol
 
 
-def server_of(app: Any, connections: Connections) -> Server:
-    """A server for an ASGI application."""
+def server_of(app: Any, connections: Connections, protocol: type[Protocol] = Protocol) -> Server:
+    """A server for an ASGI application.
+
+    protocol: of each connection
+    """
     config = Config(
         app,
         log_config=None,
         access_log=False,
         lifespan="off",
-        http=Protocol,
+        http=protocol,
         server_header=False,
         ws="none",
     )
-    return _Server(config, connections)
+    return _Server(config, connections, protocol)
 
 
 class _Server(Server):
     """uvicorn with our listener, and without its signal handlers: it would raise the signal again,
     and exit 143."""
 
-    def __init__(self, config: Config, connections: Connections) -> None:
+    def __init__(self, config: Config, connections: Connections, protocol: type[Protocol]) -> None:
         super().__init__(config)
+        self._protocol = protocol
         self._connections = connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
-        make = partial(Protocol, self.config, self.server_state, self._connections)
+        make = partial(self._protocol, self.config, self.server_state, self._connections)
         self.servers: Any = [Listener(sock, self._connections, make) for sock in sockets or ()]
         self.started = True
 

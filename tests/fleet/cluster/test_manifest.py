@@ -1,0 +1,48 @@
+"""The Serve part of examples/kuberay.yaml, read by Ray itself; it needs no cluster."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import yaml
+
+from tests.examples.kuberay import parts
+from worker.errors import DoesNotFitError
+from worker.fleet.file import DEMO
+from worker.fleet.need import FleetMachine
+
+
+def test_ray_reads_it() -> None:
+    """Ray's own schema takes it, and what it imports is there."""
+    from ray.serve.schema import ServeDeploySchema
+
+    config = yaml.safe_load(parts()[1]["spec"]["serveConfigV2"])
+    read = ServeDeploySchema.model_validate(config)
+    (application,) = read.applications
+    module, name = application.import_path.split(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    assert application.args == {"file": "/etc/fleet/fleet.toml", "wait": "900"}
+    # Ray lets unknown fields pass: none is used.
+    assert set(config) <= set(ServeDeploySchema.model_fields)
+    assert set(config["applications"][0]) <= set(type(application).model_fields)
+
+
+def test_it_waits_for_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head comes first; a fleet that never fits is refused by what follows."""
+    from worker.fleet import app
+
+    looks: list[int] = []
+
+    def nodes() -> list[FleetMachine]:
+        looks.append(len(looks))
+        if len(looks) < 3:
+            raise DoesNotFitError("No node of the cluster has CPUs and memory for workers.")
+        return [FleetMachine("m", len(looks) // 2, 16 << 30)]
+
+    monkeypatch.setattr(app, "nodes", nodes)
+    monkeypatch.setattr(app, "_LOOK_S", 0.0)
+    app.wait_for_room(DEMO, 60)
+    assert len(looks) == 4  # two replicas, of one CPU each
+    app.wait_for_room(DEMO, 0)
+    assert len(looks) == 4

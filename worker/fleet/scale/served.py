@@ -1,0 +1,84 @@
+"""A model's number of replicas in Ray Serve's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections import Counter
+from typing import Any
+
+import msgspec
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from worker.fleet.members import PREFIX
+from worker.fleet.need import Need
+
+_REPORT_S = 1.0
+_GOING = "STOPPING"
+
+
+def number_of(need: Need) -> dict[str, Any]:
+    """What a deployment is told of its number of replicas."""
+    if need.bounds is None:
+        return {"num_replicas": need.replicas}
+    policy = AutoscalingPolicy(
+        policy_function="worker.fleet.scale.policy:ScalePolicy",
+        policy_kwargs=msgspec.structs.asdict(need.bounds),
+    )
+    with warnings.catch_warnings():
+        # The variable that shall replace this field is not read by Ray 2.60.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scaling = AutoscalingConfig(
+            min_replicas=need.bounds.least,
+            max_replicas=need.bounds.most,
+            upscale_delay_s=0,
+            downscale_delay_s=0,
+            metrics_interval_s=_REPORT_S,
+            look_back_period_s=2 * _REPORT_S,
+            policy=policy,
+        )
+    return {"autoscaling_config": scaling}
+
+
+class Wake:
+    """Has Ray start the first replica of a model that has none, by a call that waits for it.
+
+    Ray counts calls that wait for a replica, and a model with one gets a replica at once.
+    """
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        self._handle = handle
+        self._asking: asyncio.Task[None] | None = None
+
+    def __call__(self) -> None:
+        """Somebody waits for the model. To be said again and again, on an event loop: one call is
+        under way at most."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask())
+
+    async def _ask(self) -> None:
+        with contextlib.suppress(RayError, RayServeException):
+            await self._handle.wake.remote()
+
+
+def wanted() -> dict[str, int]:
+    """Replicas of each model that are there, start or are replaced; nothing while Ray cannot say.
+    It asks Ray, so it may block."""
+    found: Counter[str] = Counter()
+    try:
+        applications = serve.status().applications
+    except (RayError, RayServeException):  # its controller is made anew
+        return {}
+    for application in applications.values():
+        for name, deployment in application.deployments.items():
+            if name.startswith(PREFIX):
+                states = deployment.replica_states
+                found[name.removeprefix(PREFIX)] += sum(
+                    count for state, count in states.items() if state != _GOING
+                )
+    return dict(found)

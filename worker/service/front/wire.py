@@ -1,0 +1,81 @@
+"""The body of an answer, written straight to its connection.
+
+An ASGI message for each part wakes up the task that sends it. Whoever passes on what another server
+says has the parts in a callback already, so the gateway of a fleet writes them from there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Protocol as Shape
+
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from worker.service.front.protocol import Protocol
+
+# In the scope of a request.
+WIRE = "worker.wire"
+
+
+class Pausing(Shape):
+    """Where the parts come from; asyncio's transports are such."""
+
+    def pause_reading(self) -> None:
+        """Let nothing come for now."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Let it come again."""
+        ...
+
+
+class Wire:
+    """For the parts between ASGI's `http.response.start` and a last, empty message."""
+
+    def __init__(self, connection: WiredProtocol, cycle: RequestResponseCycle) -> None:
+        """cycle: uvicorn's request and answer on that connection"""
+        self._connection = connection
+        self._cycle = cycle
+
+    def follow(self, source: Pausing | None) -> None:
+        """Hold up this source while the client does not read; None: nobody any more."""
+        self._connection.source = source
+        if source is not None and self._cycle.flow.write_paused:
+            source.pause_reading()
+
+    def write(self, data: bytes) -> None:
+        """Send a part, which is not empty; nothing happens where the client has gone."""
+        cycle = self._cycle
+        if cycle.disconnected or cycle.scope["method"] == "HEAD":
+            return
+        if cycle.chunked_encoding:
+            cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            return
+        # To HTTP/1.0 what has no length ends with the connection.
+        cycle.expected_content_length = max(0, cycle.expected_content_length - len(data))
+        cycle.transport.write(data)
+
+
+class WiredProtocol(Protocol):
+    """A connection whose requests have a wire in their scope."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.source: Pausing | None = None
+
+    def pause_writing(self) -> None:
+        """Much waits for the reader."""
+        super().pause_writing()
+        if self.source is not None:
+            self.source.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The reader took most of it."""
+        super().resume_writing()
+        if self.source is not None:
+            self.source.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        cycle.scope[WIRE] = Wire(self, cycle)  # type: ignore[typeddict-unknown-key]
+        super()._start_asgi_task(cycle, app)
