@@ -43,10 +43,13 @@ async def stream(url: str, key: str | None, prompt: str) -> Timing:
         "ignore_eos": True, "temperature": 0,
     }).encode()  # fmt: skip
     head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+    head += "content-type: application/json\r\n"
     head += f"authorization: Bearer {key}\r\n\r\n" if key else "\r\n"
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     began = last = time.perf_counter()
     writer.write(head.encode() + body)
+    if b" 200 " not in await reader.readline():
+        raise ConnectionError("no stream")
     first, gaps, tokens, ended = 0.0, list[float](), 0, False
     while not ended:
         line = await reader.readline()

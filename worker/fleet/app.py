@@ -34,8 +34,6 @@ _HEALTH_TIMEOUT_S = 5.0
 _STARTS = 3  # of a replica whose worker does not come up, before Ray gives the model up
 # Streams end when they end; a gateway that is taken away waits for them.
 _GATEWAY_DRAIN_S = 600.0
-# Without a gateway nobody is answered: its death is seen sooner.
-_GATEWAY_HEALTH_PERIOD_S = 0.25
 # What Ray calls the head of a cluster, and the smallest share of it.
 HEAD = "node:__internal_head__"
 _SHARE = 0.0001
@@ -155,7 +153,7 @@ def _gateways(at: FleetEndpoint) -> serve.Deployment:
         ray_actor_options={"num_cpus": 0, "resources": share},
         graceful_shutdown_timeout_s=_GATEWAY_DRAIN_S,
         graceful_shutdown_wait_loop_s=0.1,
-        health_check_period_s=_GATEWAY_HEALTH_PERIOD_S,
+        health_check_period_s=_HEALTH_PERIOD_S,
         health_check_timeout_s=_HEALTH_TIMEOUT_S,
         **placed,
     )(Ingress)
