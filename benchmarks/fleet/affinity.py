@@ -12,7 +12,7 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -87,7 +87,7 @@ def power_of_two(
     members: Sequence[Member],
     loads: Mapping[str, int],
     _key: bytes | None,
-    _avoided: Set[str] = frozenset(),
+    *_: object,
 ) -> list[Member]:
     """The less loaded of two by chance."""
     return sorted(random.sample(list(members), len(members))[:2], key=lambda m: loads.get(m.id, 0))
@@ -104,7 +104,7 @@ WAYS: dict[str, Callable[[], Order]] = {
 def chosen(way: str, head: int = 1024) -> Any:
     """Inside, the gateway chooses in this way."""
     with (
-        patch("worker.fleet.front.relay.order", WAYS[way]()),
+        patch("worker.fleet.routing.order", WAYS[way]()),
         patch("worker.fleet.front.asked.HEAD", head),
     ):
         yield

@@ -118,7 +118,7 @@ def _round(
     # Who comes first changes, so that a machine that warms up favours nobody.
     for peer in peers[number % len(peers) :] + peers[: number % len(peers)]:
         if _is_measured(case, peer):
-            failures += _measure(case, peer, setups[case.name], number, given.retakes, results)
+            failures += _measure(case, peer, setups[case.name], number, given, results)
     return failures
 
 
@@ -137,15 +137,16 @@ def _with_options(case: Case, setup: Setup, folder: str) -> Setup:
 
 
 def _measure(
-    case: Case, peer: Peer, setup: Setup, number: int, retakes: int, results: Results
+    case: Case, peer: Peer, setup: Setup, number: int, given: argparse.Namespace, results: Results
 ) -> list[str]:
     """One sample into the results, or why there is none.
 
-    A sample that others disturbed is taken again; the least disturbed one counts.
+    A sample that others disturbed is taken again; the least disturbed one counts. Of servers that
+    go on it is not known what they used, and so not what others did.
     """
-    taken: list[Sample] = []
+    taken: list[tuple[float, Sample]] = []
     label = f"round {number + 1}, {case.name}: {peer.name}"
-    for attempt in range(1 + retakes):
+    for attempt in range(1 if given.together else 1 + given.retakes):
         others = ForeignLoad()
         try:
             with tempfile.TemporaryDirectory(dir=setup.logs) as folder:
@@ -154,14 +155,16 @@ def _measure(
         except PeerError as error:
             _say(f"{label} {error}")
             return [f"{label} {error}"]
-        foreign = others.cpus() or 0.0
-        taken.append(sample | {"foreign_cpus": foreign})
+        foreign = 0.0 if given.together else others.cpus() or 0.0
+        if not given.together:
+            sample["foreign_cpus"] = foreign
+        taken.append((foreign, sample))
         disturbed = foreign > MOST_FOREIGN_CPUS
         note = f", others used {foreign:.2f} CPUs" if disturbed else ""
         _say(f"{label} {sample['value']:.3g} {case.unit}{note}")
         if not disturbed:
             break
-    results[case.name][peer.name].append(min(taken, key=lambda sample: sample["foreign_cpus"]))
+    results[case.name][peer.name].append(min(taken, key=lambda one: one[0])[1])
     return []
 
 

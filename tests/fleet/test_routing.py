@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fleet.gateways import member
-from worker.fleet.routing import BOUND, Member, order
+from worker.fleet.routing import BOUND, Homes, Member, order
 
 KEYS = [f"key {n}".encode() for n in range(400)]
 
@@ -57,6 +58,43 @@ def test_load_is_bounded() -> None:
     for done in range(1, 33):
         loads[first(among, b"hot", loads)] += 1
         assert max(loads.values()) <= BOUND * done / 4 + 1
+
+
+def test_new_keys_are_spread_evenly() -> None:
+    """Each goes to one that has no more to do than the mean."""
+    among, loads = members(4, slots=64, limit=64), Counter[str]()
+    for done, key in enumerate(KEYS[:128], 1):
+        loads[first(among, key, loads)] += 1
+        assert max(loads.values()) <= done / 4 + 1
+
+
+def test_a_key_goes_where_it_went() -> None:
+    """Also where that is not the first in its order, and busier than the mean; not beyond BOUND."""
+    among, homes = members(4), Homes()
+    usual = first(among, b"key")
+    home = homes.order(among, {usual: 4}, b"key")[0].id
+    assert home != usual
+    assert homes.order(among, {}, b"key")[0].id == home
+    busy = {each.id: 2 for each in among} | {home: 3}
+    assert homes.order(among, busy, b"key")[0].id == home
+    elsewhere = homes.order(among, {home: 3}, b"key")[0].id
+    assert elsewhere != home
+    assert homes.order(among, {}, b"key")[0].id == elsewhere
+    left = [each for each in among if each.id != elsewhere]
+    assert homes.order(left, {}, b"key")[0].id == first(left, b"key")
+
+
+def test_few_keys_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The latest ones."""
+    monkeypatch.setattr("worker.fleet.routing._MOST_KEYS", 2)
+    among, homes = members(4), Homes()
+    usual = first(among, b"a")
+    home = homes.order(among, {usual: 4}, b"a")[0].id
+    homes.order(among, {}, b"b")
+    assert homes.order(among, {}, b"a")[0].id == home
+    homes.order(among, {}, b"c")
+    homes.order(among, {}, b"b")
+    assert homes.order(among, {}, b"a")[0].id == usual
 
 
 def test_beyond_all_slots_the_shortest_queue_is_taken() -> None:

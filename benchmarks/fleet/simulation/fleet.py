@@ -11,7 +11,7 @@ from benchmarks.fleet.simulation.clock import EventClock
 from benchmarks.fleet.simulation.costs import RecordedCosts
 from benchmarks.fleet.simulation.load import SimulatedUser, UserLoad
 from benchmarks.fleet.simulation.worker import QUEUE, SLOTS, SimulatedRequest, SimulatedWorker
-from worker.fleet.routing import Member, order
+from worker.fleet.routing import Homes, Member
 from worker.fleet.scale.count import ReplicaCount
 
 #: A way to choose: members that can take one, requests of each, the prefix's key -> whom to ask
@@ -37,7 +37,7 @@ def ways(dice: random.Random) -> dict[str, RoutingWay]:
         best = min(two, key=lambda member: loads[member.id])
         return [best] if loads[best.id] < best.limit else []
 
-    return {"prefix": order, "round robin": in_turn, "power of two": of_two}
+    return {"prefix": Homes().order, "round robin": in_turn, "power of two": of_two}
 
 
 @dataclass

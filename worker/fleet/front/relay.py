@@ -24,7 +24,7 @@ from worker.fleet.front.others import Others
 from worker.fleet.front.recovery import Recovery
 from worker.fleet.front.upstream import Upstream, WorkerReply
 from worker.fleet.roster import Roster
-from worker.fleet.routing import Member, order
+from worker.fleet.routing import Homes, Member
 from worker.fleet.scale.waiting import WaitingRoom
 from worker.service import sse
 from worker.service.front import paths
@@ -56,6 +56,7 @@ class Relay:
         self._meters = meters
         self._room = WaitingRoom(roster)
         self.loads = Loads()
+        self._homes = Homes()
         self._recovery = Recovery(self._is_well)
         self._others = Others(roster, self.loads, self._health) if shares else None
 
@@ -66,7 +67,7 @@ class Relay:
         key = self._key(call, self._roster.affinities[model])
 
         def ranked() -> Sequence[Member]:
-            found = order(members, self.loads.all, key, self._recovery.failing)
+            found = self._homes.order(members, self.loads.all, key, self._recovery.failing)
             if not found:
                 raise QueueFullError(f"All {len(members)} replicas of {model} are full.")
             return found[:_TRIES]
