@@ -105,10 +105,10 @@ def serve_alone() -> None:
     serve.start(proxy_location=ProxyLocation.Disabled)
 
 
-def _check_proxies(at: FleetEndpoint) -> None:
+def check_proxies(at: FleetEndpoint) -> None:
     """Raise UsageError where Ray's proxies listen on the fleet's port: they would share it."""
-    options = _get_global_client().http_config
-    if options.location != ProxyLocation.Disabled and options.port == at.port:
+    # Their options have port 8000 also where there are none.
+    if serve.status().proxies and _get_global_client().http_config.port == at.port:
         raise UsageError(
             f"Ray Serve's own proxies run on port {at.port}, which is the fleet's.",
             hint="Start Ray Serve with `proxy_location: Disabled`, or give the fleet another port.",
@@ -123,7 +123,7 @@ def application(
     host     where all workers listen; None: each on its node's address
     command  of Python, to start a worker
     """
-    _check_proxies(fleet.endpoint)
+    check_proxies(fleet.endpoint)
     plan = plan_fleet(fleet, nodes())
     check_fits(plan)
     handles = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.support import http
@@ -39,3 +41,32 @@ def test_a_fleet_of_two_models(tmp_path: Path) -> None:
         assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     finally:
         process.end()
+
+
+_PROXIES = """
+import sys, ray
+from ray import serve
+from worker.errors import UsageError
+from worker.fleet.app import check_proxies
+from worker.fleet.file import FleetEndpoint
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+serve.start(proxy_location=sys.argv[1], http_options={"port": 8767})
+for port in (8766, 8767):
+    try:
+        check_proxies(FleetEndpoint(port=port))
+        print("free")
+    except UsageError:
+        print("taken")
+serve.shutdown()
+"""
+
+
+def test_a_port_of_rays_proxies() -> None:
+    """It is theirs where they run, and only there: their options name it in any case."""
+    found: list[list[str]] = []
+    for location in ("Disabled", "HeadOnly"):
+        command = [sys.executable, "-c", _PROXIES, location]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        # Ray writes there too.
+        found.append([word for word in done.stdout.split() if word in ("free", "taken")])
+    assert found == [["free", "free"], ["free", "taken"]]
