@@ -26,6 +26,7 @@ from worker import log
 from worker.errors import BackendError
 from worker.fleet.need import Need
 from worker.fleet.reports import ReadyWord, Reports
+from worker.fleet.said import pass_on
 from worker.options import OPTIONS
 from worker.service.front.connections import default_connections
 from worker.service.front.http import server_of
@@ -109,7 +110,7 @@ class Charge:
             env=self._environment(),
             start_new_session=True,  # signals of a terminal are for the fleet
         )
-        self._reading = asyncio.create_task(self._read(self.process))
+        self._reading = asyncio.create_task(pass_on(self.process, self._lines))
         if self._is_leaving:  # it was told while there was no process
             self.process.terminate()
         gone = asyncio.ensure_future(self.process.wait())
@@ -193,11 +194,3 @@ class Charge:
         kept = {name: value for name, value in os.environ.items() if name not in ours}
         kept.pop("OMP_NUM_THREADS", None)  # Ray sets it; --threads says how many
         return {**kept, _KEY: self._key}
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Pass on what the worker logs, to where this process logs."""
-        assert process.stderr is not None
-        async for line in process.stderr:
-            text = line.decode("utf-8", "replace")
-            self._lines.append(text.strip())
-            sys.stderr.write(text)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.constraints.churn import MallInfo
 from tests.support.guided import Writer
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, ConstraintKind, held_text, schema_constraint
@@ -94,18 +95,6 @@ def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -
     guides.compiled(regex("c"))
     assert guides.compiled(regex("a")) is first
     assert guides.compiled(regex("b")) is not second
-
-
-class MallInfo(ctypes.Structure):
-    """Of malloc.h; in use are uordblks and hblkhd."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd",
-            "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    ]  # fmt: skip
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without it")

@@ -13,6 +13,7 @@ import sys
 from collections import deque
 
 from worker.errors import BackendError
+from worker.fleet.said import pass_on
 
 _TRIES = 3
 _LOOK_S = 0.05
@@ -81,7 +82,7 @@ class RpcCharge:
             env={**inherited, "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
         )
-        self._reading = asyncio.create_task(self._read(process))
+        self._reading = asyncio.create_task(pass_on(process, self._lines))
         while process.returncode is None:
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection(self._host, port)
@@ -89,13 +90,6 @@ class RpcCharge:
                 return
             await asyncio.sleep(_LOOK_S)
         raise await self.left()
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        async for line in process.stderr:
-            text = line.decode("utf-8", "replace")
-            self._lines.append(text.strip())
-            sys.stderr.write(text)
 
 
 def _free_port(host: str) -> int:
