@@ -24,7 +24,7 @@ from benchmarks.fleet.simulation.worker import SLOTS
 from worker.fleet.scale.count import ReplicaCount, ScaleBounds
 
 WARM_S, RUN_S = 60.0, 60.0
-START_S = 7.0  # until a replica is ready: `docs/fleet.md`, 6.5 to 7.9 s for the demo model
+START_S = 7.0  # until a new replica is ready: of the demo model 5 s, on a busy machine 11
 RAMP_S = 1200.0
 
 
