@@ -88,6 +88,7 @@ def regex(text: str, param: str = "a") -> Constraint:
 def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest goes; what is asked for again stays, whatever its field."""
     monkeypatch.setattr(module, "_BYTES", 1 << 40)
+    monkeypatch.setattr(module, "LARGE", 1 << 50)
     monkeypatch.setattr(module, "MAX_BYTES", 5 << 39)  # two and a half
     guides = Guides(writer.vocab, writer.workspace)
     first, second = guides.compiled(regex("a")), guides.compiled(regex("b"))
@@ -95,6 +96,18 @@ def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -
     guides.compiled(regex("c"))
     assert guides.compiled(regex("a")) is first
     assert guides.compiled(regex("b")) is not second
+
+
+def test_a_large_one_is_kept_when_it_comes_again(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes once only pushes nothing out."""
+    monkeypatch.setattr(module, "LARGE", 1)
+    guides = Guides(writer.vocab, writer.workspace)
+    first = guides.compiled(regex("a"))
+    second = guides.compiled(regex("a"))
+    assert second is not first
+    assert guides.compiled(regex("a")) is second
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without it")

@@ -36,9 +36,10 @@ Loosen = Callable[[Schema | bool, str], str]
 
 # What is kept is taken for 64 kB, 60 bytes for each character of the constraint, and 200 MB for
 # each second of CPU time of its making: 1 to 10 times what was measured. An ordinary schema has
-# 0.1 MB, 100 tools have 2 MB. What comes and goes leaves holes, which grow until 200 large ones
-# came; with twice the room until 600 did (python -m benchmarks.constraints.churn).
-MAX_BYTES = 128 << 20
+# 0.1 MB, 100 tools have 2 MB. What comes and goes leaves holes between what stays, so a large one
+# that was made quickly is kept from its second request on: after 300 lists of 4,000 words a process
+# holds 58 MB instead of 100 (python -m benchmarks.constraints.churn).
+MAX_BYTES, LARGE = 64 << 20, 1 << 20
 _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
 _MAX_KNOWN_BYTES, _BYTES_OF_KEY = 16 << 20, 200
 LOOSENING_S = LOOSENING.most / 1000
@@ -63,6 +64,7 @@ class Guides:
         self._tokenizer: int | None = None
         self._kept: Kept[Key, AnyMatcher | Refused] = Kept(MAX_BYTES)
         self._long_ones: Kept[Key, bool] = Kept(_MAX_KNOWN_BYTES)
+        self._large_ones: Kept[Key, bool] = Kept(_MAX_KNOWN_BYTES)  # that came before
         self._texts: Kept[bytes, str] = Kept(_MAX_KNOWN_BYTES)  # of schemas that were loosened
         # While one holds on to what it asked for it is there, whatever else is compiled.
         self._asked: weakref.WeakKeyDictionary[Constraint, AnyMatcher] = weakref.WeakKeyDictionary()
@@ -118,8 +120,12 @@ class Guides:
             if effort is FULL or not made.is_costly:
                 self._kept.add(key, made, _BYTES_OF_KEY + len(made.why))
         else:
-            size = _BYTES + int(_BYTES_A_SECOND * (time.thread_time() - begun))
-            self._kept.add(key, made, size + _BYTES_A_CHAR * len(constraint.text))
+            size = _BYTES + _BYTES_A_CHAR * len(constraint.text)
+            size += int(_BYTES_A_SECOND * (time.thread_time() - begun))
+            if size < LARGE or effort is FULL or self._large_ones.get(key):
+                self._kept.add(key, made, size)
+            else:
+                self._large_ones.add(key, True, _BYTES_OF_KEY)
         return made
 
     def _follow(
