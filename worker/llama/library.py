@@ -17,6 +17,7 @@ from worker import log
 from worker.errors import BackendError
 from worker.imports import bare_package
 from worker.llama import spin
+from worker.llama.process.abort import leave_with_reason
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
@@ -164,6 +165,7 @@ def _ggml() -> ctypes.CDLL:
     for name, result, arguments in _SIGNATURES:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
+    leave_with_reason(lib)
     return lib
 
 
@@ -219,6 +221,7 @@ def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
 
 def start() -> None:
     """Initialise llama.cpp's backends; safe to call again."""
+    ggml()  # an abort of what follows says why
     # Each time: the package llama_cpp takes the log when somebody imports all of it.
     native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     native.llama_backend_init()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import ipaddress
-import os
-import re
 import socket
 import struct
 import threading
@@ -36,10 +34,7 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
     ("ggml_backend_reg_dev_count", ctypes.c_size_t, [_P]),
     ("ggml_backend_reg_dev_get", _P, [_P, ctypes.c_size_t]),
     ("ggml_backend_device_register", None, [_P]),
-    ("ggml_set_abort_callback", _P, [_P]),
 )
-_abort_callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-_ABORT = re.compile(r"(?:\S*/)?(\S+:\d+): (.*)")
 _connected: set[tuple[str, int]] = set()
 
 
@@ -163,7 +158,6 @@ def _register(server: str, address: tuple[str, int], count: int) -> None:
     for name, result, arguments in _SIGNATURES:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-    lib.ggml_set_abort_callback(_last_words)
 
     def work() -> None:
         endpoint = f"{address[0]}:{address[1]}".encode()
@@ -180,17 +174,6 @@ def _register(server: str, address: tuple[str, int], count: int) -> None:
         raise _silent(server)
     if len(library.device_handles()) != before + count:
         raise _unusable(f"The RPC server {server} now has other devices.", "Try again.")
-
-
-@_abort_callback
-def _last_words(message: bytes) -> None:
-    """Leave as a worker that failed does. llama.cpp calls this when it is about to abort."""
-    text = " ".join(message.decode(errors="replace").split())
-    found = _ABORT.match(text)
-    place, why = found.groups() if found else ("", text)
-    code = "RPC_SERVER" if place.startswith("ggml-rpc") else BackendError.default_code
-    os.write(2, f"error: {code}: llama.cpp gave up: {why} ({place}).\n".encode())
-    os._exit(BackendError.exit_code)
 
 
 def _silent(server: str) -> BackendError:
