@@ -44,10 +44,10 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_device(places: Iterable[Placement]) -> dict[str, dict[str, int]]:
-    """Bytes of weights, cells and steps of each device; the process's own are no buffers."""
+    """Bytes of weights, cells and steps of each device; what the process makes are no buffers."""
     found: dict[str, dict[str, int]] = {}
     for place in places:
-        if place.part not in ("output", "process"):
+        if place.part not in ("output", "copies", "process"):
             parts = found.setdefault(place.device, {})
             parts[place.part] = parts.get(place.part, 0) + place.nbytes
     return found
@@ -155,7 +155,7 @@ def test_one_device_of_two(device: RpcServer, second: RpcServer) -> None:
         (3, {"ctx_size": 4096}),
         (-1, {"ctx_size": 4096}),
         (-1, {"ctx_size": 2048, "cache_type_k": "q8_0", "cache_type_v": "q8_0"}),
-        (-1, {"ctx_size": 8192, "parallel": 16, "ubatch_size": 256}),
+        (-1, {"ctx_size": 8192, "ubatch_size": 256}),
         (-1, {"ctx_size": 4096, "mmap": True}),
     ],
 )
@@ -173,12 +173,29 @@ def test_memory_of_each_device(
 
 
 @on_rpc
+def test_steps_in_which_all_look_at_one_cache(device: RpcServer) -> None:
+    """They are planned too: their masks are as wide as all slots' cells, those at the start are
+    as wide as one slot's."""
+    slots, cells, rows = 16, 8192, 256
+    given = {"ctx_size": cells, "parallel": slots, "ubatch_size": rows}
+    loaded = load(MODEL_PATH, settings(device, layers=-1, **given))
+    plan, real = by_device(loaded.planned), by_device(loaded.allocated)
+    for name, parts in real.items():
+        more = 2 * cells * rows * (slots - 1) // slots
+        total = sum(parts.values()) + more
+        assert sum(plan[name].values()) == pytest.approx(total, rel=0.05), name
+
+
+@on_rpc
 def test_plan_on_the_command_line(device: RpcServer) -> None:
     """`worker plan --rpc -ngl` prints the plan that loading follows."""
     loaded = load(MODEL_PATH, settings(device, layers=3))
-    command = [sys.executable, "-m", "worker", "plan", "--json", "-c", "1024", "-ngl", "3"]
+    command = [sys.executable, "-m", "worker", "plan", "--json", "-c", "1024", "-np", "1"]
     done = subprocess.run(
-        [*command, "--rpc", device.address], capture_output=True, check=True, timeout=60
+        [*command, "-ngl", "3", "--rpc", device.address],
+        capture_output=True,
+        check=True,
+        timeout=60,
     )
     plan = json.loads(done.stdout)
     assert plan["gpu_layers"] == 3

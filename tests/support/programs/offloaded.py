@@ -177,6 +177,7 @@ def settings(*servers: RpcServer, layers: int = 0, **given: Any) -> Settings:
     """Small, and the same number of threads everywhere."""
     common: dict[str, Any] = {
         "ctx_size": 1024,
+        "parallel": 1,
         "threads": 1,
         "threads_batch": 1,
         "n_gpu_layers": layers,
