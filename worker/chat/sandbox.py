@@ -93,7 +93,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=self.counted, optimized=False, **options)
-        self._left = MADE.most
+        self._left, self._end = MADE.most, 0.0
         self._lock = threading.Lock()
         self.filters = {name: self._filter(FILTERS[name]) for name in _FILTERS}
         self.filters |= {"join": self._join, "replace": self._replace, "tojson": self._json}
@@ -108,19 +108,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """
         with self._lock:
             self._left = MADE.most + 64 * _size(given, MADE.most)
-            end = time.thread_time() + MAX_SECONDS
-
-            def watch(frame: FrameType, _event: str, _argument: object) -> Any:
-                if time.thread_time() > end:
-                    raise BudgetError(f"it takes longer than {MAX_SECONDS:g} s")
-                return watch if frame.f_code.co_filename == _TEMPLATE_FILE else None
-
+            self._end = time.thread_time() + MAX_SECONDS
             before = sys.gettrace()
-            sys.settrace(watch)
+            sys.settrace(self._watch)
             try:
                 yield
             finally:
                 sys.settrace(before)
+
+    def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        if time.thread_time() > self._end:
+            raise BudgetError(f"it takes longer than {MAX_SECONDS:g} s")
+        return self._watch if frame.f_code.co_filename == _TEMPLATE_FILE else None
 
     def _spend(self, count: int) -> None:
         self._left -= count

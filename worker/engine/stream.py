@@ -72,7 +72,10 @@ class Stream:
             return deltas[: failed[0]]
         error = deltas[0].error
         assert error is not None
-        raise error
+        try:
+            raise error
+        finally:
+            del error, deltas  # its traceback holds this frame
 
     def fail(self, error: WorkerError) -> None:
         """End what still runs: its reader gets the error after all that was said so far."""

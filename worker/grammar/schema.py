@@ -77,7 +77,7 @@ class SchemaReader:
         while len(definitions) < len(self._names):
             pointer, name = list(self._names.items())[len(definitions)]
             definitions[name] = self._read(self._target(pointer), 0)
-        self._check_references(root, definitions)
+        self._check_references(root, 0, frozenset(), definitions, set())
         if Conjunctions(definitions).most(root) > PATTERNS.most:
             self._refuse(f"holds one string to more than {PATTERNS.most} patterns at once")
         self.schema: Schema = root if isinstance(root, dict) else ({} if root else {"not": {}})
@@ -128,30 +128,31 @@ class SchemaReader:
                     self._refuse("refers to a place that it does not have")
         return value  # pyright: ignore[reportUnknownVariableType]
 
-    def _check_references(self, root: Any, definitions: Schema) -> None:
+    def _check_references(
+        self, schema: Any, depth: int, names: frozenset[str], definitions: Schema, seen: set[str]
+    ) -> None:
         """Refuse a schema that is nothing but itself, or so deep that native code overflows.
 
         Native code reads each definition where it is first referred to, and recurses.
+
+        names: definitions that it is part of, with nothing between; seen: those that were read
         """
-        seen: set[str] = set()
-
-        def visit(schema: Any, depth: int, names: frozenset[str]) -> None:
-            if depth > REFERRED_DEPTH.most:
-                self._refuse(f"is nested deeper than {REFERRED_DEPTH.most}, with what it refers to")
-            if not isinstance(schema, dict):
-                return
-            own = cast("Schema", schema)
-            name = own.get("$ref", "").rpartition("/")[2]
-            if name in names:
-                self._refuse("refers to itself")
-            if name and name not in seen:
-                seen.add(name)
-                visit(definitions[name], depth + 1, names | {name})
-            for key, value in own.items():
-                for part in parts_of(key, value):
-                    visit(part, depth + 1, names if key in APPLIED else frozenset())
-
-        visit(root, 0, frozenset())
+        if depth > REFERRED_DEPTH.most:
+            self._refuse(f"is nested deeper than {REFERRED_DEPTH.most}, with what it refers to")
+        if not isinstance(schema, dict):
+            return
+        own = cast("Schema", schema)
+        name = own.get("$ref", "").rpartition("/")[2]
+        if name in names:
+            self._refuse("refers to itself")
+        if name and name not in seen:
+            seen.add(name)
+            inner = names | {name}
+            self._check_references(definitions[name], depth + 1, inner, definitions, seen)
+        for key, value in own.items():
+            inner = names if key in APPLIED else frozenset[str]()
+            for part in parts_of(key, value):
+                self._check_references(part, depth + 1, inner, definitions, seen)
 
     def _read(self, schema: Any, depth: int) -> Schema | bool:
         self._count += 1

@@ -28,7 +28,6 @@ _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
 _TYPE_OF_CONTEXT = {"text": 0, "text beside heads": 0, "heads": native.LLAMA_CONTEXT_TYPE_MTP}
-_BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 
 class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,7 +257,7 @@ class Context:
             blob = take(size)
         except MemoryError:
             return np.empty(0, np.uint8)
-        data: Any = blob.ctypes.data_as(_BYTES)
+        data = library.bytes_at(blob.ctypes.data)
         return blob[: native.llama_state_seq_get_data(handle, data, size, number)]
 
     def set_state(self, slot: int, blob: np.ndarray, first: int) -> bool:
@@ -267,7 +266,7 @@ class Context:
         first: the windowed layers' cells of earlier positions are empty, though llama.cpp has them
         """
         self._first[slot] = first
-        data: Any = blob.ctypes.data_as(_BYTES)
+        data = library.bytes_at(blob.ctypes.data)
         number = ctypes.c_int32(slot)
         return native.llama_state_seq_set_data(self.handle, data, len(blob), number) == len(blob)
 

@@ -133,6 +133,11 @@ def with_address(function: Any) -> Any:
     return found
 
 
+def bytes_at(address: int) -> Any:
+    """An argument for `uint8_t *`. `ndarray.ctypes.data_as` makes a cycle that keeps the array."""
+    return ctypes.byref(ctypes.c_uint8.from_address(address))
+
+
 _log = NativeLog()
 capture_log = _log.capture
 

@@ -131,7 +131,10 @@ class Preparing:
         made = asyncio.wrap_future(job)
         await asyncio.wait({made, left}, return_when=asyncio.FIRST_COMPLETED)
         if made.done():
-            return await made
+            try:
+                return made.result()
+            finally:
+                del made, job  # an error's traceback holds this frame
         made.cancel()
         self._given_up = [*(each for each in self._given_up if not each.done()), job]
         if left.cancelled():

@@ -219,9 +219,11 @@ class Guides:
 
     def spell(self, text: bytes) -> list[int]:
         """Any tokens that spell these bytes, the longest first; fewer where there are none."""
-        ids = (ctypes.c_uint32 * (len(text) + 1))()
-        count = functions().tokenize_bytes(self._tokenizer, text, len(text), ids, len(ids))
-        return ids[: min(count, len(ids))]
+        ids = np.empty(len(text) + 1, np.uint32)
+        count = functions().tokenize_bytes(
+            self._tokenizer, text, len(text), ids.ctypes.data, len(ids)
+        )
+        return ids[:count].tolist()
 
 
 def _is_costly(found: AnyMatcher | Refused) -> bool:

@@ -157,6 +157,8 @@ class RequestRecord:
     def _on_end(self) -> None:
         if self._answered and (self.work is None or self.work.is_over):
             self._journal.end(self)
+            # Both lead back to this record, and keep what its client sent.
+            self.work = self._error = None
         elif self.work is not None and self.work.is_over:
             self._journal.leave(self)
 

@@ -103,7 +103,7 @@ class RequestWork:
         self.was_cut = self.was_cut or delta.finish_reason == "length"
         self._running.discard(delta.id)
         if not self._running:
-            self.on_end()
+            self._end()
 
     def left(self) -> None:
         """Its client reads no more."""
@@ -112,7 +112,11 @@ class RequestWork:
         for name in self._running:
             self._look(name)
         self._running.clear()
-        self.on_end()
+        self._end()
+
+    def _end(self) -> None:
+        on_end, self.on_end, self._stream.watcher = self.on_end, _nothing, None
+        on_end()
 
     def sums(self, now: float) -> Sums:
         """How far it is."""
