@@ -257,7 +257,7 @@ class Context:
             blob = take(size)
         except MemoryError:
             return np.empty(0, np.uint8)
-        data = library.bytes_at(blob.ctypes.data)
+        data = library.pointer_to(blob)
         return blob[: native.llama_state_seq_get_data(handle, data, size, number)]
 
     def set_state(self, slot: int, blob: np.ndarray, first: int) -> bool:
@@ -266,7 +266,7 @@ class Context:
         first: the windowed layers' cells of earlier positions are empty, though llama.cpp has them
         """
         self._first[slot] = first
-        data = library.bytes_at(blob.ctypes.data)
+        data = library.pointer_to(blob)
         number = ctypes.c_int32(slot)
         return native.llama_state_seq_set_data(self.handle, data, len(blob), number) == len(blob)
 

@@ -133,9 +133,10 @@ def with_address(function: Any) -> Any:
     return found
 
 
-def bytes_at(address: int) -> Any:
-    """An argument for `uint8_t *`. `ndarray.ctypes.data_as` makes a cycle that keeps the array."""
-    return ctypes.byref(ctypes.c_uint8.from_address(address))
+def pointer_to(array: np.ndarray) -> Any:
+    """An argument for `uint8_t *` or `int32_t *`; numpy's `data_as` makes a cycle that keeps it."""
+    item = ctypes.c_uint8 if array.dtype == np.uint8 else ctypes.c_int32
+    return ctypes.byref(item.from_address(array.ctypes.data))
 
 
 _log = NativeLog()

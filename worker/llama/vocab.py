@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import compress, repeat
 from typing import Any, overload
 
+import numpy as np
+
 from worker.errors import BackendError, ModelLoadError, RequestError
 from worker.llama import library
 from worker.llama.library import native
@@ -179,12 +181,13 @@ class Vocab:
         # Where it is not, llama.cpp answers with minus the number of tokens.
         capacity = len(raw) + 8
         for _ in range(2):
-            ids = (native.llama_token * capacity)()
+            ids = np.empty(capacity, np.int32)
+            room = library.pointer_to(ids)
             count = native.llama_tokenize(
-                self.handle, raw, len(raw), ids, capacity, add_special, parse_special
+                self.handle, raw, len(raw), room, capacity, add_special, parse_special
             )
             if count >= 0:
-                return ids[:count]
+                return ids[:count].tolist()
             if count == _TOO_MANY:
                 raise BackendError("The text has more tokens than llama.cpp can count.")
             capacity = -count
