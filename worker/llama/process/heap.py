@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import threading
+import time
 from collections.abc import Generator
 
 # malloc.h
@@ -11,6 +14,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # The largest that glibc takes for the second.
 _KEPT_BLOCK = 32 << 20
 _RETURNED_BLOCK = 128 << 10
+# A look takes about a millisecond of CPU time, and no other thread waits for it.
+PERIOD_S = 20.0
 
 
 @contextlib.contextmanager
@@ -26,9 +31,7 @@ def blocks_kept() -> Generator[None]:
         yield
     finally:
         return_blocks()
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "malloc_trim"):
-            libc.malloc_trim(0)
+        return_pages()
 
 
 def return_blocks() -> None:
@@ -39,6 +42,29 @@ def return_blocks() -> None:
     166, and 176 with the border fixed.
     """
     _set(_RETURNED_BLOCK, _RETURNED_BLOCK)
+
+
+def return_pages() -> None:
+    """Give whole free pages between blocks that are in use back to the system."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+@functools.cache
+def stay_small() -> None:
+    """From now on `return_pages` every PERIOD_S, in a thread that ends with the process.
+
+    glibc itself gives back only what lies at the end of a heap, and there are as many heaps as
+    threads: each keeps the most that it ever needed.
+    """
+
+    def work() -> None:
+        while True:
+            time.sleep(PERIOD_S)
+            return_pages()
+
+    threading.Thread(target=work, name="heap", daemon=True).start()
 
 
 def _set(block: int, end: int) -> None:
