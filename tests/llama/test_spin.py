@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,32 @@ def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "displaced", lambda: SHARED)
     alone.decoded(0.2)
     assert not alone.is_short
+
+
+def test_the_first_step_finds_its_threads(tiny: Path) -> None:
+    """They are there before it, in the thread that decodes."""
+    options = ContextOptions(num_cells=512, num_slots=2, threads=2, threads_batch=2)
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        backend.warm_up()
+
+        def begin() -> tuple[set[str], set[str]]:
+            before = threads()
+            backend.spin.form_team()
+            formed = threads()
+            backend.batch.add(np.full(8, 5), 0, 0)
+            backend.batch.outputs[7] = 1
+            backend.decode()
+            return formed - before, threads() - formed
+
+        with ThreadPoolExecutor(1) as pool:
+            by_forming, by_decoding = pool.submit(begin).result()
+    assert by_forming
+    assert not by_decoding
+
+
+def threads() -> set[str]:
+    """Ids of this process's threads, native ones among them."""
+    return {task.name for task in Path("/proc/self/task").iterdir()}
 
 
 def test_a_busy_machine_is_noticed(tiny: Path) -> None:

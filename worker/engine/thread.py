@@ -37,12 +37,16 @@ class EngineThread:
         queue_size: int,
         on_failure: Callable[[WorkerError], None],
         write: Write = os.write,
+        begin: Callable[[], object] = lambda: None,
     ) -> None:
-        """`write` wakes the event loop; best one that keeps Python's lock."""
+        """write: wakes the event loop; best one that keeps Python's lock
+        begin: what the thread does before anything else
+        """
         self.engine = engine
         self.max_streams = engine.max_running + queue_size
         self.tick = time.monotonic()
         self._on_failure = on_failure
+        self._begin = begin
         self._inbox: queue.SimpleQueue[Request | str | None] = queue.SimpleQueue()
         self._streams: dict[str, Stream] = {}
         self._num_prepared = 0  # requests that are made ready
@@ -164,6 +168,7 @@ class EngineThread:
             self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
         failure = None
         try:
+            self._begin()
             while self._read_inbox():
                 self._send(self.engine.step())
         except BaseException as error:  # noqa: BLE001  (the thread's last words must be heard)

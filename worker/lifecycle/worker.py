@@ -152,7 +152,9 @@ class Worker:
             draft_model=draft if heads is None else None,
             heads=heads,
         )
-        thread = EngineThread(engine, self.settings.queue_size, self.fail, write)
+        thread = EngineThread(
+            engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
+        )
         self._loaded = Loaded(
             model_id=self.model_id,
             config=prepared.config,

@@ -137,6 +137,15 @@ class Spin:
         self._waited, self._decoded = waited, 0.0
         return share
 
+    def form_team(self) -> None:
+        """In the thread that will decode: make its compute threads, which sleep until it does.
+
+        Otherwise the first step does, and a thread that is made while two CPUs are wanted may begin
+        on the CPU of the one that waits for it: such steps took 100 ms and more instead of 10.
+        """
+        if self._gomp is not None and self.threads > 1:
+            _form_team(self._gomp, self.threads)
+
     def _shorten(self) -> None:
         if self.is_short:
             return
@@ -158,11 +167,15 @@ def _park(
     gomp: ctypes.CDLL, threads: int, release: threading.Event, parked: threading.Event
 ) -> None:
     """Form a team, and keep it until released, so that libgomp has more threads than CPUs."""
-    size = max(2, gomp.omp_get_num_procs() - threads + 2)  # this thread itself does not count
-    # A team needs a function to run. This one only answers a question and ignores its argument.
-    gomp.GOMP_parallel(ctypes.cast(gomp.omp_get_num_threads, ctypes.c_void_p), None, size, 0)
+    # This thread itself does not count.
+    _form_team(gomp, max(2, gomp.omp_get_num_procs() - threads + 2))
     parked.set()
     release.wait()
+
+
+def _form_team(gomp: ctypes.CDLL, size: int) -> None:
+    # A team needs a function to run. This one only answers a question and ignores its argument.
+    gomp.GOMP_parallel(ctypes.cast(gomp.omp_get_num_threads, ctypes.c_void_p), None, size, 0)
 
 
 def _libgomp() -> ctypes.CDLL | None:
