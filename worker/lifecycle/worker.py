@@ -42,6 +42,7 @@ class Worker:
     parts       seconds that parts of the start took; some of them overlap
     at_weights  set when native code is about to load the weights, or the load has failed: Python
                 is free then
+    has_loaded  set when nothing more is loaded: the model is there, or the load has failed
     error       why the worker failed, once it has
     """
 
@@ -62,6 +63,7 @@ class Worker:
         self.prepared: Prepared | None = None
         self.parts: dict[str, float] = {}
         self.at_weights = threading.Event()
+        self.has_loaded = threading.Event()
         self.failed = asyncio.Event()
         self.stop_requested = asyncio.Event()
         self._cut_short = asyncio.Event()
@@ -208,6 +210,7 @@ class Worker:
                 raise
         finally:
             self.at_weights.set()
+            self.has_loaded.set()
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Generator[None]:
@@ -226,12 +229,8 @@ class Worker:
 
     async def _watch(self, watchdog: Watchdog) -> None:
         await watchdog.until_hopeless()
-        self.fail(
-            StalledError(
-                f"The engine has given no sign of life for {watchdog.silent_s:.0f} seconds.",
-                hint="Only a new worker helps.",
-            )
-        )
+        silence = f"The engine has given no sign of life for {watchdog.silent_s:.0f} seconds."
+        self.fail(StalledError(silence, hint="Only a new worker helps."))
 
     def fail(self, error: WorkerError) -> None:
         """Record why the worker cannot go on; its owner leaves with the error's exit code."""

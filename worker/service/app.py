@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import importlib
 from typing import Any
 
 from worker.imports import bare_package, without
@@ -16,7 +13,6 @@ with bare_package("yaml"):
     from litestar.di import Provide
 
 from worker.chat.format import ChatFormat
-from worker.errors import WorkerError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.anthropic.routes import count_tokens, messages
@@ -122,10 +118,3 @@ def _always(thing: object) -> Provide:
         return thing
 
     return Provide(given)
-
-
-async def warm_up(app: Any, worker: Worker) -> None:
-    """Compile the chat template and import what /metrics needs, so that nobody waits for them."""
-    with contextlib.suppress(WorkerError):  # a file without one; who asks for a chat is told
-        await app.dependencies["chat"](loaded=worker.loaded)
-    await asyncio.to_thread(importlib.import_module, "worker.service.info.collector")

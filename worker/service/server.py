@@ -34,9 +34,6 @@ _BACKLOG = 1024
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
 # who follows the load or stops it needs a route.
 _ROUTES_AFTER_S = 2.0
-# What few requests need is imported so long after the worker is ready: the one that waited for it
-# is not made to wait for that too.
-_REST_AFTER_S = 1.0
 # For the last bytes of answers, and for the load or the step that is under way, after the drain;
 # with the drain time of 4 seconds it makes less than 5.
 LAST_BYTES_S = 0.8
@@ -115,6 +112,7 @@ async def serve(
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
     loading = asyncio.create_task(_become_ready(worker, journal, routes, host, port))
+    ahead = asyncio.create_task(_get_ahead(routes, worker))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -140,7 +138,7 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
         await asyncio.gather(closing, _send_spans(journal, left))
-        for task in (*ends, serving, loading, routes):
+        for task in (*ends, serving, loading, routes, ahead):
             task.cancel()
     if worker.error is not None:
         raise worker.error
@@ -213,12 +211,14 @@ async def _become_ready(
 
         journal.speeds.start(worker.loaded.engine)
         Manager(worker, worker.loaded, host, port).start()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(worker.stop_requested.wait(), _REST_AFTER_S)
-            return
-        from worker.service.app import warm_up
 
-        await warm_up(routes.result(), worker)
+
+async def _get_ahead(routes: asyncio.Task[Any], worker: Worker) -> None:
+    await asyncio.wait([routes])
+    if routes.exception() is None:
+        from worker.service.ahead import get_ahead
+
+        await get_ahead(routes.result(), worker)
 
 
 class _LoopErrors:

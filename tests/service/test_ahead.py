@@ -1,0 +1,108 @@
+"""What first requests need is made ready beside the load, or while nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from worker.errors import RequestError
+from worker.lifecycle.state import State
+from worker.service import ahead
+
+TURNS = 300  # of the event loop: more than the looks after which something is begun
+
+
+class Chats:
+    """An application that has nothing but a chat format to compile."""
+
+    def __init__(self) -> None:
+        self.compiled_for: list[object] = []
+        self.dependencies = {"chat": self.compile}
+
+    async def compile(self, loaded: object) -> None:
+        self.compiled_for.append(loaded)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done, by the thread that did it; the looks follow each other at once."""
+    done: list[str] = []
+    monkeypatch.setattr(ahead, "_LOOK_S", 0)
+
+    def note(_module: str) -> None:
+        done.append(threading.current_thread().name)
+
+    monkeypatch.setattr(ahead, "import_module", note)
+    return done
+
+
+def worker_that_is(state: State, num_streams: int = 0) -> Any:
+    loads = threading.Event()
+    if state is not State.LOADING:
+        loads.set()
+    engine = SimpleNamespace(num_streams=num_streams)
+    return SimpleNamespace(state=state, has_loaded=loads, loaded=SimpleNamespace(engine=engine))
+
+
+async def some_turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def test_beside_the_load(parts: list[str]) -> None:
+    """What needs no model does not wait for it; the template does."""
+
+    async def scenario() -> None:
+        app, worker = Chats(), worker_that_is(State.LOADING)
+        task = asyncio.create_task(ahead.get_ahead(app, worker))
+        async with asyncio.timeout(60):
+            while len(parts) < 2:
+                await asyncio.sleep(0.001)
+        await some_turns()
+        assert not app.compiled_for
+        worker.has_loaded.set()
+        worker.state = State.READY
+        await task
+        assert app.compiled_for == [worker.loaded]
+
+    asyncio.run(scenario())
+    assert threading.main_thread().name not in parts
+
+
+def test_not_beside_a_request(parts: list[str]) -> None:
+    """Nothing is begun while one is there, and all of it afterwards."""
+
+    async def scenario() -> None:
+        app, worker = Chats(), worker_that_is(State.READY, num_streams=1)
+        task = asyncio.create_task(ahead.get_ahead(app, worker))
+        await some_turns()
+        assert not parts
+        worker.loaded.engine.num_streams = 0
+        await task
+        assert app.compiled_for == [worker.loaded]
+
+    asyncio.run(scenario())
+    assert len(parts) == 2
+
+
+def test_not_for_one_that_leaves(parts: list[str]) -> None:
+    """A worker that drains begins nothing."""
+    app = Chats()
+    asyncio.run(ahead.get_ahead(app, worker_that_is(State.DRAINING)))
+    assert not parts
+    assert not app.compiled_for
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_file_without_a_template() -> None:
+    """Who asks for a chat is told; nothing fails before."""
+
+    async def refused(loaded: object) -> None:
+        raise RequestError("There is no chat template.")
+
+    app = SimpleNamespace(dependencies={"chat": refused})
+    asyncio.run(ahead.get_ahead(app, worker_that_is(State.READY)))

@@ -1,0 +1,80 @@
+"""What first requests would wait for, done ahead of them: beside native code that loads the model,
+or later, while nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from worker.errors import WorkerError
+from worker.lifecycle.hurry import in_a_hurry
+from worker.lifecycle.state import State
+from worker.lifecycle.worker import Worker
+from worker.service.anthropic.schemas import MessagesRequest
+from worker.service.infill.routes import InfillRequest
+from worker.service.jobs.schemas import JobRequest
+from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.service.openai.chat_schemas import ChatRequest
+from worker.service.openai.completion_schemas import CompletionRequest
+from worker.service.responses.schemas import ResponseRequest
+
+# Seconds between two looks whether a request is there. So many must find none before something is
+# begun: who waited for the worker asks at once, and should not share the CPUs with this.
+_LOOK_S, _LOOKS = 0.02, 5
+# What a body looks like msgspec finds out at its first use: 1 to 2 ms of CPU time each.
+_BODIES = (ChatRequest, CompletionRequest, ResponseRequest, MessagesRequest)
+_RARE_BODIES = (OllamaChatRequest, GenerateRequest, InfillRequest, JobRequest)
+
+
+async def get_ahead(app: Any, worker: Worker) -> None:
+    """Returns when all is done, or the worker is no longer one that gets or is ready.
+
+    Nothing is begun while a request is there. What has begun goes on beside one, for 25 ms at
+    most, or for as long as the model's chat template takes to compile.
+    """
+    idle = _Idle(worker)
+    parts: list[Callable[[], object]] = [
+        partial(_make_decoders, _BODIES),
+        partial(import_module, "worker.chat.compiled"),  # 25 ms of the first chat
+        partial(import_module, "worker.service.info.collector"),  # 15 ms of the first /metrics
+        partial(_make_decoders, _RARE_BODIES),
+    ]
+    for part in parts:
+        if worker.has_loaded.is_set():
+            await idle.do(partial(asyncio.to_thread, part))
+        else:
+            await asyncio.to_thread(part)
+    with contextlib.suppress(WorkerError):  # a file without a template; who asks is told
+        await idle.do(lambda: app.dependencies["chat"](loaded=worker.loaded))
+
+
+def _make_decoders(bodies: Iterable[type[msgspec.Struct]]) -> None:
+    for body in bodies:
+        msgspec.json.Decoder(body)
+
+
+class _Idle:
+    """Does things while nobody asks; after a request it is patient again."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._looks = 0
+
+    async def do(self, part: Callable[[], Awaitable[object]]) -> None:
+        """Begin when it is quiet, or never where the worker leaves."""
+        worker, is_quiet = self._worker, False
+        while not is_quiet:
+            await asyncio.sleep(_LOOK_S)
+            if worker.state not in (State.LOADING, State.READY):
+                return
+            is_busy = worker.state is State.LOADING or worker.loaded.engine.num_streams > 0
+            self._looks = 0 if is_busy else self._looks + 1
+            is_quiet = self._looks >= _LOOKS
+        with in_a_hurry():
+            await part()
