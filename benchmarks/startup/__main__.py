@@ -1,11 +1,13 @@
 """How long the worker takes from its spawn until it is ready, and with what.
 
     python -m benchmarks.startup --model FILE... [--llama-server BIN] [--beside FOLDER]
-                                 [--rounds N] [--svg docs/startup.svg]
+                                 [--rounds N] [--after SECONDS] [--chat] [--svg docs/startup.svg]
 
 Each round starts each server in turn, the file in the page cache: 8,192 cells, 4 sequences. A
 server is asked every 5 ms; what counts is the time from its spawn to the first connection, to the
-first answer of /health, and to its first 200. Then come ten equal requests, one after the other.
+first answer of /health, and to its first 200. Then, at once or `--after` so many seconds, come ten
+streams, one after the other, each with a prompt that the server does not know: six tokens, greedy,
+or `--chat`, by the API's defaults. What counts is the time to the first token of three of them.
 `--beside` names a folder with another version of the worker, to be started in turn too.
 Prints medians, draws them, ends in one line of JSON.
 """
@@ -30,8 +32,8 @@ from benchmarks.startup.picture import drawing
 
 ROOT = Path(__file__).parent.parent.parent
 _STEP_S, _LIMIT_S = 0.005, 120.0
-_REQUESTS = 10
-_BODY = json.dumps({"prompt": "Once upon a time there was", "max_tokens": 4, "temperature": 0})
+_SHOWN = {"first": 0, "second": 1, "tenth": 9}
+_TOKENS = 4
 
 
 def main() -> None:
@@ -50,7 +52,7 @@ def main() -> None:
         _read(model)
         for _ in range(arguments.rounds):
             for peer, (command, folder) in peers.items():
-                samples[peer].append(start(command, folder, model))
+                samples[peer].append(start(command, folder, model, arguments))
         found[model.stem] = {peer: _medians(each) for peer, each in samples.items()}
         _print(model.stem, found[model.stem])
     if arguments.svg:
@@ -64,6 +66,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--llama-server", type=Path)
     parser.add_argument("--beside", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--after", type=float, default=0.0)
+    parser.add_argument("--chat", action="store_true")
     parser.add_argument("--svg", type=Path)
     return parser.parse_args()
 
@@ -75,7 +79,9 @@ def _read(path: Path) -> None:
             pass
 
 
-def start(command: list[str], folder: Path, model: Path) -> dict[str, Any]:
+def start(
+    command: list[str], folder: Path, model: Path, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Start one server, measure, and end it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -88,8 +94,10 @@ def start(command: list[str], folder: Path, model: Path) -> dict[str, Any]:
         try:
             point = _until_ready(port, spawned, process)
             point |= _memory(process.pid) | _cpu(process.pid)
-            latencies = [_request(port) for _ in range(_REQUESTS)]
-            point |= {"first_request_s": latencies[0], "tenth_request_s": latencies[-1]}
+            time.sleep(arguments.after)
+            ask = _chat if arguments.chat else _completion
+            waits = [_first_token(port, *ask(number)) for number in range(_SHOWN["tenth"] + 1)]
+            point |= {f"{name}_request_ms": 1e3 * waits[at] for name, at in _SHOWN.items()}
         finally:
             process.terminate()
             process.wait(30)
@@ -117,16 +125,30 @@ def _until_ready(port: int, spawned: float, process: subprocess.Popen[bytes]) ->
     raise RuntimeError("the server did not get ready")
 
 
-def _request(port: int) -> float:
+def _completion(number: int) -> tuple[str, dict[str, Any]]:
+    prompt = [100 + 7 * number, 200 + number, 300, 400, 500, 600]
+    return "/v1/completions", {"prompt": prompt, "temperature": 0}
+
+
+def _chat(number: int) -> tuple[str, dict[str, Any]]:
+    content = f"{number} times upon a time there was a house of {number + 3} stones"
+    return "/v1/chat/completions", {"messages": [{"role": "user", "content": content}]}
+
+
+def _first_token(port: int, path: str, asked: dict[str, Any]) -> float:
+    """Seconds from the connection to the first event of a stream, which is read to its end."""
+    body = json.dumps({**asked, "max_tokens": _TOKENS, "stream": True})
     begun = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/v1/completions", _BODY, {"content-type": "application/json"})
+    connection.request("POST", path, body, {"content-type": "application/json"})
     answer = connection.getresponse()
+    if answer.status != http.client.OK:
+        raise RuntimeError(f"a request failed with {answer.status}: {answer.read()!r}")
+    answer.readline()
+    seconds = time.perf_counter() - begun
     answer.read()
     connection.close()
-    if answer.status != http.client.OK:
-        raise RuntimeError(f"a request failed with {answer.status}")
-    return time.perf_counter() - begun
+    return seconds
 
 
 def _memory(pid: int) -> dict[str, float]:
