@@ -1,1 +1,1 @@
-"""What slow, idle and leaving clients do to a worker and to the others."""
+"""What slow, idle, leaving and very many clients do to a worker and to the others."""

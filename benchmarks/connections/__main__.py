@@ -1,13 +1,16 @@
-"""What slow, idle and leaving clients do to a worker, and to the others.
+"""What slow, idle, leaving and very many clients do to a worker, and to the others.
 
     python -m benchmarks.connections [--model FILE] [--threads N] [--slow 500] [--rounds 4]
-        [--leavers 10000] [--cancels 100] [--words 700] [--only slow,idle,left,cancel]
+        [--leavers 10000] [--cancels 100] [--words 700] [--only slow,idle,left,cancel,full]
 
 slow    p95 of well-behaved clients beside slow connections, and without them, in turn: heads and
         bodies of a byte a second, readers that never read
 idle    GET /health of a worker that may open 30 files, beside 40 connections that say nothing
 left    what clients that leave at random moments leave behind
 cancel  how long the worker goes on for a client that left, while writing and while reading
+full    how soon those of 256 clients are refused who find no place: beside 68 that have all of them
+        (4 slots, a queue of 64), over connections that are open and over new ones, and where all
+        256 come at the same moment
 
 Linux only: what a process holds is read from /proc.
 """
@@ -19,6 +22,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +30,7 @@ from benchmarks.connections import cancels
 from benchmarks.connections.held import watched
 from benchmarks.connections.leavers import leave_all
 from benchmarks.connections.others import Waits, p95, waits_of
+from benchmarks.connections.refused import Refusals, come_at_once, taken
 from benchmarks.connections.slow import SlowConnections
 from worker.demo import MODEL_PATH
 
@@ -34,6 +39,7 @@ _SETTLE_S = 2.0
 _STREAMS = 2
 _FEW_FILES, _IDLE = 30, 40
 _TOKENS, _WORDS = 24, 600
+_CLIENTS, _SLOTS, _QUEUE = 256, 4, 64
 
 
 def slow(options: list[str], arguments: argparse.Namespace) -> None:
@@ -129,8 +135,36 @@ def cancel(options: list[str], arguments: argparse.Namespace) -> None:
     print(f"cancel  a chunk takes {chunk.seconds * 1000:.1f} ms, {chunk.cpu_s * 1000:.1f} of CPU")
 
 
+def full(options: list[str], arguments: argparse.Namespace) -> None:
+    """Print p50 and p99 of how long they wait for it, and CPU times."""
+    found: dict[str, list[Refusals]] = {}
+    with watched([*options, "-np", str(_SLOTS), "--queue-size", str(_QUEUE)]) as worker:
+        places = _SLOTS + _QUEUE
+        ask = partial(come_at_once, worker, most=_CLIENTS - places)
+        for _ in range(arguments.rounds):
+            for name, connected in (("full, connected", True), ("full, new", False)):
+                with taken(worker, places):
+                    each = ask(_CLIENTS - places, connected=connected)
+                found.setdefault(name, []).append(each)
+            found.setdefault("empty, connected", []).append(ask(_CLIENTS, connected=True))
+            worker.wait_until_idle()
+    for name, times in found.items():
+        p50, p99 = (
+            np.array([np.percentile(each.waits, share) for each in times]) for share in (50, 99)
+        )
+        count = sum(len(each.waits) for each in times)
+        loop = sum(each.loop_s for each in times) / count
+        client = np.median([each.client_s for each in times])
+        print(
+            f"{name:17} p50 {np.median(p50) * 1000:.1f} ms ({p50.min() * 1000:.1f} to "
+            f"{p50.max() * 1000:.1f}), p99 {np.median(p99) * 1000:.1f} ms of "
+            f"{count} refusals in {len(times)} rounds; CPU time of the event loop "
+            f"{loop * 1e6:.0f} us each, of the clients {client * 1000:.1f} ms together"
+        )
+
+
 PARTS: dict[str, Callable[[list[str], argparse.Namespace], None]] = {
-    "slow": slow, "idle": idle, "left": left, "cancel": cancel,
+    "slow": slow, "idle": idle, "left": left, "cancel": cancel, "full": full,
 }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ async def serve(
     if settings.api_key_file is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
     connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
-    server = server_of(gate, connections)
+    server = server_of(gate, connections, at_once=gate.at_once)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
@@ -138,6 +138,7 @@ async def serve(
         # An answer that is still under way may use the model, and what was given up as well.
         closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
         await asyncio.gather(closing, _send_spans(journal, left))
+        journal.lines.close()
         for task in (*ends, serving, loading, routes, ahead):
             task.cancel()
     if worker.error is not None:

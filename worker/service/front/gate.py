@@ -1,11 +1,11 @@
 """The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
-503 until ready and while draining, and which answers pages of other origins may read. It is there
-before the application that it wraps."""
+503 until ready and while draining, 429 where no place is left, and which answers pages of other
+origins may read. It is there before the application that it wraps."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,8 +27,20 @@ from worker.service.front.host import refusal_of_host
 from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
+from worker.service.front.whole import HeaderFields, WholeAnswer, send_whole
 from worker.service.page import page
 from worker.service.requests.journal import Journal
+from worker.service.requests.record import RequestRecord
+
+# In the scope of a request that was looked at.
+_ENTRANCE = "worker.entrance"
+
+
+class _Entrance(NamedTuple):
+    """fields: of the answer, whoever gives it"""
+
+    record: RequestRecord
+    fields: HeaderFields
 
 
 class Gate:
@@ -47,27 +59,44 @@ class Gate:
         self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
         self._num_entering = 0
+        self._turn = asyncio.Lock()
 
     def open(self, app: Any) -> None:
         """Pass requests on to `app` from now on."""
         self._app = app
         self._opened.set()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer what must not reach the application, pass on the rest."""
-        ids = ids_of(scope["headers"])
+    def at_once(self, scope: Any) -> WholeAnswer | None:
+        """The answer to what must not reach the application; None: to be called with this scope.
+
+        That takes no task and no body: where hundreds come at the same moment, those who are
+        refused hear it before work begins for the others. Until then their places count as taken.
+        """
+        path, headers = scope["path"], scope["headers"]
+        ids = ids_of(headers)
+        request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
-        record = self._journal.open(
-            ids["x-request-id"],
-            ids.get("x-correlation-id"),
-            scope["method"],
-            scope["path"],
-            scope["headers"],
-        )
+        record = self._journal.open(request_id, correlation_id, scope["method"], path, headers)
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
-        if scope["path"].startswith(paths.MESSAGES):  # where Anthropic's clients look for it
-            fields.append((b"request-id", dict(fields)[b"x-request-id"]))
+        if path.startswith(paths.MESSAGES):  # where Anthropic's clients look for it
+            fields.append((b"request-id", request_id.encode("latin-1")))
         fields += self._cors.fields(scope)
+        entrance = scope[_ENTRANCE] = _Entrance(record, fields)
+        answer = self._answer(scope, entrance)
+        if answer is not None:
+            record.is_early = True
+            record.answered(answer.status)
+        elif _is_work(scope):
+            self._num_entering += 1
+        return answer
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on what must not be answered at once."""
+        if _ENTRANCE not in scope and (answer := self.at_once(scope)) is not None:
+            await send_whole(send, answer)
+            return
+        entrance: _Entrance = scope[_ENTRANCE]
+        record, fields = entrance
         # A job can be read once: asking for its headers must not be that.
         head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
         if head:
@@ -89,46 +118,44 @@ class Gate:
                 has_ended = True
             await send(message)
 
-        is_page = self._has_page and page.is_wanted(scope)
-        preflight = self._cors.preflight(scope)
-        refusal = refusal_of_host(scope["headers"]) or (
-            page.refusal_of(scope) if is_page else self._refusal(scope)
-        )
         try:
-            if preflight is not None:
-                refusal = None
-                await _send(send_with_ids, 204, preflight, b"")
-            elif refusal is None and is_page:
-                await page.send_page(send_with_ids)
-            elif refusal is None:
-                try:
-                    if self._is_work(scope):
-                        await self._let_others_pass()
-                    await self._opened.wait()
-                    await self._app(scope, receive, send_with_ids)
-                except asyncio.CancelledError:  # the process ends before this answer is there
-                    refusal = UnavailableError("The worker stopped.", code="draining")
-            if refusal is not None and status is None:
-                if self._is_work(scope):
-                    record.pattern = f"POST {scope['path']}"
-                record.failed(refusal)
-                await _send_error(scope["path"], refusal, send_with_ids)
+            if _is_work(scope):
+                await self._take_turn()
+            await self._opened.wait()
+            await self._app(scope, receive, send_with_ids)
+        except asyncio.CancelledError:  # the process ends before this answer is there
+            if status is None:
+                error = UnavailableError("The worker stopped.", code="draining")
+                answer = _refusal_of(scope, entrance, error)
+                status = answer.status
+                await send_whole(send, answer)
         finally:
             if "path_template" in scope:  # Litestar has found a route
                 record.pattern = f"{scope['method']} {scope['path_template']}"
             record.answered(status)
 
-    async def _let_others_pass(self) -> None:
-        """Who comes at the same moment and is refused is told so before work begins."""
-        self._num_entering += 1
+    def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
+        preflight = self._cors.preflight(scope)
+        if preflight is not None:
+            return WholeAnswer(204, [*preflight, *entrance.fields], b"")
+        is_page = self._has_page and page.is_wanted(scope)
+        error = refusal_of_host(scope["headers"]) or (
+            page.refusal_of(scope) if is_page else self._refusal(scope)
+        )
+        if error is not None:
+            return _refusal_of(scope, entrance, error)
+        if is_page:
+            whole = page.answer()
+            return whole._replace(fields=[*whole.fields, *entrance.fields])
+        return None
+
+    async def _take_turn(self) -> None:
+        """In each turn of the event loop one begins: who comes meanwhile does not wait long."""
         try:
-            await asyncio.sleep(0)
+            async with self._turn:
+                await asyncio.sleep(0)
         finally:
             self._num_entering -= 1
-
-    @staticmethod
-    def _is_work(scope: Any) -> bool:
-        return scope["method"] == "POST" and scope["path"] in paths.GENERATING
 
     def _refusal(self, scope: Any) -> WorkerError | None:
         """Why this cannot be answered now, or None."""
@@ -141,7 +168,7 @@ class Gate:
             return UnavailableError(
                 "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
             )
-        if state is State.READY and self._is_work(scope):
+        if state is State.READY and _is_work(scope):
             try:
                 self._worker.loaded.engine.check_place(self._num_entering)
             except QueueFullError as error:
@@ -155,14 +182,17 @@ class Gate:
         return UnavailableError("The worker is shutting down.", code="draining")
 
 
-async def _send_error(path: str, error: WorkerError, send: Any) -> None:
+def _is_work(scope: Any) -> bool:
+    return scope["method"] == "POST" and scope["path"] in paths.GENERATING
+
+
+def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAnswer:
+    """Its whole answer; its record knows of it."""
+    if _is_work(scope):
+        entrance.record.pattern = f"POST {scope['path']}"
+    entrance.record.failed(error)
     status, reply, headers = reply_of_ours(error)
-    body = msgspec.json.encode(shaped(path, status, reply))
+    body = msgspec.json.encode(shaped(scope["path"], status, reply))
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
-    fields += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await _send(send, status, fields, body)
-
-
-async def _send(send: Any, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": fields})
-    await send({"type": "http.response.body", "body": body})
+    fields += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    return WholeAnswer(status, [*fields, *entrance.fields], body)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
 from worker.imports import bare_package
 from worker.service.front.connections import Connections
+from worker.service.front.whole import AtOnce
 
 # Without uvicorn's commands: they take 16 ms of CPU time. One module asks the package for `Config`.
 with bare_package("uvicorn") as package:
@@ -24,10 +25,16 @@ with bare_package("uvicorn") as package:
     from worker.service.front.protocol import Protocol
 
 
-def server_of(app: Any, connections: Connections, protocol: type[Protocol] = Protocol) -> Server:
+def server_of(
+    app: Any,
+    connections: Connections,
+    protocol: type[Protocol] = Protocol,
+    at_once: AtOnce | None = None,
+) -> Server:
     """A server for an ASGI application.
 
     protocol: of each connection
+    at_once: answers what need not reach the application
     """
     config = Config(
         app,
@@ -38,14 +45,16 @@ def server_of(app: Any, connections: Connections, protocol: type[Protocol] = Pro
         server_header=False,
         ws="none",
     )
-    return _Server(config, connections, protocol)
+    return _Server(config, connections, partial(protocol, at_once=at_once))
 
 
 class _Server(Server):
     """uvicorn with our listener, and without its signal handlers: it would raise the signal again,
     and exit 143."""
 
-    def __init__(self, config: Config, connections: Connections, protocol: type[Protocol]) -> None:
+    def __init__(
+        self, config: Config, connections: Connections, protocol: Callable[..., Protocol]
+    ) -> None:
         super().__init__(config)
         self._protocol = protocol
         self._connections = connections

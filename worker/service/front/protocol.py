@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from worker import log
 from worker.limits import HEADERS, PIPELINED
 from worker.service.front.connections import GUEST, Connection, Connections
+from worker.service.front.whole import AtOnce, WholeAnswer
 
 # What a client must take in its time; less is as good as nothing.
 _TAKEN = 16_384
@@ -26,10 +32,18 @@ class Protocol(HttpToolsProtocol, Connection):
     """
 
     def __init__(
-        self, config: Config, state: ServerState, connections: Connections, *, is_guest: bool
+        self,
+        config: Config,
+        state: ServerState,
+        connections: Connections,
+        *,
+        is_guest: bool,
+        at_once: AtOnce | None = None,
     ) -> None:
+        """at_once: answers requests before the application is asked"""
         super().__init__(config, state, {})
         self.is_guest = is_guest
+        self._at_once = at_once
         self._others = connections
         self._header_bytes = 0
         self._unread = 0  # bytes since the parser last made something of them
@@ -142,10 +156,9 @@ class Protocol(HttpToolsProtocol, Connection):
         self._has_head = True
         self._cancel_deadline()
         self._others.sends(self)
-        super().on_headers_complete()
         if self.is_guest:
             self.scope[GUEST] = True  # type: ignore[typeddict-unknown-key]
-            self.cycle.keep_alive = False
+        super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
             self.cycle.__class__ = _UnframedCycle
 
@@ -170,7 +183,33 @@ class Protocol(HttpToolsProtocol, Connection):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        if self.is_guest:
+            cycle.keep_alive = False
+        # Of its own: a request in a pipeline begins where the one before it ends.
+        copy_context().run(self._begin, cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Answer at once, or let a task do it; it also waits for a reader who takes nothing."""
+        answer = None
+        if self._at_once is not None and not self.flow.write_paused:
+            answer = self._at_once(cycle.scope)
+        if answer is None:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._write(cycle, answer)
+
+    def _write(self, cycle: RequestResponseCycle, answer: WholeAnswer) -> None:
+        """All of an answer, in one call of the system."""
+        fields = [*cycle.default_headers, *answer.fields]
+        if not cycle.keep_alive:
+            fields.append((b"connection", b"close"))
+        lines = [name + b": " + value + b"\r\n" for name, value in fields]
+        body = b"" if cycle.scope["method"] == "HEAD" else answer.body
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body]))
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     def _count(self, data: bytes) -> None:
         self._unread = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.errors import ForbiddenError
+from worker.service.front.whole import WholeAnswer
 
 PATH = "/"
 _HERE = Path(__file__).parent
@@ -57,13 +58,13 @@ def _source_of(text: str) -> str:
 
 
 def is_wanted(scope: Any) -> bool:
-    """Whether a request is for the page: a GET of `/` that would rather have HTML than JSON.
+    """Whether a request is for the page: who asks for `/` and would rather have HTML than JSON.
 
     A browser says so; curl and programs send `*/*` or nothing, and get health.
     """
     return (
         scope["path"] == PATH
-        and scope["method"] == "GET"
+        and scope["method"] in ("GET", "HEAD")
         and _quality(scope, "html") > _quality(scope, "json")
     )
 
@@ -95,7 +96,7 @@ def refusal_of(scope: Any) -> ForbiddenError | None:
     return ForbiddenError("Pages of other origins may not have this page.")
 
 
-async def send_page(send: Any) -> None:
+def answer() -> WholeAnswer:
     """The page as an answer; nobody keeps it, so a newer worker's is there at once."""
     body, policy = document()
     headers = {
@@ -111,5 +112,4 @@ async def send_page(send: Any) -> None:
         "cross-origin-resource-policy": "same-origin",
     }
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": fields})
-    await send({"type": "http.response.body", "body": body})
+    return WholeAnswer(200, fields, body)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from contextvars import Context
 from typing import TYPE_CHECKING
 
-from worker import log
 from worker.errors import NotFoundError
 from worker.service.front import paths
+from worker.service.requests.lines import Lines
 from worker.service.requests.outcomes import Outcomes
 from worker.service.requests.record import RequestRecord, enter
 from worker.service.requests.speeds import Speeds
@@ -31,6 +30,7 @@ class Journal:
 
     recent      the last requests that ended, newest first
     num_ended, num_errors  since the start; refused ones are among them
+    lines       of the log
     outcomes    how all requests were answered
     spans       gets each request that ended and was work or refused; None: without --otel
     closing     set when the process begins to leave: who watches is told so
@@ -43,6 +43,7 @@ class Journal:
         self.speeds = Speeds()
         self.num_ended = self.num_errors = 0
         self.outcomes = Outcomes()
+        self.lines = Lines()
         self.spans: Spans | None = None
         self.closing = asyncio.Event()
         self._live: dict[RequestRecord, None] = {}  # in the order of their coming
@@ -92,8 +93,7 @@ class Journal:
         self.num_errors += ended.outcome == "error"
         if self.spans is not None and record.is_spanned:
             self.spans.note(record, ended)
-        # The request at hand may be another one, such as that which cancelled this one.
-        Context().run(_tell, ended, record.num_sequences)
+        self.lines.tell(ended, record.num_sequences, early=record.is_early)
 
     def cancel(self, request_id: str) -> int:
         """End all requests of this id, which clients may give twice; how many there were.
@@ -110,29 +110,3 @@ class Journal:
         for record in found:
             record.cancel()
         return len(found)
-
-
-def _tell(ended: EndedRequest, num_sequences: int) -> None:
-    fields = {
-        "route": ended.route,
-        "model": ended.model,
-        "status": ended.status,
-        "outcome": ended.outcome,
-        "duration_s": ended.duration_s,
-        "x_request_id": ended.id,
-    }
-    if num_sequences:
-        fields |= {
-            "sequences": num_sequences,
-            "prompt_tokens": ended.prompt_tokens,
-            "cached_tokens": ended.cached_tokens,
-            "generated_tokens": ended.generated_tokens,
-            "wait_s": ended.wait_s,
-            "first_token_s": ended.first_token_s,
-            "tokens_per_second": ended.tokens_per_second,
-        }
-    if ended.code is not None:
-        fields["code"] = ended.code
-    if ended.correlation_id is not None:
-        fields["x_correlation_id"] = ended.correlation_id
-    log.get("service").info("request", **fields)

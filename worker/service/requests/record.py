@@ -24,6 +24,7 @@ class RequestRecord:
 
     work       what the engine does for it; None: nothing yet, or it was refused
     streaming  whether its answer is events
+    is_early   it was answered before its body was read
     is_poll    it is asked so often that no line tells of it where it is refused
     pattern    method and pattern of its path, where it is a route: POST /v1/jobs/{id}/cancel
     trace      headers that name the span in which its client asks
@@ -39,6 +40,7 @@ class RequestRecord:
         "_status",
         "correlation_id",
         "id",
+        "is_early",
         "is_poll",
         "pattern",
         "route",
@@ -51,7 +53,8 @@ class RequestRecord:
         self, journal: Journal, request_id: str, correlation_id: str | None, route: str
     ) -> None:
         self.id, self.correlation_id, self.route = request_id, correlation_id, route
-        self.streaming = self.is_poll = self._has_left = self._answered = False
+        self.streaming = self.is_early = self.is_poll = False
+        self._has_left = self._answered = False
         self.work: RequestWork | None = None
         self.pattern: str | None = None
         self.trace: dict[str, str] = {}
