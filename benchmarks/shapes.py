@@ -40,6 +40,8 @@ SHAPES: dict[str, ModelShape] = {
                              feed_forward=2048, vocab=32000, context=32768),
     "llama-125m-150k": ModelShape(layers=12, embedding=768, heads=12, kv_heads=4, head_dim=64,
                                   feed_forward=2048, vocab=150_000, context=32768),
+    "llama-125m-262k": ModelShape(layers=12, embedding=768, heads=12, kv_heads=4, head_dim=64,
+                                  feed_forward=2048, vocab=262_144, context=32768),
     "tinyllama-1.1b": ModelShape(layers=22, embedding=2048, heads=32, kv_heads=4, head_dim=64,
                                  feed_forward=5632, vocab=32000, context=2048),
     "llama-1b": ModelShape(layers=16, embedding=2048, heads=32, kv_heads=8, head_dim=64,

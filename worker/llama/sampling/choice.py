@@ -17,7 +17,7 @@ from worker.llama.vocab import Vocab
 
 
 class TokenChoice(Protocol):
-    """Chooses from a row of logits that biases, bans and penalties have changed already.
+    """Chooses from logits that biases, bans and penalties have changed already, all or some.
 
     is_plain   whether a token's share in the choice depends on its own logit alone
     """

@@ -35,7 +35,7 @@ class Draw:
         self._needed = 0.0  # of the sum of all plain weights, what top-p asks for
 
     def choose(self, row: np.ndarray) -> int:
-        """A token id; `row` float32 [vocab_size] stays as it is."""
+        """An index of `row`, float32 of at most [vocab_size], which stays as it is."""
         top = row.max()
         if not np.isfinite(top):
             return int(row.argmax())
@@ -64,11 +64,12 @@ class Draw:
         """Nothing here is native."""
 
     def _weigh(self, row: np.ndarray, top: np.float32) -> np.ndarray:
-        """The weights to draw from, relative to the likeliest's; [vocab_size].
+        """The weights to draw from, relative to the likeliest's; as many as the row has.
 
         `plain` gets those without temperature, by which top-p judges.
         """
-        plain, weights = self._workspace.plain, self._workspace.weights
+        size = len(row)
+        plain, weights = self._workspace.plain[:size], self._workspace.weights[:size]
         np.subtract(row, top, out=plain)
         if self._temperature != 1:
             np.multiply(plain, np.float32(1 / self._temperature), out=weights)
@@ -82,20 +83,22 @@ class Draw:
             self._needed = self._top_p * float(fold(plain, np.add, SUMS).sum(dtype=np.float64))
         if self._depth > -math.inf:
             near = np.greater_equal(
-                row, top + np.float32(self._depth), out=self._workspace.likelier
+                row, top + np.float32(self._depth), out=self._workspace.likelier[:size]
             )
             np.multiply(weights, near, out=weights)
         return weights
 
     def _likelier(self, row: np.ndarray, token: int) -> np.ndarray:
         """Which tokens are likelier than `token`, or as likely with a smaller id; bool."""
-        likelier = np.greater(row, row[token], out=self._workspace.likelier)
+        likelier = np.greater(row, row[token], out=self._workspace.likelier[: len(row)])
         likelier[:token] |= np.equal(row[:token], row[token], out=self._workspace.equal[:token])
         return likelier
 
     def _admits(self, likelier: np.ndarray) -> bool:
         """Whether the likelier ones are fewer than top-p asks for; the likeliest is always in."""
-        above = np.multiply(self._workspace.plain, likelier, out=self._workspace.above)
+        size = len(likelier)
+        above, plain = self._workspace.above[:size], self._workspace.plain[:size]
+        np.multiply(plain, likelier, out=above)
         mass = float(fold(above, np.add, SUMS).sum(dtype=np.float64))
         return mass == 0 or mass < self._needed
 

@@ -71,16 +71,25 @@ class GuidedChoice:
         token = self._lucky(row, matcher)
         if token is None:
             matcher.fill(self._workspace.mask)
-            masked = self._workspace.masked(row)
-            token = self._choice.choose(masked)
-            if not math.isfinite(masked[token]):
-                token = self._end_in(self._workspace.mask)
+            token = self._choose_masked(row)
         if token in self._ends:
             return token
         matcher.accept(token)
         if self._constraint.repeats and matcher.is_done:
             self._leave()
         return token
+
+    def _choose_masked(self, row: np.ndarray) -> int:
+        """A token among those of the workspace's mask."""
+        ids = self._workspace.allowed()
+        if ids is None:
+            masked = self._workspace.masked(row)
+            token = self._choice.choose(masked)
+            stands = math.isfinite(masked[token])
+        else:
+            token = int(ids[self._choice.choose(row[ids])]) if len(ids) else -1
+            stands = token >= 0 and math.isfinite(row[token])
+        return token if stands else self._end_in(self._workspace.mask)
 
     def _end_in(self, mask: np.ndarray) -> int:
         """The end of a text that may not go on. It counts also where the request forbids ends: a

@@ -15,6 +15,8 @@ _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float3
 # by a condition takes 100 to 450.
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _ADDED = np.where(_BITS, np.float32(0), np.float32(-np.inf))
+# Where fewer words of a mask than one of so many have a bit, their tokens are looked up.
+_FEW = 16
 
 
 class Workspace:
@@ -46,6 +48,19 @@ class Workspace:
     def logits(self, count: int) -> np.ndarray:
         """The first candidates' logits as samplers left them, where they changed no order."""
         return self._logits[:count]
+
+    def allowed(self) -> np.ndarray | None:
+        """Ids of the tokens that have a bit in `mask`, in their order; None: they are many.
+
+        For 262,144 tokens and a mask that allows few this takes 15 µs, `masked` takes 150 and what
+        reads its row at least 50 more.
+        """
+        words = self.mask.nonzero()[0]
+        if len(words) * _FEW > len(self.mask):
+            return None
+        few = self.mask[words].view(np.uint8).reshape(-1, 4)
+        at, bit = np.unpackbits(few, axis=1, bitorder="little").nonzero()
+        return words[at] * 32 + bit
 
     def masked(self, row: np.ndarray) -> np.ndarray:
         """A copy of a row of logits: -inf where `mask` has no bit."""
