@@ -10,6 +10,11 @@ from worker.chat.events import ChatEvent, Content
 class ChatReader(Protocol):
     """One answer's text as events. It holds back what may be the beginning of a marker."""
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what has been read ends inside a thought that is told as one."""
+        ...
+
     def feed(self, text: str) -> list[ChatEvent]:
         """What the text makes certain; any split of an answer gives the same events, joined."""
         ...
@@ -21,6 +26,8 @@ class ChatReader(Protocol):
 
 class PlainReader:
     """For who wants text: all of it is content."""
+
+    is_thinking = False
 
     def feed(self, text: str) -> list[ChatEvent]:
         """The text."""

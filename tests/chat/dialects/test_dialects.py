@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chat.dialects.telling import calls, format_of, read, told
+from tests.chat.dialects.telling import TOOLS, calls, format_of, read, told
 from tests.support.models import templates
 from worker.chat.dialects.dialect import PLAIN
 from worker.chat.events import CallEnded, ChatEvent, Content, Thought
+from worker.chat.thinking import Thinking
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
 
@@ -202,3 +203,30 @@ def is_of_call(event: ChatEvent, indices: range) -> bool:
 def test_the_plain_one_is_for_who_knows_none() -> None:
     """A template without calls gets it."""
     assert format_of("google-gemma-2-2b-it").dialect == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "around", "answer"),
+    [
+        ("Qwen-Qwen3-0.6B", ("<think>", "</think>"), "\n\n<tool_call>\n{"),
+        ("Qwen-Qwen3-0.6B", ("<think>", "</think>"), "\n\nYes."),
+        ("openai-gpt-oss-120b", ("<|channel|>analysis<|message|>", "<|end|>"),
+         "<|start|>assistant<|channel|>commentary to=functions.sky"),
+    ],
+)  # fmt: skip
+def test_where_a_thought_is(name: str, around: tuple[str, str], answer: str) -> None:
+    """From its begin to its end, not to the next thing that is told; nowhere in the content."""
+    opening, closing = around
+    made = format_of(name)
+    for inline in (False, True):
+        thinking = Thinking(inline=inline)
+        reader = made.reader(TOOLS, prompt="", thinking=thinking, parallel=True)
+        places: list[bool] = []
+        for character in f"{opening}Rain?{closing}{answer}":
+            reader.feed(character)
+            places.append(reader.is_thinking)
+        inside = 0 if inline else len("Rain?" + closing)
+        assert places == [
+            *([False] * (len(opening) - 1)), *([True] * inside),
+            *([False] * (len(places) - len(opening) + 1 - inside)),
+        ]  # fmt: skip

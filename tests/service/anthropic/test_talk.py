@@ -98,6 +98,30 @@ def test_history(loaded: Loaded) -> None:
     assert not found.continues
 
 
+def test_documents(loaded: Loaded) -> None:
+    """Those that are text are read, with their titles; the others are refused by their place."""
+    source: dict[str, Any] = {"type": "text", "media_type": "text/plain", "data": "rain"}
+    document = {"type": "document", "source": source, "citations": {"enabled": True}}
+    result = {**RESULT, "content": [{**document, "title": "Sky"}]}
+    found = talk(
+        loaded,
+        messages=[
+            {"role": "user", "content": [document, text("read it")]},
+            {"role": "assistant", "content": [USE]},
+            {"role": "user", "content": [result]},
+        ],
+    )
+    first, _, last = found.messages
+    assert (first.content, last.content) == ("rain\nread it", "Sky\nrain")
+    for other, words in (
+        ({"type": "base64", "media_type": "application/pdf", "data": "x"}, "type 'document'"),
+        ({"type": "text"}, "source.data is missing"),
+    ):
+        wrong = {"role": "user", "content": [{**document, "source": other}]}
+        with pytest.raises(RequestError, match=rf"messages\[0\]\.content\[0\].*{words}"):
+            talk(loaded, messages=[wrong])
+
+
 def test_only_a_call(loaded: Loaded) -> None:
     """An assistant that only calls has no content."""
     said = [*HELLO, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}]
@@ -110,13 +134,14 @@ def test_goes_on(loaded: Loaded) -> None:
     assert talk(loaded, messages=said).continues
 
 
-def test_tools(loaded: Loaded) -> None:
-    """Tools with a schema; those of Anthropic's own types are skipped."""
-    found = talk(
-        loaded,
-        tools=[{"type": "web_search_20250305", "name": "web_search"}, SKY,
-               {"type": "custom", "name": "now", "input_schema": {}, "strict": True}],
-    )  # fmt: skip
+def test_tools(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools with a schema; those of Anthropic's own types are skipped, and the log says so."""
+    told: list[str] = []
+    monkeypatch.setattr("worker.service.anthropic.talk.tell_skipped", told.append)
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, SKY,
+             {"type": "custom", "name": "now", "input_schema": {}, "strict": True}]  # fmt: skip
+    found = talk(loaded, tools=tools)
+    assert told == ["web_search_20250305"]
     assert found.tools == (
         Tool(name="sky", description="Looks up.", parameters=SCHEMA),
         Tool(name="now"),

@@ -148,6 +148,7 @@ def test_history() -> None:
             {"role": "assistant", "content": None, "reasoning": "r", "tool_calls": past},
             {"role": "tool", "tool_call_id": "1", "content": parts},
             {"role": "assistant", "content": "x", "reasoning_content": "s", "tool_calls": None},
+            {"role": "assistant", "content": None, "refusal": "I will not."},
         ]
     )
     calls = (Call("1", "a", '{"x": 1}'), Call("", "b", '{"y":2}'), Call("", "c", "{}"))
@@ -155,4 +156,5 @@ def test_history() -> None:
         Message(role="assistant", thought="r", calls=calls),
         Message(role="tool", call_id="1", content="two\nparts"),
         Message(role="assistant", content="x", thought="s"),
+        Message(role="assistant", content="I will not."),
     )

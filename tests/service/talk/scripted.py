@@ -19,6 +19,10 @@ class Scripted:
         self._read_so_far = ""  # of a call
         self._count = 0
 
+    @property
+    def is_thinking(self) -> bool:
+        return self._mode == "thought"
+
     def feed(self, text: str) -> list[ChatEvent]:
         events: list[ChatEvent] = []
         for character in text:

@@ -55,6 +55,8 @@ def test_counts_thoughts() -> None:
     """Each token counts that was sampled inside a thought, told or not."""
     found = said("a(bcd)e")
     assert found.num_thought_tokens == 4  # b, c, d and what closes it
+    # Not what a call's begin takes, of which nothing is told before it is certain.
+    assert said("(bc)[sky:{}]").num_thought_tokens == 3
     plain = Said(PlainReader())
     for delta in deltas("(b", ")"):
         plain.take(delta)

@@ -61,6 +61,12 @@ class HarmonyReader(StepwiseReader):
         super().__init__("" if is_open else opening)
         self._calls = Calls(self._source, tools, self._events.append, parallel=parallel)
         self._inline = inline
+        self._thinks = False
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what has been read ends inside a thought that is told as one."""
+        return self._thinks
 
     def _read(self) -> Generator[None, None, None]:
         source = self._source
@@ -103,7 +109,9 @@ class HarmonyReader(StepwiseReader):
         if header.recipient and header.recipient != "user":
             yield from self._call(header.recipient)
         elif header.channel == "analysis" and not self._inline:
+            self._thinks = True
             yield from self._text(Thought)
+            self._thinks = False
         else:
             if header.channel == "analysis":
                 self._events.append(Content(self._source.since_mark))

@@ -128,6 +128,11 @@ class AnswerReader(StepwiseReader):
             if inline and tags.open:
                 self._tell_content(tags.open)
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what has been read ends inside a thought that is told as one."""
+        return self._thinks and not self._inline
+
     def _read(self) -> Generator[None, None, None]:
         source = self._source
         while True:

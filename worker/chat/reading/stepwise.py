@@ -28,6 +28,11 @@ class StepwiseReader(ABC):
         self._source.is_ended = True
         return self._go_on()
 
+    @property
+    @abstractmethod
+    def is_thinking(self) -> bool:
+        """Whether what has been read ends inside a thought that is told as one."""
+
     @abstractmethod
     def _read(self) -> Generator[None, None, None]:
         """Read all of the answer; it begins with the first `feed`."""

@@ -92,6 +92,11 @@ def _blocks(message: MessageParam, where: str) -> list[ContentBlock]:
 
 
 def _text(block: ContentBlock, where: str) -> str:
+    source = block.source
+    if block.type == "document" and source is not None and source.type == "text":
+        if source.data is None:
+            raise RequestError(f"{where}.source.data is missing.", param=PARAM)
+        return f"{block.title}\n{source.data}" if block.title else source.data
     if block.type != "text":
         raise RequestError(
             f"{where} is of type {block.type[:40]!r}; only text can be read.", param=PARAM

@@ -18,11 +18,13 @@ ROLES = ("user", "assistant", "system")
 
 
 class ContentBlock(msgspec.Struct):
-    """A part of a message: text, thinking, redacted_thinking, tool_use or tool_result.
+    """A part of a message: text, thinking, redacted_thinking, tool_use, tool_result or document.
 
     input        of a tool_use: the arguments
     tool_use_id  of a tool_result: the call that it answers
     content      of a tool_result
+    source       of a document
+    title        of a document
     """
 
     type: str
@@ -33,6 +35,15 @@ class ContentBlock(msgspec.Struct):
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: str | list[ContentBlock] | None = None
+    source: DocumentSource | None = None
+    title: str | None = None
+
+
+class DocumentSource(msgspec.Struct):
+    """What a document says: `data` of the type text."""
+
+    type: str | None = None
+    data: str | None = None
 
 
 class MessageParam(msgspec.Struct):

@@ -21,7 +21,7 @@ from worker.service.anthropic.schemas import (
 from worker.service.openai.limits import stops_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
-from worker.service.talk.tools import ToolChoice, check_choice, check_tools
+from worker.service.talk.tools import ToolChoice, check_choice, check_tools, tell_skipped
 
 FORMAT = "output_config.format"
 
@@ -61,6 +61,7 @@ def _tools(body: MessagesRequest) -> tuple[Tool, ...]:
     found: list[tuple[int, Tool]] = []
     for place, tool in enumerate(body.tools or ()):
         if tool.type not in (None, "custom"):
+            tell_skipped(tool.type)
             continue
         if tool.name is None or tool.input_schema is None:
             field = "name" if tool.name is None else "input_schema"

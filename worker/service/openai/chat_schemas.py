@@ -40,7 +40,10 @@ class PastCall(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct):
-    """One message of the conversation; `reasoning` is the other name of `reasoning_content`."""
+    """One message of the conversation; `reasoning` is the other name of `reasoning_content`.
+
+    refusal  what an assistant said instead of content
+    """
 
     role: str
     content: str | list[ContentPart] | None = None
@@ -49,6 +52,7 @@ class ChatMessage(msgspec.Struct):
     reasoning: str | None = None
     tool_calls: list[PastCall] | None = None
     tool_call_id: str | None = None
+    refusal: str | None = None
     function_call: Any = None
 
 

@@ -91,6 +91,7 @@ def _message(message: ChatMessage, place: int) -> Message:
                 param=PARAM,
             )
         content = "\n".join(part.text or "" for part in content)
+    content = message.refusal if content is None else content
     if content is None and not message.tool_calls:
         raise RequestError(f"messages[{place}].content is missing.", param=PARAM)
     return Message(

@@ -7,7 +7,7 @@ import msgspec
 from worker.chat.message import Tool
 from worker.errors import RequestError
 from worker.service.responses.schemas import ResponseTool
-from worker.service.talk.tools import check_tools
+from worker.service.talk.tools import check_tools, tell_skipped
 
 _JOINT = "__"
 
@@ -44,6 +44,8 @@ class DeclaredFunctions:
             elif tool.type in ("function", None):
                 self.declared.append(tool)
                 found.append((number, self._tool(tool)))
+            else:
+                tell_skipped(tool.type)
         check_tools(found)
         self.tools = tuple(tool for _, tool in found)
 

@@ -22,7 +22,7 @@ class Said:
         self._thoughts: list[str] = []
         self._begun: CallBegun | None = None
         self._arguments: list[str] = []
-        self._thinks = False
+        self._thinks = False  # something of the thought at hand was told
         self.calls: list[Call] = []
         self.finish_reason: str | None = None
         self.num_thought_tokens = 0
@@ -44,9 +44,9 @@ class Said:
             events += self._reader.finish()
         for event in events:
             self._note(event)
-        if events:
-            self._thinks = isinstance(events[-1], Thought)
-        self.num_thought_tokens += self._thinks and delta.token is not None
+        thinks = self._thinks or any(isinstance(event, Thought) for event in events)
+        self.num_thought_tokens += thinks and delta.token is not None
+        self._thinks = thinks and self._reader.is_thinking
         if delta.finish_reason is not None:
             called = self.calls and delta.finish_reason == "stop"
             self.finish_reason = "tool_calls" if called else delta.finish_reason

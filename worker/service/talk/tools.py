@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable
 
 import msgspec
 
+from worker import log
 from worker.chat.message import Tool
 from worker.errors import RequestError
 from worker.limits import TOOLS
 
+_MAX_KIND = 40
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -55,6 +58,19 @@ def check_tools(tools: Iterable[tuple[int, Tool]], name: str = "name") -> None:
         seen.add(tool.name)
         if len(seen) > TOOLS.most:
             raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
+
+
+def tell_skipped(kind: str) -> None:
+    """The log says that tools of this type are not shown to the model: nobody here would run them.
+
+    Once for each type: clients send them with each request.
+    """
+    _tell_skipped(log.harmless(kind[:_MAX_KIND]))
+
+
+@functools.lru_cache(maxsize=64)
+def _tell_skipped(kind: str) -> None:
+    log.get("service").warning("tools of this type are left out", type=kind)
 
 
 def check_choice(choice: ToolChoice, names: Collection[str], param: str = "tool_choice") -> None:
