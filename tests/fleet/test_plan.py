@@ -151,16 +151,6 @@ def test_its_parts_are_on_machines_of_their_own() -> None:
         check_fits(lacking)
 
 
-def test_gpus_bound_too() -> None:
-    """Whole ones, where there are any."""
-    two = msgspec.structs.replace(need("a", GiB, replicas=2), gpus=1)
-    machines = [FleetMachine("a", 8, 64 * GiB), FleetMachine("b", 8, 8 * GiB, gpus=1)]
-    plan = place([two], machines)
-    assert [each.models for each in plan.places] == [(), ("a",)]
-    with pytest.raises(DoesNotFitError, match=r"1 CPUs, 1 GPUs and 1.0 GiB"):
-        check_fits(plan)
-
-
 def test_a_build_without_rpc_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

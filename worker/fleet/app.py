@@ -23,7 +23,7 @@ from worker.fleet.front.port import FleetPort
 from worker.fleet.group.group import bundles_of
 from worker.fleet.members import PREFIX
 from worker.fleet.need import Need
-from worker.fleet.plan import check_fits, fits_one_more, plan_fleet
+from worker.fleet.plan import FleetPlan, check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
 from worker.fleet.scale.served import Wake, number_of, wanted
@@ -37,6 +37,8 @@ _GATEWAY_DRAIN_S = 600.0
 # What Ray calls the head of a cluster, and the smallest share of it.
 HEAD = "node:__internal_head__"
 _SHARE = 0.0001
+# Ray's label of a node with its id.
+_NODE_LABEL = "ray.io/node-id"
 _DRAIN_MARGIN_S = 10.0
 _LOOK_S = 1.0
 
@@ -93,7 +95,7 @@ def wait_for_room(fleet: Fleet, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
-            check_fits(plan_fleet(fleet, nodes()))
+            check_fits(plan_fleet(fleet, nodes(with_gpus=fleet.wants_gpus)))
         except DoesNotFitError:
             time.sleep(_LOOK_S)
         else:
@@ -124,14 +126,9 @@ def application(
     command  of Python, to start a worker
     """
     check_proxies(fleet.endpoint)
-    plan = plan_fleet(fleet, nodes())
+    plan = plan_fleet(fleet, nodes(command, with_gpus=fleet.wants_gpus))
     check_fits(plan)
-    handles = {
-        need.model: _deployment(need, surges=fits_one_more(plan, need.model)).bind(
-            need, host, command
-        )
-        for need in plan.needs
-    }
+    handles = {need.model: _deployment(need, plan).bind(need, host, command) for need in plan.needs}
     affinities = {need.model: need.affinity for need in plan.needs}
     asleep = tuple(need.model for need in plan.needs if not need.replicas)
     gateways = _gateways(fleet.endpoint)
@@ -159,16 +156,19 @@ def _gateways(at: FleetEndpoint) -> serve.Deployment:
     )(Ingress)
 
 
-def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
-    """surges: at an update a new replica is there before an old one goes"""
+def _deployment(need: Need, plan: FleetPlan) -> serve.Deployment:
+    """Where the plan has room, a new replica is there at an update before an old one goes."""
+    surges = fits_one_more(plan, need.model)
+    where = _nodes_for(need, plan)
     return serve.deployment(
         name=PREFIX + need.model,
         **number_of(need),
-        **bundles_of(need),
+        **bundles_of(need, where),
         ray_actor_options={
             "num_cpus": need.cpus,
             "num_gpus": need.gpus,
             "memory": need.memory,
+            **({} if need.rpc_nodes else {"label_selector": where}),
         },
         request_router_config=RequestRouterConfig(
             request_router_class="worker.fleet.members:Members"
@@ -180,3 +180,10 @@ def _deployment(need: Need, *, surges: bool) -> serve.Deployment:
         max_constructor_retry_count=_STARTS,
         max_surge_percent=int(surges),  # rounded up to a replica
     )(Replica)
+
+
+def _nodes_for(need: Need, plan: FleetPlan) -> dict[str, str]:
+    """What keeps Ray from nodes whose GPUs are too small: it counts GPUs, not their memory."""
+    machines = (each.machine for each in plan.places)
+    small = [each.node for each in machines if each.gpus and not need.may_be_on(each)]
+    return {_NODE_LABEL: f"!in({','.join(small)})"} if small else {}

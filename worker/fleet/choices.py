@@ -42,10 +42,18 @@ def settings_of(options: Sequence[str], file: str | None = None) -> Settings:
     return replace(settings, threads=settings.threads or _THREADS)
 
 
-def check_choices(options: Sequence[str], *, has_servers: bool) -> None:
+def check_choices(options: Sequence[str], *, has_servers: bool, has_gpus: bool) -> None:
     """Raise UsageError where `worker serve` would refuse the options.
 
-    has_servers: the fleet starts RPC servers for the model
+    has_servers: the fleet starts RPC servers for the model; has_gpus: it gives it GPUs
     """
-    if settings_of(options).rpc and has_servers:
+    settings = settings_of(options)
+    if settings.rpc and has_servers:
         raise UsageError("--rpc is for the fleet to say.")
+    if settings.rpc and has_gpus:
+        raise UsageError("--rpc and `gpus` exclude each other.")
+    named = [name for name in settings.device if name.lower() != "none"]
+    if named or (settings.device and has_gpus):
+        raise UsageError("--device is for the fleet to say: `gpus` asks for some.")
+    if settings.n_gpu_layers and not (has_gpus or has_servers or settings.rpc):
+        raise UsageError("--n-gpu-layers needs `gpus`.")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 from worker import machine
 from worker.errors import DoesNotFitError, UsageError, WorkerError
+from worker.fleet.device import FleetDevice, ProbeError, devices_here
 from worker.fleet.need import FleetMachine
 
 # Of Ray's own processes, two gateways and the command; measured, 749 MiB.
 RAY_BYTES = 800 << 20
 # Of Ray's store of objects, which a fleet does not use.
 _STORE_BYTES = 100 << 20
+# For a node to start a process that asks its worker for GPUs.
+_PROBE_S = 150.0
 
 
 class ClusterError(WorkerError):
@@ -22,18 +26,24 @@ class ClusterError(WorkerError):
     default_code = "NO_CLUSTER"
 
 
-def this_machine() -> FleetMachine:
-    """What Ray would get here."""
+def this_machine(*, with_gpus: bool) -> FleetMachine:
+    """What Ray would get here. with_gpus: a model wants some, so they are looked for.
+
+    Raises DoesNotFitError, ProbeError.
+    """
     room = machine.memory().available - RAY_BYTES
     if room <= 0:
         raise DoesNotFitError("There is no memory left for Ray.")
-    return FleetMachine("this machine", machine.usable_cpus(), room)
+    devices = devices_here() if with_gpus else ()
+    return FleetMachine("this machine", machine.usable_cpus(), room, len(devices), devices)
 
 
 @contextmanager
-def cluster(address: str | None) -> Generator[None]:
+def cluster(address: str | None, *, with_gpus: bool = False) -> Generator[None]:
     """Inside, this process is connected to the cluster at that address; without one a cluster of
     this machine alone is started, and ended afterwards.
+
+    with_gpus: that machine's GPUs are given away too
 
     Raises UsageError without Ray, ClusterError where it does not come up.
     """
@@ -48,10 +58,11 @@ def cluster(address: str | None) -> Generator[None]:
         ) from None
     try:
         if address is None:
-            own = this_machine()
+            own = this_machine(with_gpus=with_gpus)
             ray.init(
                 "local",  # else it would join a cluster that somebody has started here
                 num_cpus=own.cpus,
+                num_gpus=own.gpus,
                 _memory=own.memory,
                 object_store_memory=_STORE_BYTES,
                 include_dashboard=False,
@@ -68,27 +79,76 @@ def cluster(address: str | None) -> Generator[None]:
         ray.shutdown()
 
 
-def machines_of(address: str) -> list[FleetMachine]:
+def machines_of(address: str, *, with_gpus: bool) -> list[FleetMachine]:
     """The nodes of the cluster at that address. Raises as `cluster` and `nodes` do."""
     with cluster(address):
-        return nodes()
+        return nodes(with_gpus=with_gpus)
 
 
-def nodes() -> list[FleetMachine]:
-    """Those of the cluster that this process is connected to. Raises DoesNotFitError for none."""
+def nodes(command: tuple[str, ...] = ("-m", "worker"), *, with_gpus: bool) -> list[FleetMachine]:
+    """Those of the cluster that this process is connected to. Raises DoesNotFitError for none.
+
+    command: of Python, to ask a worker for the GPUs of its machine, where a model wants some
+    """
     import ray
 
-    found = [
-        FleetMachine(
-            f"{node['NodeManagerAddress']} {node['NodeID'][:8]}",
-            int(node["Resources"].get("CPU", 0)),
-            int(node["Resources"].get("memory", 0)),
-            int(node["Resources"].get("GPU", 0)),
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    able = [each for each in found if each.cpus and each.memory]
+    found = [node for node in ray.nodes() if node["Alive"]]
+    having = [node["NodeID"] for node in found if node["Resources"].get("GPU", 0)]
+    devices = _devices_of(having, command) if with_gpus else {}
+    machines = [_machine(node, devices.get(node["NodeID"], ())) for node in found]
+    able = [each for each in machines if each.cpus and each.memory]
     if not able:
         raise DoesNotFitError("No node of the cluster has CPUs and memory for workers.")
     return able
+
+
+def _machine(node: dict[str, Any], devices: tuple[FleetDevice, ...] | str) -> FleetMachine:
+    """devices: or why they are not known"""
+    amounts, number = node["Resources"], node["NodeID"]
+    gpus = int(amounts.get("GPU", 0))
+    return FleetMachine(
+        f"{node['NodeManagerAddress']} {number[:8]}",
+        int(amounts.get("CPU", 0)),
+        int(amounts.get("memory", 0)),
+        gpus,
+        () if isinstance(devices, str) else devices[:gpus],
+        devices if isinstance(devices, str) else "",
+        number,
+    )
+
+
+def _devices_of(
+    ids: list[str], command: tuple[str, ...]
+) -> dict[str, tuple[FleetDevice, ...] | str]:
+    """The GPUs of these nodes, each asked of a worker there, or why it does not say them."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    probe = ray.remote(_said_devices)
+    asked = {
+        number: probe.options(
+            num_cpus=0,
+            # A task without GPUs sees all of its node, unless this is set to 1 there.
+            runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}},
+            scheduling_strategy=NodeAffinitySchedulingStrategy(number, soft=False),
+        ).remote(command)
+        for number in ids
+    }
+    # What runs now will have left when its replica is made anew, as at an update.
+    given = ray.available_resources().get("GPU", 0) < ray.cluster_resources().get("GPU", 0)
+    found: dict[str, tuple[FleetDevice, ...] | str] = {}
+    for number, answer in asked.items():
+        try:
+            devices = ray.get(answer, timeout=_PROBE_S)
+        except ray.exceptions.RayError as error:
+            devices = str(error).strip().rpartition("\n")[2]
+        is_whole = given and not isinstance(devices, str)
+        found[number] = tuple(each.whole() for each in devices) if is_whole else devices
+    return found
+
+
+def _said_devices(command: tuple[str, ...]) -> tuple[FleetDevice, ...] | str:
+    try:
+        return devices_here(command)
+    except ProbeError as error:
+        return str(error)

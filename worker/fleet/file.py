@@ -62,7 +62,7 @@ class FleetModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
               machine. None: the embedded demo model
     options   of `worker serve`, for each replica
     replicas  workers that serve it: their number, or the bounds of it
-    gpus      that each of them, and each of its further machines, is given
+    gpus      that each of them, and each of its further machines, is given; 0: it has its CPU
     rpc_nodes  further machines on which a replica keeps layers of its model
     affinity  what keeps a conversation on one replica: the head of its prompt, the session that
               the client names, or nothing
@@ -82,6 +82,11 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: FleetEndpoint
     models: dict[str, FleetModel]
     keys: KeyFile | None = None
+
+    @property
+    def wants_gpus(self) -> bool:
+        """Whether a model of it does."""
+        return any(model.gpus for model in self.models.values())
 
     def __repr__(self) -> str:
         return f"Fleet({self.endpoint!r}, {self.models!r})"
@@ -124,7 +129,7 @@ def _model(source: _Source, name: str, table: Any) -> FleetModel:
         raise source.wrong(where, "a model's name is 1 to 64 letters, digits or any of ._:-")
     model = source.read(where, table, FleetModel)
     try:
-        check_choices(model.options, has_servers=model.rpc_nodes > 0)
+        check_choices(model.options, has_servers=model.rpc_nodes > 0, has_gpus=model.gpus > 0)
     except UsageError as error:
         raise source.wrong(where, f"options: {error}".rstrip("."), "options") from None
     if isinstance(model.replicas, FleetReplicas) and model.replicas.min > model.replicas.max:

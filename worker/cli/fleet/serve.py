@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     def stop(_number: int, _frame: object) -> None:
         told.set()
 
-    with cluster(arguments.address):
+    with cluster(arguments.address, with_gpus=fleet.wants_gpus):
         # After Ray, which has handlers of its own.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)

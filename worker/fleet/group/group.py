@@ -20,8 +20,8 @@ from worker.fleet.group.server import RpcCharge, RpcServerGoneError
 from worker.fleet.need import Need
 
 
-def bundles_of(need: Need) -> dict[str, Any]:
-    """What a deployment is told of a replica's machines."""
+def bundles_of(need: Need, where: dict[str, str]) -> dict[str, Any]:
+    """What a deployment is told of a replica's machines. where: labels of those that may be one"""
     if not need.rpc_nodes:
         return {}
     common = {"CPU": need.cpus, **({"GPU": need.gpus} if need.gpus else {})}
@@ -29,14 +29,15 @@ def bundles_of(need: Need) -> dict[str, Any]:
     return {
         "placement_group_bundles": [own, *[other] * need.rpc_nodes],
         "placement_group_strategy": "STRICT_SPREAD",
+        **({"placement_group_bundle_label_selector": [where]} if where else {}),
     }
 
 
 class RpcMachine:
-    """An actor: one RPC server, on its node's address."""
+    """An actor: one RPC server, on its node's address, with the GPUs that Ray gave the actor."""
 
-    def __init__(self, threads: int) -> None:
-        self._charge = RpcCharge(get_node_ip_address(), threads)
+    def __init__(self, threads: int, gpus: int) -> None:
+        self._charge = RpcCharge(get_node_ip_address(), threads, gpus)
 
     async def start(self) -> str:
         """HOST:PORT, once it listens. Raises RpcServerGoneError."""
@@ -69,7 +70,7 @@ class RpcGroup:
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     placement_group=placed, placement_group_bundle_index=1 + number
                 ),
-            ).remote(need.cpus)
+            ).remote(need.cpus, need.gpus)
             for number in range(need.rpc_nodes)
         ])  # fmt: skip
         try:

@@ -29,10 +29,14 @@ class RpcServerGoneError(BackendError):
 class RpcCharge:
     """One RPC server process."""
 
-    def __init__(self, host: str, threads: int) -> None:
-        """host: the IPv4 address on which it listens; threads: that compute, on a CPU"""
+    def __init__(self, host: str, threads: int, gpus: int = 0) -> None:
+        """host: the IPv4 address on which it listens; threads: that compute, on a CPU
+
+        gpus: that it serves, of those that this process may use; 0: the CPU
+        """
         self._host = host
         self._threads = threads
+        self._gpus = gpus
         self._process: asyncio.subprocess.Process | None = None
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._reading: asyncio.Task[None] | None = None
@@ -76,7 +80,7 @@ class RpcCharge:
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "worker.llama.process.rpc_server"),
-            *(f"{self._host}:{port}", str(self._threads)),
+            *(f"{self._host}:{port}", str(self._threads), str(self._gpus)),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**inherited, "GGML_NO_BACKTRACE": "1"},

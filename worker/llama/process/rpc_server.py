@@ -1,6 +1,6 @@
 """llama.cpp's RPC server: the devices of this machine for a worker on another one.
 
-python -m worker.llama.process.rpc_server HOST:PORT THREADS
+python -m worker.llama.process.rpc_server HOST:PORT THREADS GPUS
 
 serves until its standard input ends, so it leaves with whoever started it. It knows no key and no
 encryption, trusts what it reads, and serves one process at a time: a closed net only.
@@ -20,17 +20,20 @@ from worker.llama import library, rpc
 _P = ctypes.c_void_p
 
 
-def serve(address: str, threads: int) -> None:
-    """Serve all GPUs of this machine, or its CPU where it has none; it does not return while it
-    serves. Raises UsageError on a build without RPC, BackendError where it cannot listen.
+def serve(address: str, threads: int, gpus: int = 0) -> None:
+    """Serve so many GPUs of this machine, or its CPU; it does not return while it serves.
+
+    Raises UsageError on a build without RPC, BackendError where there are fewer GPUs or it cannot
+    listen.
 
     address  HOST:PORT in IPv4
     threads  that compute, on a CPU
+    gpus     the first ones that this build sees; 0: the CPU
     """
     rpc.check_build("an RPC server")
     library.start()
     lib, handles = library.ggml(), library.device_handles()
-    names = [device.name for device in library.devices() if device.offloads] or ["CPU"]
+    names = _names(gpus)
     start = lib.ggml_backend_rpc_start_server
     start.argtypes = [
         ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(_P),
@@ -41,14 +44,27 @@ def serve(address: str, threads: int) -> None:
     raise BackendError(f"The RPC server cannot listen on {address}.", code="RPC_SERVER")
 
 
+def _names(gpus: int) -> list[str]:
+    if not gpus:
+        return ["CPU"]
+    seen = [device.name for device in library.devices() if device.offloads]
+    if len(seen) < gpus:
+        raise BackendError(
+            f"{gpus} GPUs were to be served, and this build sees {len(seen)} here.",
+            hint="Install a build for them: `make install BACKEND=cuda|metal|vulkan RPC=1`.",
+            code="RPC_SERVER",
+        )
+    return seen[:gpus]
+
+
 def main() -> None:
     """Serve until standard input ends, or leave with the error's code and sentence."""
     log.configure("json")
-    address, threads = sys.argv[1:]
+    address, threads, gpus = sys.argv[1:]
 
     def work() -> None:
         try:
-            serve(address, int(threads))
+            serve(address, int(threads), int(gpus))
         except WorkerError as error:
             os.write(2, f"error: {error.code}: {error} {error.hint or ''}\n".encode())
             os._exit(error.exit_code)
@@ -60,6 +76,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         raise SystemExit(UsageError.exit_code)
     main()

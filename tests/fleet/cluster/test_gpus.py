@@ -1,0 +1,72 @@
+"""A node of the cluster with GPUs, as far as Ray knows: this machine has none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.cluster.fleets import PATIENCE_S, replicas, wait_for
+from tests.support import http
+from tests.support.programs.rpc_server import rpc_server
+from tests.support.programs.with_gpu import SERVER
+from worker.fleet.file import Fleet, FleetEndpoint, FleetModel
+
+WITH_GPU = ("-m", "tests.support.programs.with_gpu")
+OPTIONS = ("-c", "1024", "-np", "2", "--cache-ram", "0")
+PORT = 8767
+
+
+@pytest.fixture
+def node(cluster: Any) -> Generator[Any]:
+    """A node with a GPU, gone afterwards."""
+    made = cluster.add_node(num_cpus=1, num_gpus=1, object_store_memory=100 << 20)
+    try:
+        yield made
+    finally:
+        cluster.remove_node(made)
+
+
+def test_what_its_build_does_not_see_is_told(cluster: Any, node: Any, tmp_path: Path) -> None:
+    """Ray gives a GPU away that the worker there could not use."""
+    file = tmp_path / "fleet.toml"
+    file.write_text("[models.demo]\ngpus = 1\n")
+    command = [sys.executable, "-m", "worker", "fleet", "plan", str(file)]
+    words = [*command, "--address", cluster.address]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 4
+    assert f"{node.node_id[:8]} has 1, and the worker's build there sees 0." in done.stderr
+
+
+@pytest.mark.rpc
+def test_layers_are_on_the_gpu_of_a_node(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in for it is an RPC server. Its memory is asked on the node, all layers go
+    there, and Ray puts the replica there."""
+    from worker.fleet.cluster import nodes
+    from worker.fleet.running import running
+
+    with rpc_server() as gpu:
+        monkeypatch.setenv(SERVER, gpu.address)
+        made = cluster.add_node(num_cpus=1, num_gpus=1, object_store_memory=100 << 20)
+        try:
+            (there,) = (each for each in nodes(WITH_GPU, with_gpus=True) if each.gpus)
+            assert there.node == made.node_id
+            (device,) = there.devices
+            assert device.total >= device.free == device.room > 1 << 30
+            model = FleetModel(options=OPTIONS, gpus=1)
+            fleet = Fleet(endpoint=FleetEndpoint(port=PORT), models={"demo": model})
+            with running(fleet, threading.Event(), command=WITH_GPU) as url:
+                wait_for(url, 1)
+                ((name, replica),) = replicas(url).items()
+                assert replica["node"] == made.node_id
+                info = http.get(f"{url}/replicas/{name}/info").json()
+                assert info["vram_bytes"] > 0
+                body = {"prompt": "Once upon a time", "max_tokens": 5}
+                assert http.post(url + "/v1/completions", json=body).status_code == 200
+        finally:
+            cluster.remove_node(made)
