@@ -19,7 +19,7 @@ from worker.fleet.file import Fleet, FleetEndpoint, FleetModel
 
 WITH_GPU = ("-m", "tests.support.programs.with_gpu")
 OPTIONS = ("-c", "1024", "-np", "2", "--cache-ram", "0")
-PORT = 8767
+PORT = 8769
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_it_waits_for_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     looks: list[int] = []
 
-    def nodes() -> list[FleetMachine]:
+    def nodes(*, with_gpus: bool) -> list[FleetMachine]:
         looks.append(len(looks))
         if len(looks) < 3:
             raise DoesNotFitError("No node of the cluster has CPUs and memory for workers.")
