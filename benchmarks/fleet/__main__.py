@@ -1,6 +1,7 @@
 """Figures of a fleet on this machine.
 
-    python -m benchmarks.fleet way FILE [--rounds 8] [--router PATH]   what the gateway costs
+    python -m benchmarks.fleet way FILE... [--rounds 8] [--streams 1 8 32] [--router PATH]
+                                                                       what the gateway costs
     python -m benchmarks.fleet deaths [--tries 3]                      how long each is felt
     python -m benchmarks.fleet affinity FILE [--rounds 2]              conversations that come back
     python -m benchmarks.fleet memory                                  what all of it holds
@@ -22,8 +23,9 @@ def main() -> None:
     )
     parts = parser.add_subparsers(dest="part", required=True)
     one = parts.add_parser("way")
-    one.add_argument("file", help="a GGUF file")
+    one.add_argument("file", nargs="+", help="GGUF files, one after the other")
     one.add_argument("--rounds", type=int, default=8)
+    one.add_argument("--streams", type=int, nargs="+", default=list(way.STREAMS))
     one.add_argument("--router", metavar="PATH", help="a vllm-router, to stand beside")
     one = parts.add_parser("deaths")
     one.add_argument("--tries", type=int, default=3)
@@ -35,7 +37,7 @@ def main() -> None:
     parts.add_parser("memory")
     arguments = parser.parse_args()
     if arguments.part == "way":
-        way.run(arguments.file, arguments.rounds, arguments.router)
+        way.run(arguments.file, arguments.rounds, arguments.router, arguments.streams)
     elif arguments.part == "deaths":
         deaths.run(arguments.of, arguments.tries)
     elif arguments.part == "affinity":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import statistics
 import subprocess
 import threading
@@ -84,15 +85,19 @@ class Way(NamedTuple):
     pids: list[int]
 
 
-def compare(ways: dict[str, Way], rounds: int) -> None:
-    """Print a line for each way and number of streams: medians over the rounds, and the median of
-    the rounds' ratios to the worker, because a busy machine is busy for all ways of a round."""
-    print("streams  way          first ms   gap ms   tok/s  of the worker's   CPU, us a token")
-    for count in STREAMS:
+def compare(ways: dict[str, Way], rounds: int, streams: list[int]) -> None:
+    """Print a line for each way and number of streams: medians over the rounds, and the medians of
+    the rounds' differences and ratios to the worker, because a busy machine is busy for all ways of
+    a round."""
+    print(
+        "streams  way          first ms  later   gap ms   tok/s  of the worker's   CPU, us a token"
+    )
+    for count in streams:
         found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
         spent = dict.fromkeys(ways, 0.0)
         for turn in range(rounds + 1):  # the first one warms up
-            for name, way in ways.items():
+            # Who comes after whom is not the same in each round.
+            for name, way in random.sample(list(ways.items()), len(ways)):
                 before = sum(map(cpu_seconds, way.pids))
                 values = asyncio.run(measure(way.url, way.key, count, f"{name} {turn}"))
                 if turn:
@@ -100,10 +105,11 @@ def compare(ways: dict[str, Way], rounds: int) -> None:
                     spent[name] += sum(map(cpu_seconds, way.pids)) - before
         for name, values in found.items():
             first, gap, rate = (statistics.median(column) for column in zip(*values, strict=True))
-            pairs = zip(values, found["worker"], strict=True)
+            pairs = list(zip(values, found["worker"], strict=True))
             ratio = statistics.median(own[2] / worker[2] for own, worker in pairs)
+            later = statistics.median(own[0] - worker[0] for own, worker in pairs)
             cost = 1e6 * spent[name] / (rounds * count * TOKENS)
-            line = f"{count:7}  {name:11} {first:9.1f} {gap:8.2f} {rate:7.0f}"
+            line = f"{count:7}  {name:11} {first:9.1f} {later:+6.1f} {gap:8.2f} {rate:7.0f}"
             print(f"{line} {ratio:16.3f} {cost:17.0f}", flush=True)
 
 
@@ -137,11 +143,19 @@ def routed(router: str | None, member: Member) -> Generator[dict[str, Way]]:
         process.wait()
 
 
-def run(file: str, rounds: int, router: str | None) -> None:
-    """Start a fleet of one worker and compare."""
+def run(files: list[str], rounds: int, router: str | None, streams: list[int]) -> None:
+    """Start a fleet of one worker of each model, one after the other, and compare."""
+    from worker.fleet.cluster import cluster
+
+    with cluster(None):
+        for file in files:
+            print(file, flush=True)
+            _run(file, rounds, router, streams)
+
+
+def _run(file: str, rounds: int, router: str | None, streams: list[int]) -> None:
     from ray import serve
 
-    from worker.fleet.cluster import cluster
     from worker.fleet.file import Fleet, FleetEndpoint, FleetModel
     from worker.fleet.members import PREFIX
     from worker.fleet.roster import Roster, follow
@@ -152,7 +166,7 @@ def run(file: str, rounds: int, router: str | None) -> None:
     fleet = Fleet(endpoint=FleetEndpoint(port=free_port()), models={"bench": model})
     roster = Roster({"bench": "none"})
     follow(roster)
-    with cluster(None), running(fleet, threading.Event(), "127.0.0.1") as url:
+    with running(fleet, threading.Event(), "127.0.0.1") as url:
         handle = serve.get_deployment_handle(PREFIX + "bench", "fleet")
         handle.options()
         while not roster.members("bench"):
@@ -161,4 +175,4 @@ def run(file: str, rounds: int, router: str | None) -> None:
         # Of the gateways one waits for the other's port.
         ways = {"worker": Way(member.url, member.key, []), "fleet": Way(url, None, named(GATEWAY))}
         with routed(router, member) as more:
-            compare({**ways, **more}, rounds)
+            compare({**ways, **more}, rounds, streams)

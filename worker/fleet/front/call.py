@@ -69,6 +69,13 @@ class ClientCall:
 
     async def read(self) -> None:
         """Read the body. Raises TooLargeError, SlowBodyError, LeftError."""
+        body = self.wire.whole_body()
+        self.body = await self._received() if body is None else body
+        _check_size(self.body)
+        self.asked = asked_of(self.body) if self.body else BodyHead()
+
+    async def _received(self) -> bytes:
+        """A body that is on its way."""
         data = bytearray()
         try:
             async with asyncio.timeout(RECEIVE.most):
@@ -79,12 +86,10 @@ class ClientCall:
                         raise LeftError("The client left before its body was whole.")
                     data += message.get("body", b"")
                     more = message.get("more_body", False)
-                    if len(data) > BODY.most << 20:
-                        raise TooLargeError(f"The body is larger than {BODY.most} MiB.")
+                    _check_size(data)
         except TimeoutError:
             raise SlowBodyError(f"The body did not arrive in {RECEIVE.most} s.") from None
-        self.body = bytes(data)
-        self.asked = asked_of(self.body) if data else BodyHead()
+        return bytes(data)
 
     async def left(self) -> None:
         """Return once the client has gone."""
@@ -139,6 +144,11 @@ class ClientCall:
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
         body = msgspec.json.encode(shaped(self.path, status, reply))
         await self.answer(status, body, [*fields, _JSON])
+
+
+def _check_size(body: bytes | bytearray) -> None:
+    if len(body) > BODY.most << 20:
+        raise TooLargeError(f"The body is larger than {BODY.most} MiB.")
 
 
 _ID = b"x-request-id"

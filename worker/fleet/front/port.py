@@ -40,7 +40,7 @@ class FleetPort:
         self._at = host, port
         self._turn = Turn(host, port) if port else None  # 0 is a port of its own for each
         self._connections = Connections(CONNECTIONS, RECEIVE.most, SEND.most)
-        self._server = server_of(gateway, self._connections, WiredProtocol)
+        self._server = server_of(gateway, self._connections, WiredProtocol, trusts_forwarded=False)
         self._sock: socket.socket | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[None] | None = None

@@ -127,18 +127,20 @@ class Relay:
                   of the first
         refusals  statuses after which the next one is asked
         """
-        working = asyncio.ensure_future(self._ask_all(call, model, ranked, refusals))
-        leaving = asyncio.ensure_future(call.left())
+        task = asyncio.current_task()
+        assert task is not None
+        if call.wire.is_cut:
+            self._meters.left(model)
+            return
         try:
-            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                self._meters.left(model)
-                return
-            refusal = working.result()
-        finally:
-            working.cancel()
-            leaving.cancel()
-            await asyncio.gather(working, leaving, return_exceptions=True)
+            with call.wire.watched(task.cancel):
+                refusal = await self._ask_all(call, model, ranked, refusals)
+        except asyncio.CancelledError:
+            if not call.wire.is_cut:
+                raise
+            task.uncancel()
+            self._meters.left(model)
+            return
         if refusal is not None:
             await call.answer(*refusal)
 

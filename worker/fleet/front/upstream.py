@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 
 from worker.fleet.front.connection import HeaderList, LostError, Sink, WorkerConnection
 from worker.fleet.routing import Member
+from worker.service.front.http import REST_S
 
 _CONNECT_S = 2.0
 # A worker's stream says something each second. What is silent for so long has lost its machine.
 SILENCE_S = 30.0
 _LOOK_S = 5.0
-# A worker closes a connection that rests for 5 s: what rests for less is still open.
-_REST_S = 3.0
+# What rests for less is still open, unless the worker had no room for it.
+_REST_S = REST_S - 15.0
 # The kernel asks a silent peer this often, and gives it up after so many answers that did not come.
 _PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 # Of one connection alone, and what the gateway says itself.

@@ -25,16 +25,24 @@ with bare_package("uvicorn") as package:
     from worker.service.front.protocol import Protocol
 
 
+# A connection without a request stays open for so long: a client, or a gateway, that comes back
+# needs no new one. Where there is no room the one that rests longest goes at once.
+REST_S = 75
+
+
 def server_of(
     app: Any,
     connections: Connections,
     protocol: type[Protocol] = Protocol,
     at_once: AtOnce | None = None,
+    *,
+    trusts_forwarded: bool = True,
 ) -> Server:
     """A server for an ASGI application.
 
-    protocol: of each connection
-    at_once: answers what need not reach the application
+    protocol          of each connection
+    at_once           answers what need not reach the application
+    trusts_forwarded  a proxy on this machine may say who its client is
     """
     config = Config(
         app,
@@ -44,6 +52,8 @@ def server_of(
         http=protocol,
         server_header=False,
         ws="none",
+        timeout_keep_alive=REST_S,
+        proxy_headers=trusts_forwarded,
     )
     return _Server(config, connections, partial(protocol, at_once=at_once))
 

@@ -6,6 +6,8 @@ says has the parts in a callback already, so the gateway of a fleet writes them 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 from typing import Protocol as Shape
 
@@ -38,6 +40,27 @@ class Wire:
         self._connection = connection
         self._cycle = cycle
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the client has gone."""
+        return self._cycle.disconnected
+
+    def whole_body(self) -> bytes | None:
+        """The request's body where all of it is here already; to be asked once."""
+        if self._cycle.more_body:
+            return None
+        self._cycle.flow.resume_reading()  # a large one has held it up
+        return bytes(self._cycle.body)
+
+    @contextmanager
+    def watched(self, tell: Callable[[], object]) -> Generator[None]:
+        """Inside, `tell` is called when the client goes."""
+        self._connection.tell = tell
+        try:
+            yield
+        finally:
+            self._connection.tell = None
+
     def follow(self, source: Pausing | None) -> None:
         """Hold up this source while the client does not read; None: nobody any more."""
         self._connection.source = source
@@ -63,6 +86,13 @@ class WiredProtocol(Protocol):
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.source: Pausing | None = None
+        self.tell: Callable[[], object] | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        super().connection_lost(exc)
+        if self.tell is not None:
+            self.tell()
 
     def pause_writing(self) -> None:
         """Much waits for the reader."""
