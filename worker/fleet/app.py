@@ -26,7 +26,7 @@ from worker.fleet.need import Need
 from worker.fleet.plan import FleetPlan, check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
-from worker.fleet.scale.served import Wake, number_of, wanted
+from worker.fleet.scale.served import Wake, number_of, one_on_each_node, wanted
 from worker.values import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
@@ -136,15 +136,14 @@ def application(
 
 
 def _gateways(at: FleetEndpoint) -> serve.Deployment:
-    """Two on the head of the cluster, of which one waits for the other's port; or one on each node
-    that there is now."""
+    """Two on the head of the cluster, of which one waits for the other's port; or one on each
+    node."""
     if at.gateways == "head":
         # At an update the next ones are there before these go.
         placed = {"num_replicas": 2, "max_surge_percent": 100}
         share = {HEAD: _SHARE}
     else:
-        count = sum(node["Alive"] for node in ray.nodes())
-        placed, share = {"num_replicas": count, "max_replicas_per_node": 1}, {}
+        placed, share = one_on_each_node(), {}
     return serve.deployment(
         name="gateway",
         ray_actor_options={"num_cpus": 0, "resources": share},

@@ -180,7 +180,8 @@ def test_scaling_down_drains(fleet: str, expected: dict[str, str]) -> None:
 
 
 def test_a_gateway_on_every_node(cluster: Any, fleet: str) -> None:
-    """Those of one machine share its port, and one of them has it."""
+    """Those of one machine share its port, and one of them has it. A node that comes later gets
+    one too, and when it goes the others stay."""
     from ray import serve
 
     from worker.fleet.app import application
@@ -191,6 +192,12 @@ def test_a_gateway_on_every_node(cluster: Any, fleet: str) -> None:
     until(lambda: len(named(GATEWAY)) == 3, PATIENCE_S)
     raylets = {parent_of(pid) for pid in named(GATEWAY)}
     assert len(raylets) == 3
+    before = set(named(GATEWAY))
+    node = cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+    until(lambda: len(named(GATEWAY)) == 4, PATIENCE_S)
+    assert before < set(named(GATEWAY))
+    cluster.remove_node(node)
+    until(lambda: set(named(GATEWAY)) == before, PATIENCE_S)
     assert http.post(fleet + "/v1/completions", json={**COLD, "max_tokens": 1}).status_code == 200
 
 

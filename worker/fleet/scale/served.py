@@ -1,4 +1,4 @@
-"""A model's number of replicas in Ray Serve's hands."""
+"""Numbers of replicas in Ray Serve's hands: a model's, and those of gateways."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
@@ -20,6 +21,8 @@ from worker.fleet.need import Need
 
 _REPORT_S = 1.0
 _GOING = "STOPPING"
+_MOST_NODES = 1000
+_GONE_S = 10.0
 
 
 def number_of(need: Need) -> dict[str, Any]:
@@ -30,17 +33,33 @@ def number_of(need: Need) -> dict[str, Any]:
         policy_function="worker.fleet.scale.policy:ScalePolicy",
         policy_kwargs=msgspec.structs.asdict(need.bounds),
     )
+    return _scaled(policy, need.bounds.least, need.bounds.most)
+
+
+def one_on_each_node() -> dict[str, Any]:
+    """The same for gateways of which each node has one, also a node that comes later.
+
+    One of a node that has gone is looked for somewhere else until there are fewer for so long; no
+    other one is taken away for it.
+    """
+    policy = AutoscalingPolicy(policy_function="worker.fleet.scale.nodes:NodePolicy")
+    count = sum(node["Alive"] for node in ray.nodes())
+    scaled = _scaled(policy, 1, _MOST_NODES, initial_replicas=count, downscale_delay_s=_GONE_S)
+    return {**scaled, "max_replicas_per_node": 1}
+
+
+def _scaled(policy: AutoscalingPolicy, least: int, most: int, **more: Any) -> dict[str, Any]:
+    delays = {"upscale_delay_s": 0, "downscale_delay_s": 0, **more}
     with warnings.catch_warnings():
         # The variable that shall replace this field is not read by Ray 2.60.
         warnings.simplefilter("ignore", DeprecationWarning)
         scaling = AutoscalingConfig(
-            min_replicas=need.bounds.least,
-            max_replicas=need.bounds.most,
-            upscale_delay_s=0,
-            downscale_delay_s=0,
+            min_replicas=least,
+            max_replicas=most,
             metrics_interval_s=_REPORT_S,
             look_back_period_s=2 * _REPORT_S,
             policy=policy,
+            **delays,
         )
     return {"autoscaling_config": scaling}
 
