@@ -24,7 +24,8 @@ class WorkerConnection(asyncio.Protocol):
 
     status, headers  of the answer, once `ask` has returned
     is_whole         its end is here
-    heard            when something came last, by the event loop's clock
+    heard            when something came last, by the event loop's clock; 0: nothing did
+    is_given_up      it was closed because its worker says nothing
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class WorkerConnection(asyncio.Protocol):
         self.status = 0
         self.headers: HeaderList = []
         self.is_whole = True
+        self.is_given_up = False
         self.heard = 0.0
 
     async def ask(self, request: bytes, *, is_head: bool) -> None:
@@ -83,24 +85,22 @@ class WorkerConnection(asyncio.Protocol):
         self._lost = self._lost or why
         self._transport.abort()
 
+    def give_up(self) -> None:
+        """Its worker says nothing."""
+        self.is_given_up = True
+        self.close("the worker says nothing")
+
     def pause_reading(self) -> None:
         """Let nothing come for now."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Let it come again."""
-        self.heard = self._loop.time()
         self._transport.resume_reading()
-
-    @property
-    def is_silent_since(self) -> float | None:
-        """When something came last; None while nothing may come."""
-        return self.heard if self._transport.is_reading() else None
 
     def connection_made(self, transport: Any) -> None:
         """It is open."""
         self._transport = transport
-        self.heard = self._loop.time()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and pass on what is of the body."""

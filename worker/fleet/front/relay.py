@@ -21,6 +21,7 @@ from worker.fleet.front.events import WholeEvents
 from worker.fleet.front.loads import Loads
 from worker.fleet.front.meters import Meters
 from worker.fleet.front.others import Others
+from worker.fleet.front.pulse import QUIET_S, Pulse
 from worker.fleet.front.recovery import Recovery
 from worker.fleet.front.upstream import Upstream, WorkerReply
 from worker.fleet.roster import Roster
@@ -58,6 +59,7 @@ class Relay:
         self.loads = Loads()
         self._homes = Homes()
         self._recovery = Recovery(self._is_well)
+        self._pulse = Pulse(upstream.owing, self._answers, self._recovery.note_failure)
         self._others = Others(roster, self.loads, self._health) if shares else None
 
     async def to_model(self, call: ClientCall, model: str) -> None:
@@ -83,12 +85,17 @@ class Relay:
         await self._first(call, "", lambda: members, _ABSENT)
 
     async def short(
-        self, member: Member, method: str, target: str, body: bytes = b""
+        self,
+        member: Member,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        patience: float = _PATIENCE_S,
     ) -> tuple[int, bytes] | None:
         """Status and body of an answer that comes at once; None where none does."""
         try:
             async with (
-                asyncio.timeout(_PATIENCE_S),
+                asyncio.timeout(patience),
                 self._upstream.ask(member, method, target, [], body) as reply,
             ):
                 return reply.status, await reply.whole()
@@ -98,6 +105,7 @@ class Relay:
     def close(self) -> None:
         """Watch nobody any more."""
         self._recovery.close()
+        self._pulse.close()
         if self._others is not None:
             self._others.close()
 
@@ -105,6 +113,9 @@ class Relay:
         # One that is not there any more is nobody's to watch.
         is_there = self._roster.find(member.id) is not None
         return not is_there or bool(await self._health(member))
+
+    async def _answers(self, member: Member) -> bool:
+        return await self.short(member, "GET", _HEALTH, patience=QUIET_S) is not None
 
     async def _health(self, member: Member) -> bytes:
         """What the worker says; nothing where it is not well."""

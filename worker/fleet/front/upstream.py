@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from worker.fleet.front.connection import HeaderList, LostError, Sink, WorkerConnection
+from worker.fleet.front.pulse import Owing
 from worker.fleet.routing import Member
 from worker.service.front.http import REST_S
 
 _CONNECT_S = 2.0
-# A worker's stream says something each second. What is silent for so long has lost its machine.
-SILENCE_S = 30.0
 _LOOK_S = 5.0
 # What rests for less is still open, unless the worker had no room for it.
 _REST_S = REST_S - 15.0
@@ -57,13 +56,16 @@ class WorkerReply:
 
 
 class Upstream:
-    """All connections to workers; made on the event loop that uses it."""
+    """All connections to workers; made on the event loop that uses it.
+
+    owing  what is not answered yet
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         # By the worker's address: (since when it rests, the connection), the last one first used.
         self._resting: dict[str, list[tuple[float, WorkerConnection]]] = {}
-        self._streams: set[WorkerConnection] = set()
+        self.owing = Owing()
         self._look = self._loop.call_later(_LOOK_S, self._look_around)
 
     @asynccontextmanager
@@ -78,12 +80,10 @@ class Upstream:
         request = _request(member, method, target, headers, body)
         connection = await self._asked(member, request, is_head=method == "HEAD")
         reply = WorkerReply(connection)
-        if reply.is_stream:
-            self._streams.add(connection)
         try:
             yield reply
         finally:
-            self._streams.discard(connection)
+            self.owing.end(member, connection)
             self._give_back(member, connection, reply)
 
     async def close(self) -> None:
@@ -99,16 +99,28 @@ class Upstream:
         kept = self._kept(member)
         if kept is not None:
             try:
-                await _ask(kept, request, is_head=is_head)
+                await self._ask(member, kept, request, is_head=is_head)
             except LostError:
                 # The worker may just have had enough of a connection that rested.
-                if kept.status:
+                if kept.status or kept.is_given_up:
                     raise
             else:
                 return kept
         connection = await _connected(member)
-        await _ask(connection, request, is_head=is_head)
+        await self._ask(member, connection, request, is_head=is_head)
         return connection
+
+    async def _ask(
+        self, member: Member, connection: WorkerConnection, request: bytes, *, is_head: bool
+    ) -> None:
+        """Wait for the beginning of the answer; without one the connection is closed."""
+        self.owing.begin(member, connection)
+        try:
+            await connection.ask(request, is_head=is_head)
+        except BaseException:
+            self.owing.end(member, connection)
+            connection.close()
+            raise
 
     def _kept(self, member: Member) -> WorkerConnection | None:
         resting = self._resting.get(member.url, [])
@@ -128,27 +140,14 @@ class Upstream:
         self._resting.setdefault(member.url, []).append((self._loop.time(), connection))
 
     def _look_around(self) -> None:
-        """Close streams that say nothing, and what has rested for long."""
+        """Close what has rested for long."""
         now = self._loop.time()
-        for connection in list(self._streams):
-            since = connection.is_silent_since
-            if since is not None and now - since > SILENCE_S:
-                connection.close("the worker says nothing")
         for url, resting in list(self._resting.items()):
             while resting and now - resting[0][0] > _REST_S:
                 resting.pop(0)[1].close()
             if not resting:
                 del self._resting[url]
         self._look = self._loop.call_later(_LOOK_S, self._look_around)
-
-
-async def _ask(connection: WorkerConnection, request: bytes, *, is_head: bool) -> None:
-    """Wait for the beginning of the answer; without one the connection is closed."""
-    try:
-        await connection.ask(request, is_head=is_head)
-    except BaseException:
-        connection.close()
-        raise
 
 
 async def _connected(member: Member) -> WorkerConnection:
