@@ -138,8 +138,8 @@ def test_tools(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools with a schema; those of Anthropic's own types are skipped, and the log says so."""
     told: list[str] = []
     monkeypatch.setattr("worker.service.anthropic.talk.tell_skipped", told.append)
-    tools = [{"type": "web_search_20250305", "name": "web_search"}, SKY,
-             {"type": "custom", "name": "now", "input_schema": {}, "strict": True}]  # fmt: skip
+    tools: list[Any] = [{"type": "web_search_20250305", "name": "web_search"}, SKY,
+                        {"type": "custom", "name": "now", "input_schema": {}, "strict": True}]  # fmt: skip
     found = talk(loaded, tools=tools)
     assert told == ["web_search_20250305"]
     assert found.tools == (
