@@ -138,9 +138,9 @@ def test_tools(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools with a schema; those of Anthropic's own types are skipped, and the log says so."""
     told: list[str] = []
     monkeypatch.setattr("worker.service.anthropic.talk.tell_skipped", told.append)
-    tools: list[Any] = [{"type": "web_search_20250305", "name": "web_search"}, SKY,
-                        {"type": "custom", "name": "now", "input_schema": {}, "strict": True}]  # fmt: skip
-    found = talk(loaded, tools=tools)
+    now: Any = {"type": "custom", "name": "now", "input_schema": {}, "strict": True}
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    found = talk(loaded, tools=[search, SKY, now])
     assert told == ["web_search_20250305"]
     assert found.tools == (
         Tool(name="sky", description="Looks up.", parameters=SCHEMA),
