@@ -59,3 +59,55 @@ def test_an_error_comes_after_what_was_before_it() -> None:
             await stream.take()
 
     asyncio.run(scenario())
+
+
+def test_a_direct_reader_is_not_woken() -> None:
+    """It takes what comes while the reader waits; what it does not take waits for the reader, and
+    so does all behind that until the reader waits again."""
+
+    async def scenario() -> None:
+        stream = Stream(["a"], lambda _: None)
+        taken: list[str] = []
+
+        def direct(delta: Delta) -> bool:
+            if delta.text == "slow":
+                return False
+            taken.append(delta.text)
+            return True
+
+        stream.direct = direct
+        stream.put(Delta("a", "first"))  # nobody waits yet
+        assert [delta.text for delta in await stream.take()] == ["first"]
+        reading = asyncio.create_task(stream.take())
+        await asyncio.sleep(0)
+        for text in ("one", "two", "slow", "behind"):
+            stream.put(Delta("a", text))
+        assert [delta.text for delta in await reading] == ["slow", "behind"]
+        assert taken == ["one", "two"]
+        reading = asyncio.create_task(stream.take())
+        await asyncio.sleep(0)
+        stream.put(Delta("a", "three"))
+        stream.put(Delta("a", "end", finish_reason="stop"))
+        assert [delta.text for delta in await reading] == ["end"]
+        assert taken == ["one", "two", "three"]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_direct_reader_raises_the_reader_gets() -> None:
+    """Nobody else's deltas are held up by it."""
+
+    async def scenario() -> None:
+        stream = Stream(["a"], lambda _: None)
+
+        def direct(_delta: Delta) -> bool:
+            raise WorkerError("cannot be told")
+
+        stream.direct = direct
+        reading = asyncio.create_task(stream.take())
+        await asyncio.sleep(0)
+        stream.put(Delta("a", "text"))
+        with pytest.raises(WorkerError, match="cannot be told"):
+            await reading
+
+    asyncio.run(scenario())

@@ -27,11 +27,14 @@ class Stream:
     often as you like: it aborts what is still running.
 
     wants_all: the reader does nothing before the end, so it is not woken for each delta
+    direct: gets deltas that are not the last, at once, while the reader waits for one. Says whether
+        it took it; what it raises the reader gets
     watcher: who wants to know how its requests end
     """
 
     def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
         self.wants_all = False
+        self.direct: Callable[[Delta], bool] | None = None
         self._running: set[str] = set(ids)
         self._abort = abort
         self._deltas: list[Delta] = []
@@ -45,6 +48,8 @@ class Stream:
 
     def put(self, delta: Delta) -> None:
         """Append; for the bridge, and for who ends a request with an error. On the event loop."""
+        if self.direct is not None and self._goes_past(self.direct, delta):
+            return
         self._deltas.append(delta)
         if delta.is_last:
             self._running.discard(delta.id)
@@ -53,6 +58,17 @@ class Stream:
         # An asyncio.Event would keep a list of readers; there is one.
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    def _goes_past(self, direct: Callable[[Delta], bool], delta: Delta) -> bool:
+        """Whether the reader, who waits, need not be woken for this."""
+        reader = self._reader
+        if reader is None or reader.done() or delta.is_last:
+            return False
+        try:
+            return direct(delta)
+        except Exception as error:  # noqa: BLE001  (it is not the bridge's, but the reader's)
+            reader.set_exception(error)
+            return True
 
     async def take(self) -> list[Delta]:
         """All deltas since the last call, at least one. Raises the error that a request ended in.

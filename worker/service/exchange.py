@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from worker import log
+from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.service import sse
 from worker.service.errors import reply_of
 from worker.service.front.replies import ErrorReply
+from worker.service.front.wire import WIRE, Wire
 from worker.service.requests.record import current, note
 
 # Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.
@@ -137,6 +139,53 @@ class Exchange(ABC):
         ]
         await send({"type": "http.response.start", "status": status, "headers": fields})
         await self._send_part(send, body, more=False)
+
+
+class DeltaExchange(Exchange):
+    """An exchange whose events are those of each delta, and some behind the last one.
+
+    Deltas in the midst of a stream are told as they come, past the task that answers: to wake it,
+    and what wraps what it sends, takes 40 µs of the event loop's CPU time for each token.
+    """
+
+    _wire: Wire | None = None
+
+    @abstractmethod
+    def told(self, delta: Delta) -> list[bytes]:
+        """The events of one delta of a streamed answer."""
+
+    def told_last(self) -> list[bytes]:
+        """The events behind those of the last delta."""
+        return []
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """All of them."""
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                for event in self.told(delta):
+                    yield event
+        for event in self.told_last():
+            yield event
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer, or stop as soon as the client has left."""
+        self._wire = scope.get(WIRE)
+        if self.streaming and self._wire is not None:
+            self.stream.direct = self._tell_at_once
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.stream.direct = self._wire = None
+
+    def _tell_at_once(self, delta: Delta) -> bool:
+        """False where the status was not sent yet, or a slow reader is to be waited for."""
+        wire = self._wire
+        if wire is None or not self._has_started or not wire.is_clear:
+            return False
+        if events := self.told(delta):
+            self._num_parts += 1
+            wire.write(b"".join(events))
+        return True
 
 
 def _start_of(content_type: bytes) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from worker.lifecycle.worker import Worker
 from worker.service.front.connections import Connections
 from worker.service.front.gate import Gate
 from worker.service.front.http import server_of
+from worker.service.front.wire import WiredProtocol
 from worker.service.requests.journal import Journal
 from worker.settings import Settings
 
@@ -107,7 +108,7 @@ async def serve(
     if settings.api_key_file is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
     connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
-    server = server_of(gate, connections, at_once=gate.at_once)
+    server = server_of(gate, connections, WiredProtocol, at_once=gate.at_once)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))

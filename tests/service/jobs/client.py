@@ -29,6 +29,8 @@ def parse(text: str) -> list[Event]:
     assert frames.pop() == ""
     found: list[Event] = []
     for frame in frames:
+        if frame == ":":  # a pulse, where the machine is busy
+            continue
         *head, data = frame.split("\n")
         assert data.startswith("data: ")
         data = data.removeprefix("data: ")

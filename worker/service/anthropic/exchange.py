@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import ClassVar
 
 import msgspec
@@ -24,7 +23,7 @@ from worker.service.anthropic.replies import (
     OutputDetails,
     Ping,
 )
-from worker.service.exchange import Exchange
+from worker.service.exchange import DeltaExchange
 from worker.service.front.replies import ErrorReply
 from worker.service.generation import Running
 from worker.service.talk.asked import Asked
@@ -34,7 +33,7 @@ from worker.service.tally import Tally
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class MessageExchange(Exchange):
+class MessageExchange(DeltaExchange):
     """message_start, the events of each block, message_delta, message_stop; each under its name."""
 
     closing: ClassVar[bytes] = b""
@@ -56,20 +55,21 @@ class MessageExchange(Exchange):
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
         self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
         self._stopped_by: str | None = None
+        self._has_begun = False
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """All events. The first ones wait for the first token."""
-        begun = False
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                if not begun:
-                    begun = True
-                    yield _frame(MessageStart(self._reply([], None))) + _frame(Ping())
-                for event in self._take(delta):
-                    yield _frame(event)
-        for event in self._blocks.close():
-            yield _frame(event)
-        yield _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
+    def told(self, delta: Delta) -> list[bytes]:
+        """Its events; the stream's first ones wait for the first token."""
+        events: list[bytes] = []
+        if not self._has_begun:
+            self._has_begun = True
+            events.append(_frame(MessageStart(self._reply([], None))) + _frame(Ping()))
+        return events + [_frame(event) for event in self._take(delta)]
+
+    def told_last(self) -> list[bytes]:
+        """The end of the last block, and of the message."""
+        events = [_frame(event) for event in self._blocks.close()]
+        last = _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
+        return [*events, last]
 
     async def body(self) -> MessageReply:
         """The whole message."""

@@ -28,6 +28,7 @@ from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.front.whole import HeaderFields, WholeAnswer, send_whole
+from worker.service.front.wire import WIRE
 from worker.service.page import page
 from worker.service.requests.journal import Journal
 from worker.service.requests.record import RequestRecord
@@ -92,6 +93,8 @@ class Gate:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass on what must not be answered at once."""
+        if (wire := scope.pop(WIRE, None)) is not None:  # it holds this scope, but not the copy
+            scope = {**scope, WIRE: wire}
         if _ENTRANCE not in scope and (answer := self.at_once(scope)) is not None:
             await send_whole(send, answer)
             return

@@ -1,7 +1,8 @@
 """The body of an answer, written straight to its connection.
 
-An ASGI message for each part wakes up the task that sends it. Whoever passes on what another server
-says has the parts in a callback already, so the gateway of a fleet writes them from there.
+An ASGI message for each part wakes up the task that sends it. Who has the parts in a callback
+already writes them from there: a stream's exchange, and the gateway of a fleet, which passes on
+what another server says.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ class Wire:
             yield
         finally:
             self._connection.tell = None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the client takes what is written."""
+        return not self._cycle.flow.write_paused
 
     def follow(self, source: Pausing | None) -> None:
         """Hold up this source while the client does not read; None: nobody any more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 from litestar import Request as HttpRequest
@@ -12,7 +11,7 @@ from litestar.types import ASGIApp
 from worker.engine.sequence import Delta
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
-from worker.service.exchange import Exchange
+from worker.service.exchange import DeltaExchange
 from worker.service.generation import Generation, Running, run
 from worker.service.infill.prompt import prompt_of
 from worker.service.infill.schemas import Infilled, InfillPart, InfillRequest
@@ -23,7 +22,7 @@ from worker.service.sampling import sampling_of
 from worker.service.tally import Tally
 
 
-class InfillExchange(Exchange):
+class InfillExchange(DeltaExchange):
     """A text in one piece, or an event for each token and a last one without text."""
 
     closing: ClassVar[bytes] = b""
@@ -39,31 +38,33 @@ class InfillExchange(Exchange):
         self._text = ""
         self._last: Delta | None = None
 
-    async def _deltas(self) -> AsyncIterator[Delta]:
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._tally.add(delta)
-                self._text += delta.text
-                self._last = delta
-                yield delta
+    def _take(self, delta: Delta) -> None:
+        self._tally.add(delta)
+        self._text += delta.text
+        self._last = delta
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """All of them."""
-        async for delta in self._deltas():
-            if delta.token is not None:
-                part = InfillPart(
-                    content=delta.text,
-                    tokens=[delta.token],
-                    tokens_predicted=self._tally.num_sampled,
-                    tokens_evaluated=self._tally.num_prompt,
-                )
-                yield sse.frame(part)
-        yield sse.frame(self._whole(""))
+    def told(self, delta: Delta) -> list[bytes]:
+        """A token's event."""
+        self._take(delta)
+        if delta.token is None:
+            return []
+        part = InfillPart(
+            content=delta.text,
+            tokens=[delta.token],
+            tokens_predicted=self._tally.num_sampled,
+            tokens_evaluated=self._tally.num_prompt,
+        )
+        return [sse.frame(part)]
+
+    def told_last(self) -> list[bytes]:
+        """The last event, without text."""
+        return [sse.frame(self._whole(""))]
 
     async def body(self) -> object:
         """The whole text."""
-        async for _ in self._deltas():
-            pass
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                self._take(delta)
         whole = self._whole(self._text)
         return whole.only(self._fields) if self._fields else whole
 

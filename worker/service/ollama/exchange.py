@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,7 +12,7 @@ from worker.chat.events import Content, Thought
 from worker.chat.message import Call
 from worker.engine.sequence import Delta
 from worker.lifecycle.loaded import Loaded
-from worker.service.exchange import Exchange
+from worker.service.exchange import DeltaExchange
 from worker.service.front.replies import ErrorReply
 from worker.service.generation import Running
 from worker.service.ollama.errors import OllamaErrorReply, ollama_reply
@@ -46,7 +45,7 @@ class LinePiece(msgspec.Struct):
         return bool(self.content or self.thought or self.calls or self.scores)
 
 
-class OllamaExchange(Exchange):
+class OllamaExchange(DeltaExchange):
     """Lines with what each step added, and a last one that is `done`."""
 
     content_type: ClassVar[bytes] = b"application/x-ndjson"
@@ -66,14 +65,14 @@ class OllamaExchange(Exchange):
     def line(self, piece: LinePiece, **fields: Any) -> AnswerLine:
         """The piece in the client's shape; fields: of `AnswerLine`."""
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """All lines. A call is told when it has ended."""
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                piece = self._take(delta)
-                if piece.tells:
-                    yield self._frame(piece, done=False)
-        yield self._frame(LinePiece(), **self._end())
+    def told(self, delta: Delta) -> list[bytes]:
+        """Its line. A call is told when it has ended."""
+        piece = self._take(delta)
+        return [self._frame(piece, done=False)] if piece.tells else []
+
+    def told_last(self) -> list[bytes]:
+        """The line that says that all is done."""
+        return [self._frame(LinePiece(), **self._end())]
 
     async def body(self) -> AnswerLine:
         """One line with all of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from worker import __version__
 from worker.engine.sequence import Delta
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
-from worker.service.exchange import Exchange
+from worker.service.exchange import DeltaExchange
 from worker.service.generation import Running
 from worker.service.openai.usage import Usage, progress_of, timings_of, usage_of
 from worker.service.tally import Tally
@@ -55,7 +55,7 @@ class Answer(ABC, Generic[ChoiceT]):
         return 0
 
 
-class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
+class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
     """Frames what the answers make of the deltas, or folds them into one reply.
 
     head   the fields with which every reply and every event begins
@@ -76,11 +76,13 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
         self._generation = running.generation
         self._answers = dict(zip(running.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
+        self._blank: Any = None if self._include_usage else msgspec.UNSET
         self._usage_always = bool(options and options.continuous_usage_stats)
         generation = running.generation
         self._tally = Tally(generation.num_prompt_tokens, running.ids, generation.best_of)
         truncated = generation.truncated
         self._truncated: dict[str, Any] = {"truncated": truncated} if truncated else {}
+        self._untold = self._truncated  # in no event yet
         self.head: dict[str, Any] = {
             "id": prefix + running.ids[0].rpartition("-")[0],
             "created": int(time.time()),
@@ -96,32 +98,28 @@ class OpenAIExchange(Exchange, ABC, Generic[ChoiceT]):
     def reply(self, choices: list[ChoiceT], **more: Any) -> msgspec.Struct:
         """A whole reply with these choices."""
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """Events with what each step added; then usage, where asked for.
+    def told(self, delta: Delta) -> list[bytes]:
+        """An event for each choice; what was left out of the prompt stands in the first one."""
+        self._tally.add(delta)
+        answer = self._answers[delta.id]
+        if delta.progress is not None:
+            progress = progress_of(delta.progress)
+            return [sse.frame(self.event([answer.silent()], prompt_progress=progress))]
+        frames: list[bytes] = []
+        choices = answer.take(delta)
+        for place, choice in enumerate(choices, start=1):
+            more: dict[str, Any] = {"usage": self._usage() if self._usage_always else self._blank}
+            if delta.finish_reason and place == len(choices):
+                more["timings"] = timings_of(self._tally)
+            frames.append(sse.frame(self.event([choice], **more, **self._untold)))
+            self._untold = {}
+        return frames
 
-        What was left out of the prompt stands in the first event and beside the usage.
-        """
-        blank: Any = None if self._include_usage else msgspec.UNSET
-        told = self._truncated
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                self._tally.add(delta)
-                answer = self._answers[delta.id]
-                if delta.progress is not None:
-                    progress = progress_of(delta.progress)
-                    yield sse.frame(self.event([answer.silent()], prompt_progress=progress))
-                    continue
-                choices = answer.take(delta)
-                for place, choice in enumerate(choices, start=1):
-                    more: dict[str, Any] = {"usage": blank}
-                    if self._usage_always:
-                        more["usage"] = self._usage()
-                    if delta.finish_reason and place == len(choices):
-                        more["timings"] = timings_of(self._tally)
-                    yield sse.frame(self.event([choice], **more, **told))
-                    told = {}
-        if self._include_usage:
-            yield sse.frame(self.event([], usage=self._usage(), **self._truncated))
+    def told_last(self) -> list[bytes]:
+        """The usage, where asked for, and what was left out of the prompt."""
+        if not self._include_usage:
+            return []
+        return [sse.frame(self.event([], usage=self._usage(), **self._truncated))]
 
     async def body(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from worker.engine.sequence import Delta
 from worker.lifecycle.loaded import Loaded
 from worker.service import sse
-from worker.service.exchange import Exchange
+from worker.service.exchange import DeltaExchange
 from worker.service.generation import Running
 from worker.service.openai.logprobs import token_score
 from worker.service.openai.usage import timings_of
@@ -50,7 +50,7 @@ from worker.service.tally import Tally
 _CUT = "max_output_tokens"  # OpenAI's word for the end of the context, too
 
 
-class ResponseExchange(Exchange):
+class ResponseExchange(DeltaExchange):
     """created, in_progress, the events of each item, then one of completed, incomplete and failed;
     each under its name."""
 
@@ -80,18 +80,19 @@ class ResponseExchange(Exchange):
         if running.generation.truncated is not None:
             self._reply.truncated = running.generation.truncated
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """All events. The first ones wait for the first token: what fails before it has a status
-        of its own."""
-        while self.stream.is_running:
-            for delta in await self.stream.take():
-                if told := self._begin() + self._frames(self._take(delta)):
-                    yield told
+    def told(self, delta: Delta) -> list[bytes]:
+        """Its events. The stream's first ones wait for the first token: what fails before it has a
+        status of its own."""
+        told = self._begin() + self._frames(self._take(delta))
+        return [told] if told else []
+
+    def told_last(self) -> list[bytes]:
+        """The end of the output, and the whole response."""
         cut = self._said.finish_reason == "length"
         told = self._frames(self._output.close("incomplete" if cut else "completed"))
         reply = self._ended(broken=True)
         kind = ResponseCompleted if reply.status == "completed" else ResponseIncomplete
-        yield told + self._frames([kind(response=reply)])
+        return [told + self._frames([kind(response=reply)])]
 
     async def body(self) -> ResponseReply:
         """The whole response."""
