@@ -1,10 +1,11 @@
 """What is between two decodes, and beside them: traced in a worker with clients, drawn.
 
-    python -m benchmarks.steps --model FILE [--model FILE] [--baseline CHECKOUT] [--svg OUT.svg]
+    python -m benchmarks.steps --model FILE [--model FILE] [--top-k K] [--baseline CHECKOUT]
+                               [--svg OUT.svg]
 
 Streams of server-sent events are read by a client on the same cores. `between` is the pause of the
 compute threads from one decode to the next; `beside` is CPU time that the event loop's thread takes
-while they compute.
+while they compute. Tokens are the likeliest ones, or drawn from K.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, action="append")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--baseline", type=Path, help="another checkout, traced in turn with ours")
     parser.add_argument("--svg", type=Path)
@@ -77,9 +79,11 @@ def traced(model: Path, streams: int, given: argparse.Namespace, folder: Path) -
 def _ask(port: int, streams: int, given: argparse.Namespace) -> None:
     """Rounds of `streams` requests side by side, no two of which share a prompt."""
 
+    fields = {"temperature": 0.8, "top_k": given.top_k} if given.top_k else None
+
     def one(number: int) -> None:
         prompt = random_tokens(number, given.prompt, 2000).tolist()
-        answer = StreamedRequest(prompt, given.tokens).run(_HOST, port)
+        answer = StreamedRequest(prompt, given.tokens, fields=fields).run(_HOST, port)
         if not answer.is_whole:
             sys.exit(f"The traced worker did not answer: {answer.error or 'too slow'}.")
 

@@ -81,6 +81,7 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
+            stack.callback(self._workspace.chain.free)
             self.guides = Guides(self.vocab, self._workspace)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
@@ -156,7 +157,7 @@ class LlamaBackend:
 
     def sample(self, row: int, sampler: Any) -> int:
         """Choose from the row's logits and accept."""
-        return sampler.sample(self.context.logits(row))
+        return sampler.sample(self.context.logits(row), (self.context.handle, row))
 
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""

@@ -35,6 +35,17 @@ class Chain:
         """Let the samplers judge, change, order, drop and choose candidates."""
         native.llama_sampler_apply(self._handle, ctypes.byref(array))  # pyright: ignore[reportArgumentType]
 
+    def choose(self, around: Chain, context: Any, row: int) -> int:
+        """The id chosen from a context's output row, with all tokens as candidates.
+
+        around: an empty chain, whose memory for the candidates is used: 12 bytes for each token
+        """
+        native.llama_sampler_chain_add(around._handle, self._handle)
+        try:
+            return native.llama_sampler_sample(around._handle, context, row)
+        finally:
+            native.llama_sampler_chain_remove(around._handle, 0)
+
     def accept(self, token: int) -> None:
         """Tell the samplers what was chosen."""
         native.llama_sampler_accept(self._handle, token)

@@ -15,6 +15,12 @@ from worker.llama.sampling.draw import Draw
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
+# Tokens of a vocabulary that llama.cpp writes as candidates faster than numpy finds the likeliest.
+# Behind a decode, which leaves nothing in the CPU's caches, each line of Python costs microseconds:
+# top-k takes 120 µs instead of 240 with 32,000 tokens. With 150,000 it takes 350 instead of 320,
+# and for each of eight rows 240 instead of 130.
+_FEW = 1 << 16
+
 
 class TokenChoice(Protocol):
     """Chooses from logits that biases, bans and penalties have changed already, all or some.
@@ -75,16 +81,23 @@ class ChainChoice:
     """llama.cpp's filters, over the `shortlist` likeliest tokens or, with 0, over all.
 
     Which of equal logits at the border of top-k stay is llama.cpp's choice.
+
+    is_native  whether `choose_at` is faster than `choose`
     """
 
     is_plain = False
 
     def __init__(self, chain: Chain, workspace: Workspace, shortlist: int) -> None:
         self._chain, self._workspace, self._shortlist = chain, workspace, shortlist
+        self.is_native = not shortlist or workspace.vocab_size <= _FEW
 
     def choose(self, row: np.ndarray) -> int:
         array = self._judge(row)
         return array.data[array.selected].id
+
+    def choose_at(self, context: Any, row: int) -> int:
+        """The same from a context's output row, in one native call."""
+        return self._chain.choose(self._workspace.chain, context, row)
 
     def _judge(self, row: np.ndarray) -> Any:
         """The candidates as the chain left them."""

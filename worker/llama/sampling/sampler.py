@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from worker.engine.request import Request
 from worker.llama.guides.guides import Guides
-from worker.llama.sampling.choice import Peak, TokenChoice, choice_of
+from worker.llama.sampling.choice import ChainChoice, Peak, TokenChoice, choice_of
 from worker.llama.sampling.edits import Edits
 from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.limited import LimitedChoice
@@ -41,8 +42,10 @@ class Sampler:
         if request.limit is not None:
             self._choice = LimitedChoice(self._choice, request, vocab, workspace)
 
-    def sample(self, row: np.ndarray) -> int:
+    def sample(self, row: np.ndarray, at: tuple[Any, int] | None = None) -> int:
         """Choose from the logits of a row, float32 [vocab_size], and accept the choice.
+
+        at: the context whose output row it is, and the row's number; None: it is in no context
 
         The row is changed while this runs, and is as before afterwards. Raises RequestError where
         the request's own rules leave nothing to choose.
@@ -54,7 +57,10 @@ class Sampler:
                 return token
         done = self._edits.apply(row)
         try:
-            token = self._choice.choose(row)
+            if at and isinstance(self._choice, ChainChoice) and self._choice.is_native:
+                token = self._choice.choose_at(*at)
+            else:
+                token = self._choice.choose(row)
         finally:
             self._edits.undo(row, done)
         self._edits.accept(token)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from worker.llama.library import native
+from worker.llama.sampling.chain import Chain
 
 # Layout of struct llama_token_data.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -22,12 +23,15 @@ _FEW = 16
 class Workspace:
     """One for all samplers of one thread: what they leave in it is worth nothing.
 
+    vocab_size              tokens
     weights, plain, above   float32 [vocab_size]
     likelier, equal         bool [vocab_size]
     mask                    uint32, one bit for each token
+    chain                   holds memory for candidates; empty between two choices
     """
 
     def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
         self.weights, self.plain, self.above = np.empty((3, vocab_size), np.float32)
         self.likelier, self.equal = np.empty((2, vocab_size), np.bool_)
         words = (vocab_size + 31) // 32
@@ -36,6 +40,7 @@ class Workspace:
         self._row = np.empty(vocab_size, np.float32)
         data = np.zeros(vocab_size, _TOKEN_DATA)
         self._ids, self._logits = data["id"], data["logit"]
+        self.chain = Chain()
         self._pointer = data.ctypes.data_as(ctypes.POINTER(native.llama_token_data))
 
     def candidates(self, logits: np.ndarray, ids: np.ndarray | None = None) -> Any:
