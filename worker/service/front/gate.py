@@ -87,6 +87,7 @@ class Gate:
         if answer is not None:
             record.is_early = True
             record.answered(answer.status)
+            scope.pop(WIRE, None)  # it holds this scope
         elif _is_work(scope):
             self._num_entering += 1
         return answer
