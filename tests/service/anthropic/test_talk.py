@@ -116,6 +116,7 @@ def test_documents(loaded: Loaded) -> None:
     for other, words in (
         ({"type": "base64", "media_type": "application/pdf", "data": "x"}, "type 'document'"),
         ({"type": "text"}, "source.data is missing"),
+        ("https://example.org", "type 'document'"),
     ):
         wrong = {"role": "user", "content": [{**document, "source": other}]}
         with pytest.raises(RequestError, match=rf"messages\[0\]\.content\[0\].*{words}"):
@@ -138,9 +139,11 @@ def test_tools(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools with a schema; those of Anthropic's own types are skipped, and the log says so."""
     told: list[str] = []
     monkeypatch.setattr("worker.service.anthropic.talk.tell_skipped", told.append)
-    now: Any = {"type": "custom", "name": "now", "input_schema": {}, "strict": True}
-    search = {"type": "web_search_20250305", "name": "web_search"}
-    found = talk(loaded, tools=[search, SKY, now])
+    found = talk(
+        loaded,
+        tools=[{"type": "web_search_20250305", "name": "web_search"}, SKY,
+               {"type": "custom", "name": "now", "input_schema": {}, "strict": True}],
+    )  # fmt: skip
     assert told == ["web_search_20250305"]
     assert found.tools == (
         Tool(name="sky", description="Looks up.", parameters=SCHEMA),

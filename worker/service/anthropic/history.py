@@ -9,7 +9,13 @@ import msgspec
 
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
-from worker.service.anthropic.schemas import ROLES, ContentBlock, MessageParam, MessagesRequest
+from worker.service.anthropic.schemas import (
+    ROLES,
+    ContentBlock,
+    DocumentSource,
+    MessageParam,
+    MessagesRequest,
+)
 
 PARAM = "messages"
 # Claude Code begins its system text with a line that is another one for each request. With it in
@@ -93,7 +99,7 @@ def _blocks(message: MessageParam, where: str) -> list[ContentBlock]:
 
 def _text(block: ContentBlock, where: str) -> str:
     source = block.source
-    if block.type == "document" and source is not None and source.type == "text":
+    if block.type == "document" and isinstance(source, DocumentSource) and source.type == "text":
         if source.data is None:
             raise RequestError(f"{where}.source.data is missing.", param=PARAM)
         return f"{block.title}\n{source.data}" if block.title else source.data

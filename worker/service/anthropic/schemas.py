@@ -35,7 +35,7 @@ class ContentBlock(msgspec.Struct):
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: str | list[ContentBlock] | None = None
-    source: DocumentSource | None = None
+    source: DocumentSource | str | None = None
     title: str | None = None
 
 
