@@ -18,7 +18,7 @@ def regex_of(grammar: Grammar) -> str | None:
     for node, (negated, ranges) in grammar.chars.items():
         if any(low >= TOKENS for low, _ in ranges):
             return None
-        found[node] = _class(negated, ranges)
+        found[node] = class_of(negated, ranges)
     for node in _ordered(grammar):
         if node in grammar.repeats:
             inner, least, most = grammar.repeats[node]
@@ -64,7 +64,8 @@ def _inside(grammar: Grammar, node: int) -> set[int]:
     return {item for sequence in grammar.choices.get(node, ()) for item in sequence}
 
 
-def _class(negated: bool, ranges: Ranges) -> str:
+def class_of(negated: bool, ranges: Ranges) -> str:
+    """The expression of one character."""
     if not ranges:
         return "(?s:.)"
     # Regular expressions know no halves of surrogate pairs, and neither does UTF-8.

@@ -74,7 +74,7 @@ def test_ambiguous_in_the_engine(backend: LlamaBackend) -> None:
 def test_budget(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that takes longer than its budget under a grammar ends its sequence only."""
     monkeypatch.setattr(gbnf, "_BUDGET_S", -1)
-    nested = 'root ::= [a-z] root | "."'
+    nested = "root ::= !<[5]> root | <[5]>"
     tokens, error = outcome(backend, nested)
     assert tokens == 0
     assert error is not None

@@ -19,6 +19,7 @@ from worker.grammar.constraint import Constraint
 from worker.grammar.gbnf import Grammar
 from worker.grammar.keywords import DOUBTFUL
 from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.recursive import lark_of
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import Schema, SchemaReader
 from worker.limits import LOOSENING
@@ -131,11 +132,15 @@ class Guides:
     def _follow(
         self, constraint: Constraint, effort: CompileEffort, tokenizer: int
     ) -> AnyMatcher | Refused:
-        """GBNF: as a regular expression where it is one, else by llama.cpp."""
+        """GBNF: as a regular expression where it is one, else in Lark, and by llama.cpp where it
+        names tokens or is too large."""
         check_gbnf(constraint.text, constraint.param)
-        pattern = regex_of(Grammar(constraint.text, constraint.param))
-        if pattern is not None:
-            plain = msgspec.structs.replace(constraint, kind="regex", text=pattern)
+        grammar = Grammar(constraint.text, constraint.param)
+        kind, text = "regex", regex_of(grammar)
+        if text is None:
+            kind, text = "lark", lark_of(grammar)
+        if text is not None:
+            plain = msgspec.structs.replace(constraint, kind=kind, text=text)
             made = compile_within(plain, effort, tokenizer, self._vocab.size)
             if isinstance(made, Matcher) or (made.is_costly and effort is QUICK):
                 return made

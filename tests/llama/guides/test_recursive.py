@@ -1,0 +1,142 @@
+"""GBNF that recurses: llguidance allows the same tokens as llama.cpp, at each place."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.support.grammars import GOOD
+from tests.support.guided import Writer
+from worker.errors import RequestError
+from worker.grammar.check import check_gbnf
+from worker.grammar.constraint import Constraint
+from worker.grammar.gbnf import Grammar
+from worker.grammar.regular import regex_of
+from worker.llama.guides.gbnf import GbnfMatcher
+from worker.llama.guides.guides import AnyMatcher
+from worker.llama.guides.matcher import Matcher
+
+# Ends of rules, of options and of groups, several rules in a ring, entries into it from elsewhere.
+RECURSIVE = {
+    "right": 'root ::= [a-z] root | "."',
+    "may end": 'root ::= [a-z] root | ""',
+    "option": "root ::= ([a-c] root)?",
+    "group": 'root ::= "a" ("b" | "c" (root | "d"))',
+    "ring": 'root ::= "a" r | "x"\nr ::= "b" s | "y"\ns ::= "c" root | "d" r | "z"',
+    "entries": 'root ::= "(" r ")" s "." | r\nr ::= "a" s | "b"\ns ::= "c" r | "d" | "e" root',
+    "brackets": 'root ::= "a" root "b" root | ""',
+    "palindrome": 'root ::= "a" root "a" | "b" root "b" | [ab]?',
+    "greedy": 'root ::= word root? "end"\nword ::= [a-z]+ " "',
+    "counts": 'root ::= "a"{2,3} root{0,2} "b"+ | "c"',
+    "classes": 'root ::= [^a-m] root | [a-f] "z" | . "." ',
+    "empty class": "root ::= [a-c] root | [b-d]",
+    **{name: text for name, text in GOOD.items() if name.endswith("_GBNF")},
+}
+
+
+def both(writer: Writer, text: str) -> tuple[AnyMatcher, GbnfMatcher]:
+    """Ours and llama.cpp's, at the beginning."""
+    constraint = Constraint(kind="gbnf", text=text)
+    ours = writer.guides.compiled(constraint).copy()
+    return ours, GbnfMatcher(constraint, writer.vocab, writer.workspace)
+
+
+def compared(writer: Writer, text: str, seed: int, steps: int) -> None:
+    """At each place of a random text the same tokens may come, the ends among them.
+
+    Of tokens without text and of bytes that are no ASCII the two have views of their own.
+    """
+    vocab, draw = writer.vocab, random.Random(seed)
+    plain = np.array([piece.isascii() and b"\0" not in piece != b"" for piece in vocab.pieces])
+    ends = sorted(vocab.end_tokens)
+    plain[ends] = True
+    ours, theirs = both(writer, text)
+    try:
+        for _ in range(steps):
+            masks = [_mask(each, vocab.size) & plain for each in (ours, theirs)]
+            assert np.array_equal(masks[0], masks[1]), text
+            masks[0][ends] = False
+            allowed = np.flatnonzero(masks[0])
+            if not len(allowed):
+                return
+            token = int(draw.choice(allowed))
+            ours.accept(token)
+            theirs.accept(token)
+    finally:
+        ours.free()
+        theirs.free()
+
+
+def _mask(matcher: AnyMatcher, size: int) -> np.ndarray:
+    words = np.zeros((size + 31) // 32, np.uint32)
+    matcher.fill(words)
+    return np.unpackbits(words.view(np.uint8), bitorder="little")[:size].astype(bool)
+
+
+@pytest.mark.parametrize("name", RECURSIVE)
+def test_the_same_tokens(writer: Writer, name: str) -> None:
+    """Those that llama.cpp ships are among the grammars."""
+    text = RECURSIVE[name]
+    ours, _ = both(writer, text)
+    assert isinstance(ours, Matcher)
+    for seed in range(4):
+        compared(writer, text, seed, 12)
+
+
+def test_any_grammar(writer: Writer) -> None:
+    """Rules that are drawn, of which some recurse and pass."""
+    count = 0
+    for seed in range(300):
+        text = "\n".join(f"{name} ::= {body}" for name, body in _bodies(random.Random(seed)))
+        try:
+            check_gbnf(text, "grammar")
+        except RequestError:
+            continue
+        if regex_of(Grammar(text, "grammar")) is None:
+            count += 1
+            compared(writer, text, seed, 6)
+    assert count > 20
+
+
+def _bodies(draw: random.Random) -> Iterator[tuple[str, str]]:
+    def item(depth: int) -> str:
+        kind = draw.randrange(6 if depth else 4)
+        if kind < 2:
+            return draw.choice(('"a"', '"ab"', "[a-c]", "[^b]", '"("', '""'))
+        if kind < 4:
+            return draw.choice(("root", "r", "s"))
+        inner = " ".join(item(depth - 1) for _ in range(draw.randrange(1, 3)))
+        if kind == 4:
+            return f"({inner}){draw.choice(('?', '*', '+', '{0,2}'))}"
+        return f"({inner} | {item(depth - 1)})"
+
+    def row(first: str) -> str:
+        return " ".join([f"[{first}{draw.choice('efgh')}]", *(item(1) for _ in range(2))])
+
+    for name in ("root", "r", "s"):
+        yield name, " | ".join([*map(row, draw.sample("abcd", 2)), '"z"'])
+
+
+@pytest.mark.parametrize("name", ["right", "may end", "option", "ring", "greedy"])
+def test_a_long_text(writer: Writer, name: str) -> None:
+    """The ends of all the rules that are open are no work for each token."""
+    cycles = {"ring": b"abc", "greedy": b"a ", "option": b"abc"}
+    tokens = {piece: token for token, piece in enumerate(writer.vocab.pieces) if len(piece) == 1}
+    ours, theirs = both(writer, RECURSIVE[name])
+    theirs.free()
+    cycle = cycles.get(name, b"a")
+    for place in range(6_000):
+        token = tokens[cycle[place % len(cycle)].to_bytes()]
+        assert ours.allows(token)
+        ours.accept(token)
+    ours.free()
+
+
+def test_tokens_by_number(writer: Writer) -> None:
+    """Only llama.cpp follows them."""
+    ours, theirs = both(writer, "root ::= <[5]> root | <[6]>")
+    assert isinstance(ours, GbnfMatcher)
+    theirs.free()
