@@ -12,6 +12,7 @@ full    until both workers answer again, and what was killed is there again
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import statistics
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.fleet.felt import Felt, ask_json
-from benchmarks.fleet.processes import CONTROLLER, GATEWAY, free_port, named, parent_of
+from benchmarks.fleet.processes import CONTROLLER, GATEWAY, below, free_port, named, parent_of
 
 _ROOT = Path(__file__).parent.parent.parent
 _SLOW = ("-m", "tests.support.programs.slow")
@@ -51,6 +52,7 @@ class Scene:
     def __init__(self, cluster: Any, url: str) -> None:
         self._cluster = cluster
         self.gateway = 0  # the process that has the port
+        self._still: list[int] = []  # processes that were stopped
         self.url = url
 
     async def replicas(self) -> dict[str, dict[str, Any]]:
@@ -80,28 +82,48 @@ class Scene:
         head = self._cluster.head_node.node_id
         away = {name: each for name, each in replicas.items() if each["node"] != head}
         name, each = next(iter((away or replicas).items()))
-        if what == "node":
+        if what in ("node", "vanished"):
             return name, []
         return name, [parent_of(each["pid"]) if what == "replica" else each["pid"]]
 
     def kill(self, what: str, replica: dict[str, Any] | None, pids: list[int]) -> None:
         """SIGKILL, or SIGSTOP."""
         if what == "node":
-            assert replica is not None
-            nodes = self._cluster.worker_nodes
-            node = next(each for each in nodes if each.node_id == replica["node"])
-            self._cluster.remove_node(node, allow_graceful=False)
+            self._cluster.remove_node(self._node_of(replica), allow_graceful=False)
+        if what == "vanished":
+            self._still = _processes_of(self._node_of(replica))
+            for pid in self._still:
+                os.kill(pid, signal.SIGSTOP)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP if what == "stopped" else signal.SIGKILL)
 
+    def _node_of(self, replica: dict[str, Any] | None) -> Any:
+        assert replica is not None
+        nodes = self._cluster.worker_nodes
+        return next(each for each in nodes if each.node_id == replica["node"])
+
     def mend(self) -> None:
         """As many nodes as there were."""
+        for node in list(self._cluster.worker_nodes):
+            if set(_processes_of(node)) & set(self._still):
+                self._cluster.remove_node(node, allow_graceful=False)
+        for pid in self._still:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._still = []
         if len(self._cluster.worker_nodes) < 2:
             self._cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
 
 
-# What dies, and how it looks when it is there again.
-DEATHS = ("worker", "stopped", "replica", "gateway", "controller", "node")
+# What dies. A node that has vanished is one all of whose processes are stopped: they answer nobody,
+# and close no connection.
+DEATHS = ("worker", "stopped", "replica", "gateway", "controller", "node", "vanished")
+
+
+def _processes_of(node: Any) -> list[int]:
+    """Ray's own process on a node, and all that it has begun there."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    return [raylet, *(pid for pid, _ in below(raylet))]
 
 
 async def felt(scene: Scene, what: str) -> Death:

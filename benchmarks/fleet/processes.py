@@ -19,17 +19,18 @@ def parent_of(pid: int) -> int:
     return int(_fields(pid)[1])
 
 
-def below() -> Iterator[tuple[int, str]]:
-    """(pid, command line) of all that descend from this process."""
+def below(top: int | None = None) -> Iterator[tuple[int, str]]:
+    """(pid, command line) of all that descend from that process, or from this one."""
+    top = top or os.getpid()
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             parents[int(folder.name)] = parent_of(int(folder.name))
     for pid in parents:
         above = pid
-        while above in parents and above != os.getpid():
+        while above in parents and above != top:
             above = parents[above]
-        if above == os.getpid() and pid != above:
+        if above == top and pid != above:
             with contextlib.suppress(OSError):
                 yield pid, Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 

@@ -30,7 +30,8 @@ from worker.fleet.scale.served import Wake, number_of, one_on_each_node, wanted
 from worker.values import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
-_HEALTH_TIMEOUT_S = 5.0
+# After three in a row a replica is made anew. One whose machine has vanished answers none.
+_HEALTH_TIMEOUT_S = 3.0
 _STARTS = 3  # of a replica whose worker does not come up, before Ray gives the model up
 # Streams end when they end; a gateway that is taken away waits for them.
 _GATEWAY_DRAIN_S = 600.0
