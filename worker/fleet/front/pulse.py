@@ -18,9 +18,6 @@ QUIET_S = 1.0
 SILENCE_S = 5.0
 _LOOK_S = 0.5
 
-# Whether a worker answers at all.
-Answers = Callable[[Member], Awaitable[bool]]
-
 
 class _Debt:
     """What one worker owes. heard: when it said something last, or was asked while it owed
@@ -82,9 +79,15 @@ class Pulse:
     """Looks after those who owe something."""
 
     def __init__(
-        self, owing: Owing, answers: Answers, note_failure: Callable[[Member], None]
+        self,
+        owing: Owing,
+        answers: Callable[[Member], Awaitable[bool]],
+        note_failure: Callable[[Member], None],
     ) -> None:
-        """note_failure: it is told of who did not answer, so that others are asked first"""
+        """answers: whether a worker says anything when it is asked
+
+        note_failure: it is told of who does not, so that others are asked first
+        """
         self._owing = owing
         self._answers = answers
         self._note_failure = note_failure

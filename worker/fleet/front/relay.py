@@ -18,9 +18,8 @@ from worker.fleet.front.asked import prefix_of, session_of
 from worker.fleet.front.call import ClientCall
 from worker.fleet.front.connection import HeaderList, LostError
 from worker.fleet.front.events import WholeEvents
-from worker.fleet.front.loads import Loads
+from worker.fleet.front.loads import Loads, Others
 from worker.fleet.front.meters import Meters
-from worker.fleet.front.others import Others
 from worker.fleet.front.pulse import QUIET_S, Pulse
 from worker.fleet.front.recovery import Recovery
 from worker.fleet.front.upstream import Upstream, WorkerReply
