@@ -30,7 +30,9 @@ def test_it_serves_until_it_is_lost() -> None:
         left = asyncio.create_task(charge.left())
         await asyncio.sleep(0)
         assert not left.done()
-        await charge.end()
+        process = charge._process  # pyright: ignore[reportPrivateUsage]
+        assert process is not None
+        process.kill()
         assert "left with code -9" in str(await left)
 
     asyncio.run(test())

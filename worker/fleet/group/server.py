@@ -69,12 +69,6 @@ class RpcCharge:
         last = self._lines[-1] if self._lines else "it said nothing"
         return RpcServerGoneError(f"The RPC server left with code {code}: {last}")
 
-    async def end(self) -> None:
-        """Kill it; what it holds is of use to nobody."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
     async def _start(self, port: int) -> None:
         # Ray's OMP_NUM_THREADS is not for a server that is told how many threads it has.
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
