@@ -28,6 +28,11 @@ class Detokenizer:
         self._held = piece[used:]
         return text
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a character is unfinished."""
+        return bool(self._held)
+
     def flush(self) -> str:
         """What is still held back, as U+FFFD; the last call."""
         return self._held.decode(errors="replace")

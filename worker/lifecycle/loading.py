@@ -14,6 +14,7 @@ from worker.llama.context import ContextOptions
 from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
+from worker.llama.process.heap import stay_small
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS
 from worker.memory.offload import HOST
@@ -37,6 +38,7 @@ def open_backend(
 
     `chunk_outputs` rows of a prompt can have their logits in one batch.
     """
+    stay_small()
     threads = settings.threads or machine.usable_cpus()
     plan = prepared.plan
     backend = LlamaBackend(

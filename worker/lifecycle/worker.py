@@ -140,7 +140,6 @@ class Worker:
         from worker.engine.thread import EngineThread
         from worker.lifecycle.loaded import Loaded
         from worker.llama.draft.heads import Heads
-        from worker.llama.process.heap import stay_small
         from worker.llama.process.pipe import write
 
         heads = draft if isinstance(draft, Heads) else None
@@ -170,7 +169,6 @@ class Worker:
             vram_bytes=vram_bytes,
         )
         thread.start()
-        stay_small()
         sleeps = any(device != "CPU" for device in backend.weights.residency.layers)
         self._watchdog = Watchdog(thread, sleeps=sleeps)
         self._watching = asyncio.create_task(self._watch(self._watchdog))

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from worker.engine.output import Detokenizer
 from worker.engine.request import Request
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.watch import Watch
@@ -14,10 +15,14 @@ from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
 
+_MAX_MORE = 3  # tokens over the limit: a character has four bytes at most
+
+
 class LimitedChoice:
     """Another choice, until the part is too long: then what ends it is chosen, token by token.
 
-    The other choice sees what is forced too, so that a constraint behind a thought begins.
+    The other choice sees what is forced too, so that a constraint behind a thought begins. A
+    character that has begun is ended first: a constraint takes no half of one.
     """
 
     is_plain = False
@@ -34,11 +39,13 @@ class LimitedChoice:
         self._ends = _watch(self._limit.ends)
         self._is_inside = self._limit.is_open
         self._num_inside = 0
+        self._text = Detokenizer()
         self._forced: list[int] = []
 
     def choose(self, row: np.ndarray) -> int:
         """A token id; `row` float32 [vocab_size] stays so."""
-        if self._is_inside and self._num_inside >= self._limit.count:
+        over = self._num_inside - self._limit.count if self._is_inside else -1
+        if over >= _MAX_MORE or (over >= 0 and not self._text.is_held):
             self._is_inside = False
             self._forced = list(self._limit.forced)
         if self._forced:
@@ -47,6 +54,7 @@ class LimitedChoice:
         self._num_inside += self._is_inside
         watch = self._ends if self._is_inside else self._opens
         piece = self._pieces[token] or self._spelled.get(token, b"")
+        self._text.feed(piece)
         if watch.look(token, piece) is None:
             watch.add(piece)
         else:
