@@ -11,7 +11,7 @@ import pytest
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.service.exchange import DeltaExchange
-from worker.service.front.wire import WIRE
+from worker.service.front.connections import WIRE
 
 TEXTS = ("a", "b", "c", "d", "e")
 

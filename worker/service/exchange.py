@@ -15,8 +15,9 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.service import sse
 from worker.service.errors import reply_of
+from worker.service.front.connections import WIRE
 from worker.service.front.replies import ErrorReply
-from worker.service.front.wire import WIRE, Wire
+from worker.service.front.wire import Wire
 from worker.service.requests.record import current, note
 
 # Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.

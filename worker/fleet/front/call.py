@@ -14,10 +14,11 @@ from worker.limits import BODY, RECEIVE
 from worker.service import sse
 from worker.service.body import SlowBodyError
 from worker.service.front import paths
+from worker.service.front.connections import WIRE
 from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
-from worker.service.front.wire import WIRE, Wire
+from worker.service.front.wire import Wire
 
 
 class ClientCall:

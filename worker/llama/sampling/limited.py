@@ -14,7 +14,6 @@ from worker.llama.sampling.choice import TokenChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
-
 _MAX_MORE = 3  # tokens over the limit: a character has four bytes at most
 
 

@@ -11,8 +11,8 @@ from worker.limits import CONNECTIONS, RECEIVE, SEND
 
 # Beside the connections that may be: whoever asks for health gets in, whatever the others do.
 GUESTS = 4
-# In the scope of a guest's request.
-GUEST = "worker.guest"
+# In the scope of a request: that it is a guest's, and its `Wire`.
+GUEST, WIRE = "worker.guest", "worker.wire"
 # Descriptors that stay free for what the worker itself opens: a file of kept states, a callback.
 _OWN_FILES = 4
 

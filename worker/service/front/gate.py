@@ -21,14 +21,13 @@ from worker.lifecycle.worker import Worker
 from worker.limits import CONNECTIONS
 from worker.service.front import paths
 from worker.service.front.auth import Auth
-from worker.service.front.connections import GUEST
+from worker.service.front.connections import GUEST, WIRE
 from worker.service.front.cors import Cors
 from worker.service.front.host import refusal_of_host
 from worker.service.front.ids import ids_of
 from worker.service.front.replies import reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.front.whole import HeaderFields, WholeAnswer, send_whole
-from worker.service.front.wire import WIRE
 from worker.service.page import page
 from worker.service.requests.journal import Journal
 from worker.service.requests.record import RequestRecord

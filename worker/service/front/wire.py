@@ -15,10 +15,8 @@ from typing import Protocol as Shape
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from worker.service.front.connections import WIRE
 from worker.service.front.protocol import Protocol
-
-# In the scope of a request.
-WIRE = "worker.wire"
 
 
 class Pausing(Shape):
