@@ -147,6 +147,11 @@ class Charge:
         for task in self._tasks:
             task.cancel()
 
+    def kill(self) -> None:
+        """End the worker at once: nothing that it serves can go on."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+
     async def _left(self) -> WorkerGoneError:
         """Wait until the worker has left: why, as far as it said."""
         assert self.process is not None

@@ -92,6 +92,7 @@ class Replica:
         error = await group.left()
         if not self._is_leaving:
             log.get("replica").error("leaving with a machine of its group", why=str(error))
+            self._charge.kill()  # else it may tell its streams that it drains
             os._exit(1)
 
 
