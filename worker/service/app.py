@@ -6,8 +6,9 @@ from typing import Any
 
 from worker.imports import bare_package, without
 
-# Litestar would write pages about the routes with it; there are none.
-with bare_package("yaml"):
+# Litestar would write pages about the routes with the one, and read limits of parameters with the
+# other; there are none.
+with bare_package("yaml"), without("annotated_types"):
     from litestar import Litestar
     from litestar.datastructures import State
     from litestar.di import Provide
@@ -85,7 +86,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
 
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
     # and what it makes spans with; ours are made of records.
-    with without("pydantic", "attrs", "opentelemetry"):
+    with without("pydantic", "attr", "attrs", "opentelemetry"):
         return Litestar(
             ROUTES,
             dependencies={
