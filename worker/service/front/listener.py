@@ -70,7 +70,6 @@ class Listener:
                 return  # what was closed for it gives its descriptor back in the next turn
 
     def _open(self, accepted: socket.socket, had_room: bool) -> None:
-        accepted.setblocking(False)
         may_stay, as_guest = (True, False) if had_room else self._connections.make_room()
         if not may_stay:
             accepted.close()
