@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -23,6 +26,14 @@ def fleet_of(replicas: int, gateways: Literal["head", "every node"] = "head") ->
     """So many workers of the demo model, each request to the idlest."""
     model = FleetModel(options=OPTIONS, replicas=replicas, affinity="none")
     return Fleet(endpoint=FleetEndpoint(port=PORT, gateways=gateways), models={"demo": model})
+
+
+def planned(address: str, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """What `worker fleet plan` says of a file with this text in the cluster at `address`."""
+    file = folder / "fleet.toml"
+    file.write_text(text)
+    command = [sys.executable, "-m", "worker", "fleet", "plan", str(file), "--address", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def replicas(url: str) -> dict[str, dict[str, Any]]:

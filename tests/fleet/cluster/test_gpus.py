@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.cluster.fleets import PATIENCE_S, replicas, wait_for
+from tests.fleet.cluster.fleets import planned, replicas, wait_for
 from tests.support import http
 from tests.support.programs.rpc_server import rpc_server
 from tests.support.programs.with_gpu import SERVER
@@ -34,11 +32,7 @@ def node(cluster: Any) -> Generator[Any]:
 
 def test_what_its_build_does_not_see_is_told(cluster: Any, node: Any, tmp_path: Path) -> None:
     """Ray gives a GPU away that the worker there could not use."""
-    file = tmp_path / "fleet.toml"
-    file.write_text("[models.demo]\ngpus = 1\n")
-    command = [sys.executable, "-m", "worker", "fleet", "plan", str(file)]
-    words = [*command, "--address", cluster.address]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = planned(cluster.address, tmp_path, "[models.demo]\ngpus = 1\n")
     assert done.returncode == 4
     assert f"{node.node_id[:8]} has 1, and the worker's build there sees 0." in done.stderr
 

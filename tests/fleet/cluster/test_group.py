@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fleet.cluster.conftest import SLOW
-from tests.fleet.cluster.fleets import PATIENCE_S, PORT, Stream, pids, replicas, wait_for
+from tests.fleet.cluster.fleets import (
+    PATIENCE_S,
+    PORT,
+    Stream,
+    pids,
+    planned,
+    replicas,
+    wait_for,
+)
 from tests.support import http
 from tests.support.programs.processes import until
 from worker.fleet.file import Fleet, FleetEndpoint, FleetModel
@@ -79,10 +85,6 @@ def test_they_share_one_fate(group: str, lost: str) -> None:
 
 def test_the_plan_says_it(cluster: Any, tmp_path: Path) -> None:
     """`worker fleet plan` gives each part a node of its own."""
-    file = tmp_path / "fleet.toml"
-    file.write_text("[models.demo]\nrpc_nodes = 8\n")
-    command = [sys.executable, "-m", "worker", "fleet", "plan", str(file)]
-    words = [*command, "--address", cluster.address]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = planned(cluster.address, tmp_path, "[models.demo]\nrpc_nodes = 8\n")
     assert done.returncode == 4
     assert "on each of 8 other machines" in done.stderr
