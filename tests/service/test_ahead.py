@@ -32,6 +32,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was done, by the thread that did it; the looks follow each other at once."""
     done: list[str] = []
     monkeypatch.setattr(ahead, "_LOOK_S", 0)
+    monkeypatch.setattr(ahead, "_SELDOM_S", 0)
 
     def note(_module: str) -> None:
         done.append(threading.current_thread().name)
@@ -71,6 +72,36 @@ def test_beside_the_load(parts: list[str]) -> None:
 
     asyncio.run(scenario())
     assert threading.main_thread().name not in parts
+
+
+class Asked:
+    """An engine with a request, which counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.num_looks = 0
+
+    @property
+    def num_streams(self) -> int:
+        self.num_looks += 1
+        return 1
+
+
+def test_looked_at_seldom_beside_a_request(
+    parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look wakes the event loop, beside threads that compute."""
+    monkeypatch.setattr(ahead, "_SELDOM_S", 60)
+
+    async def scenario() -> None:
+        worker = worker_that_is(State.READY)
+        worker.loaded.engine = engine = Asked()
+        task = asyncio.create_task(ahead.get_ahead(Chats(), worker))
+        await some_turns()
+        assert engine.num_looks == 1
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert not parts
 
 
 def test_not_beside_a_request(parts: list[str]) -> None:

@@ -25,8 +25,10 @@ from worker.service.openai.completion_schemas import CompletionRequest
 from worker.service.responses.schemas import ResponseRequest
 
 # Seconds between two looks whether a request is there. So many must find none before something is
-# begun: who waited for the worker asks at once, and should not share the CPUs with this.
+# begun: who waited for the worker asks at once, and should not share the CPUs with this. Beside
+# requests it is looked seldom: each look wakes the event loop, which takes a CPU from a step.
 _LOOK_S, _LOOKS = 0.02, 5
+_SELDOM_S = 0.5
 # What a body looks like msgspec finds out at its first use: 1 to 2 ms of CPU time each.
 _BODIES = (ChatRequest, CompletionRequest, ResponseRequest, MessagesRequest)
 _RARE_BODIES = (OllamaChatRequest, GenerateRequest, InfillRequest, JobRequest)
@@ -68,13 +70,15 @@ class _Idle:
 
     async def do(self, part: Callable[[], Awaitable[object]]) -> None:
         """Begin when it is quiet, or never where the worker leaves."""
-        worker, is_quiet = self._worker, False
+        worker, pause_s, is_quiet = self._worker, _LOOK_S, False
         while not is_quiet:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(pause_s)
             if worker.state not in (State.LOADING, State.READY):
                 return
-            is_busy = worker.state is State.LOADING or worker.loaded.engine.num_streams > 0
+            is_asked = worker.state is State.READY and worker.loaded.engine.num_streams > 0
+            is_busy = is_asked or worker.state is State.LOADING
             self._looks = 0 if is_busy else self._looks + 1
             is_quiet = self._looks >= _LOOKS
+            pause_s = _SELDOM_S if is_asked else _LOOK_S
         with in_a_hurry():
             await part()
