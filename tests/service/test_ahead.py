@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from worker.errors import RequestError
@@ -102,6 +103,22 @@ def test_looked_at_seldom_beside_a_request(
 
     asyncio.run(scenario())
     assert not parts
+
+
+def test_decoders_are_made_by_the_thread_that_decodes(
+    parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that another thread decodes with half of a decoder ends the worker by SIGSEGV."""
+    makers: list[str] = []
+
+    def note(_body: object) -> None:
+        makers.append(threading.current_thread().name)
+
+    monkeypatch.setattr(msgspec.json, "Decoder", note)
+    asyncio.run(ahead.get_ahead(Chats(), worker_that_is(State.READY)))
+    assert len(makers) == 8
+    assert set(makers) == {threading.current_thread().name}
+    assert parts
 
 
 def test_not_beside_a_request(parts: list[str]) -> None:

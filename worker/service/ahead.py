@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -41,24 +41,24 @@ async def get_ahead(app: Any, worker: Worker) -> None:
     most, or for as long as the model's chat template takes to compile.
     """
     idle = _Idle(worker)
-    parts: list[Callable[[], object]] = [
-        partial(_make_decoders, _BODIES),
-        partial(import_module, "worker.chat.compiled"),  # 25 ms of the first chat
-        partial(import_module, "worker.service.info.collector"),  # 15 ms of the first /metrics
-        partial(_make_decoders, _RARE_BODIES),
+    parts: list[Callable[[], Awaitable[object]]] = [
+        *(partial(_make_decoder, body) for body in _BODIES),
+        partial(asyncio.to_thread, import_module, "worker.chat.compiled"),  # 25 ms of the first chat
+        # 15 ms of the first /metrics
+        partial(asyncio.to_thread, import_module, "worker.service.info.collector"),
+        *(partial(_make_decoder, body) for body in _RARE_BODIES),
     ]
     for part in parts:
-        if worker.has_loaded.is_set():
-            await idle.do(partial(asyncio.to_thread, part))
-        else:
-            await asyncio.to_thread(part)
+        await (idle.do(part) if worker.has_loaded.is_set() else part())
     with contextlib.suppress(WorkerError):  # a file without a template; who asks is told
         await idle.do(lambda: app.dependencies["chat"](loaded=worker.loaded))
 
 
-def _make_decoders(bodies: Iterable[type[msgspec.Struct]]) -> None:
-    for body in bodies:
-        msgspec.json.Decoder(body)
+async def _make_decoder(body: type[msgspec.Struct]) -> None:
+    """In the event loop, which decodes the bodies: msgspec lets other threads see what it has
+    found out by half, and a request that is decoded with that ends the process (SIGSEGV)."""
+    msgspec.json.Decoder(body)
+    await asyncio.sleep(0)
 
 
 class _Idle:
