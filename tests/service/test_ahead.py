@@ -23,8 +23,9 @@ class Chats:
     def __init__(self) -> None:
         self.compiled_for: list[object] = []
         self.dependencies = {"chat": self.compile}
+        self.state = SimpleNamespace(preparing=None)
 
-    async def compile(self, loaded: object) -> None:
+    async def compile(self, loaded: object, preparing: object) -> None:
         self.compiled_for.append(loaded)
 
 
@@ -62,7 +63,7 @@ def test_beside_the_load(parts: list[str]) -> None:
         app, worker = Chats(), worker_that_is(State.LOADING)
         task = asyncio.create_task(ahead.get_ahead(app, worker))
         async with asyncio.timeout(60):
-            while len(parts) < 2:
+            while len(parts) < 3:
                 await asyncio.sleep(0.001)
         await some_turns()
         assert not app.compiled_for
@@ -116,7 +117,7 @@ def test_decoders_are_made_by_the_thread_that_decodes(
 
     monkeypatch.setattr(msgspec.json, "Decoder", note)
     asyncio.run(ahead.get_ahead(Chats(), worker_that_is(State.READY)))
-    assert len(makers) == 8
+    assert len(makers) == 9
     assert set(makers) == {threading.current_thread().name}
     assert parts
 
@@ -134,7 +135,7 @@ def test_not_beside_a_request(parts: list[str]) -> None:
         assert app.compiled_for == [worker.loaded]
 
     asyncio.run(scenario())
-    assert len(parts) == 2
+    assert len(parts) == 3
 
 
 def test_not_for_one_that_leaves(parts: list[str]) -> None:
@@ -149,8 +150,8 @@ def test_not_for_one_that_leaves(parts: list[str]) -> None:
 def test_a_file_without_a_template() -> None:
     """Who asks for a chat is told; nothing fails before."""
 
-    async def refused(loaded: object) -> None:
+    async def refused(loaded: object, preparing: object) -> None:
         raise RequestError("There is no chat template.")
 
-    app = SimpleNamespace(dependencies={"chat": refused})
+    app = SimpleNamespace(dependencies={"chat": refused}, state=SimpleNamespace(preparing=None))
     asyncio.run(ahead.get_ahead(app, worker_that_is(State.READY)))

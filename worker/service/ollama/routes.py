@@ -51,7 +51,8 @@ async def generate(
     if not body.prompt and not body.suffix:
         await preparing.aside(request, body, check_asked, body, loaded)
         return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
-    chat = None if body.raw or body.suffix else await _chat_format(request, loaded)
+    is_plain = body.raw or body.suffix
+    chat = None if is_plain else await _chat_format(request, loaded, preparing)
     made = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
     generation, said = made
     running = run(generation, loaded)
@@ -72,11 +73,13 @@ def _prompted(
     return asked.generation, asked.said()
 
 
-async def _chat_format(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> ChatFormat | None:
+async def _chat_format(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ChatFormat | None:
     """The one that the application keeps; None where the model's file has no template."""
     provide: Any = request.app.dependencies
     try:
-        return await provide["chat"](loaded=loaded)
+        return await provide["chat"](loaded=loaded, preparing=preparing)
     except RequestError:
         return None
 
