@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,18 @@ class Chats:
         self.compiled_for.append(loaded)
 
 
+class LoadedModel:
+    """A model of three stretches of memory that can be moved."""
+
+    def __init__(self, engine: object) -> None:
+        self.engine = engine
+        self.num_moved = 0
+
+    async def use_large_pages(self, may_begin: Callable[[], Awaitable[bool]]) -> None:
+        while self.num_moved < 3 and await may_begin():
+            self.num_moved += 1
+
+
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was done, by the thread that did it; the looks follow each other at once."""
@@ -48,7 +61,8 @@ def worker_that_is(state: State, num_streams: int = 0) -> Any:
     if state is not State.LOADING:
         loads.set()
     engine = SimpleNamespace(num_streams=num_streams)
-    return SimpleNamespace(state=state, has_loaded=loads, loaded=SimpleNamespace(engine=engine))
+    loaded = LoadedModel(engine)
+    return SimpleNamespace(state=state, has_loaded=loads, loaded=loaded)
 
 
 async def some_turns() -> None:
@@ -133,6 +147,7 @@ def test_not_beside_a_request(parts: list[str]) -> None:
         worker.loaded.engine.num_streams = 0
         await task
         assert app.compiled_for == [worker.loaded]
+        assert worker.loaded.num_moved == 3
 
     asyncio.run(scenario())
     assert len(parts) == 3
@@ -140,10 +155,11 @@ def test_not_beside_a_request(parts: list[str]) -> None:
 
 def test_not_for_one_that_leaves(parts: list[str]) -> None:
     """A worker that drains begins nothing."""
-    app = Chats()
-    asyncio.run(ahead.get_ahead(app, worker_that_is(State.DRAINING)))
+    app, worker = Chats(), worker_that_is(State.DRAINING)
+    asyncio.run(ahead.get_ahead(app, worker))
     assert not parts
     assert not app.compiled_for
+    assert not worker.loaded.num_moved
 
 
 @pytest.mark.usefixtures("parts")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
-from worker import machine
+from worker import log, machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
+from worker.llama.process import large_pages
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
+
+# Bytes that are moved at once: 2 to 30 ms of a CPU.
+_STRETCH = 8 << 20
+
+_log = log.get("lifecycle")
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +59,20 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     def memory_architecture(self) -> str:
         """`unified`: the model lies in the memory that the CPU uses; else `vram-only`."""
         return "unified" if self.devices.is_unified else "vram-only"
+
+    async def use_large_pages(self, may_begin: Callable[[], Awaitable[bool]]) -> None:
+        """Move what was loaded; each stretch waits for `may_begin`, and ends all where it is False.
+
+        To load into large pages would keep everybody waiting: a virtual machine takes seconds to
+        give a GB of them.
+        """
+        count = 0
+        for stretch in large_pages.stretches(_STRETCH):
+            if not await may_begin():
+                return
+            count += await asyncio.to_thread(large_pages.collapse, stretch)
+        if count:
+            _log.info("large pages", count=count)
 
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""

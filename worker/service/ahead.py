@@ -44,7 +44,7 @@ _RARE_BODIES = (OllamaChatRequest, GenerateRequest, InfillRequest, JobRequest)
 async def get_ahead(app: Any, worker: Worker) -> None:
     """Returns when all is done, or the worker is no longer one that gets or is ready.
 
-    Nothing is begun while a request is there. What has begun goes on beside one, for 25 ms at
+    Nothing is begun while a request is there. What has begun goes on beside one, for 30 ms at
     most, or for as long as the model's chat template takes to compile.
     """
     idle = _Idle(worker)
@@ -58,6 +58,8 @@ async def get_ahead(app: Any, worker: Worker) -> None:
     chat = app.dependencies["chat"]
     with contextlib.suppress(WorkerError):  # a file without a template; who asks is told
         await idle.do(lambda: chat(loaded=worker.loaded, preparing=app.state.preparing))
+    if await idle.comes():
+        await worker.loaded.use_large_pages(idle.comes)
 
 
 async def _import(module: str) -> None:
@@ -80,15 +82,20 @@ class _Idle:
 
     async def do(self, part: Callable[[], Awaitable[object]]) -> None:
         """Begin when it is quiet, or never where the worker leaves."""
+        if await self.comes():
+            with in_a_hurry():
+                await part()
+
+    async def comes(self) -> bool:
+        """Returns when it is quiet: True; or where the worker leaves."""
         worker, pause_s, is_quiet = self._worker, _LOOK_S, False
         while not is_quiet:
             await asyncio.sleep(pause_s)
             if worker.state not in (State.LOADING, State.READY):
-                return
+                return False
             is_asked = worker.state is State.READY and worker.loaded.engine.num_streams > 0
             is_busy = is_asked or worker.state is State.LOADING
             self._looks = 0 if is_busy else self._looks + 1
             is_quiet = self._looks >= _LOOKS
             pause_s = _SELDOM_S if is_asked else _LOOK_S
-        with in_a_hurry():
-            await part()
+        return True
