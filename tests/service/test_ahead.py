@@ -113,7 +113,7 @@ def test_looked_at_seldom_beside_a_request(
         worker.loaded.engine = engine = Asked()
         task = asyncio.create_task(ahead.get_ahead(Chats(), worker))
         await some_turns()
-        assert engine.num_looks == 1
+        assert engine.num_looks == 2  # for what requests need, and for the large pages
         task.cancel()
 
     asyncio.run(scenario())
@@ -151,6 +151,21 @@ def test_not_beside_a_request(parts: list[str]) -> None:
 
     asyncio.run(scenario())
     assert len(parts) == 3
+
+
+def test_large_pages_beside_requests(parts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is never idle has them after a while, and begins nothing else."""
+    monkeypatch.setattr(ahead, "_PATIENCE_S", 0)
+
+    async def scenario() -> None:
+        app, worker = Chats(), worker_that_is(State.READY, num_streams=1)
+        task = asyncio.create_task(ahead.get_ahead(app, worker))
+        await some_turns()
+        assert worker.loaded.num_moved == 3
+        assert not parts
+        task.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_not_for_one_that_leaves(parts: list[str]) -> None:

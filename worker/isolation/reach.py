@@ -23,7 +23,7 @@ _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/et
 # Memory, CPUs and the limits of containers, which plans and metrics are made of.
 _KERNEL = (
     "/proc/self", "/proc/meminfo", "/proc/stat", "/proc/cpuinfo", "/proc/sys/vm",
-    "/sys/devices/system", "/sys/fs/cgroup",
+    "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
 # Where names of hosts are looked up, and the local time.
 _NAMES = (

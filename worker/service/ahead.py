@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
@@ -30,6 +32,8 @@ from worker.service.responses.schemas import ResponseRequest
 # requests it is looked seldom: each look wakes the event loop, which takes a CPU from a step.
 _LOOK_S, _LOOKS = 0.02, 5
 _SELDOM_S = 0.5
+# Between two stretches of memory that are moved beside requests.
+_PATIENCE_S = 0.5
 # What a body looks like msgspec finds out at its first use: 1 to 2 ms of CPU time each. Litestar
 # checks what it gives to a handler in the same way.
 _BODIES = (Loaded, ChatRequest, CompletionRequest, ResponseRequest, MessagesRequest)
@@ -44,9 +48,15 @@ _RARE_BODIES = (OllamaChatRequest, GenerateRequest, InfillRequest, JobRequest)
 async def get_ahead(app: Any, worker: Worker) -> None:
     """Returns when all is done, or the worker is no longer one that gets or is ready.
 
-    Nothing is begun while a request is there. What has begun goes on beside one, for 30 ms at
-    most, or for as long as the model's chat template takes to compile.
+    Nothing that a request needs is begun while one is there. What has begun goes on beside one, for
+    25 ms at most, or for as long as the model's chat template takes to compile.
     """
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_make_ready(app, worker))
+        tasks.create_task(_use_large_pages(worker))
+
+
+async def _make_ready(app: Any, worker: Worker) -> None:
     idle = _Idle(worker)
     parts: list[Callable[[], Awaitable[object]]] = [
         *(partial(_make_decoder, body) for body in _BODIES),
@@ -58,8 +68,13 @@ async def get_ahead(app: Any, worker: Worker) -> None:
     chat = app.dependencies["chat"]
     with contextlib.suppress(WorkerError):  # a file without a template; who asks is told
         await idle.do(lambda: chat(loaded=worker.loaded, preparing=app.state.preparing))
-    if await idle.comes():
-        await worker.loaded.use_large_pages(idle.comes)
+
+
+async def _use_large_pages(worker: Worker) -> None:
+    """Slowly beside requests: a worker that is never idle has them after a while too."""
+    idle = _Idle(worker)
+    if await idle.comes(_PATIENCE_S):
+        await worker.loaded.use_large_pages(partial(idle.comes, _PATIENCE_S))
 
 
 async def _import(module: str) -> None:
@@ -86,9 +101,10 @@ class _Idle:
             with in_a_hurry():
                 await part()
 
-    async def comes(self) -> bool:
-        """Returns when it is quiet: True; or where the worker leaves."""
+    async def comes(self, patience_s: float = math.inf) -> bool:
+        """True when it is quiet, or that long beside requests; False where the worker leaves."""
         worker, pause_s, is_quiet = self._worker, _LOOK_S, False
+        ends = time.monotonic() + patience_s
         while not is_quiet:
             await asyncio.sleep(pause_s)
             if worker.state not in (State.LOADING, State.READY):
@@ -96,6 +112,6 @@ class _Idle:
             is_asked = worker.state is State.READY and worker.loaded.engine.num_streams > 0
             is_busy = is_asked or worker.state is State.LOADING
             self._looks = 0 if is_busy else self._looks + 1
-            is_quiet = self._looks >= _LOOKS
+            is_quiet = self._looks >= _LOOKS or (is_asked and time.monotonic() >= ends)
             pause_s = _SELDOM_S if is_asked else _LOOK_S
         return True
