@@ -66,13 +66,12 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         To load into large pages would keep everybody waiting: a virtual machine takes seconds to
         give a GB of them.
         """
-        count = 0
+        size = 0
         for stretch in large_pages.stretches(_STRETCH):
             if not await may_begin():
                 return
-            count += await asyncio.to_thread(large_pages.collapse, stretch)
-        if count:
-            _log.info("large pages", count=count)
+            size += await asyncio.to_thread(large_pages.collapse, stretch)
+        _log.info("large pages", memory_mb=_mb(size))
 
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""
