@@ -24,6 +24,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
 from worker.llama.guides import guides as module
 from worker.llama.guides.guides import Guides
+from worker.llama.guides.mask import TokenMask
 from worker.llama.weights import LoadOptions
 
 WORDS, FORMS, TOKENS, SHOWN = 4000, 2, 24, 50
@@ -50,11 +51,11 @@ def anonymous() -> int:
 
 def write(guides: Guides, constraint: Constraint, draw: random.Random, size: int) -> None:
     """Tokens that it allows, by chance."""
-    mask = np.empty((size + 31) // 32, np.uint32)
+    mask = TokenMask(size)
     matcher = guides.compiled(constraint).copy()
     for _ in range(draw.randint(0, TOKENS)):
         matcher.fill(mask)
-        tokens = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:size])
+        tokens = np.flatnonzero(np.unpackbits(mask.words.view(np.uint8), bitorder="little")[:size])
         if matcher.is_done or not len(tokens):
             break
         matcher.accept(int(draw.choice(tokens)))

@@ -17,6 +17,7 @@ from worker.grammar.gbnf import Grammar
 from worker.grammar.regular import regex_of
 from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.guides import AnyMatcher
+from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.matcher import Matcher
 
 # Ends of rules, of options and of groups, several rules in a ring, entries into it from elsewhere.
@@ -71,9 +72,9 @@ def compared(writer: Writer, text: str, seed: int, steps: int) -> None:
 
 
 def _mask(matcher: AnyMatcher, size: int) -> np.ndarray:
-    words = np.zeros((size + 31) // 32, np.uint32)
-    matcher.fill(words)
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:size].astype(bool)
+    mask = TokenMask(size)
+    matcher.fill(mask)
+    return np.unpackbits(mask.words.view(np.uint8), bitorder="little")[:size].astype(bool)
 
 
 @pytest.mark.parametrize("name", RECURSIVE)

@@ -15,9 +15,9 @@ def test_tokens_of_a_mask(size: int, share: float) -> None:
     draw = np.random.default_rng(size)
     workspace = Workspace(size)
     for _ in range(5):
-        bits = draw.random(len(workspace.mask) * 32) < share
+        bits = draw.random(len(workspace.mask.words) * 32) < share
         bits[size:] = False
-        workspace.mask[:] = np.packbits(bits, bitorder="little").view(np.uint32)
+        workspace.mask.words[:] = np.packbits(bits, bitorder="little").view(np.uint32)
         row = draw.standard_normal(size).astype(np.float32)
         masked = workspace.masked(row)
         assert np.array_equal(masked, np.where(bits[:size], row, np.float32(-np.inf)))

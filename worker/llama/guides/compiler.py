@@ -9,6 +9,7 @@ import numpy as np
 
 from worker.grammar.constraint import Constraint
 from worker.limits import FUEL, LARK, LEXER_STATES, SYMBOLS
+from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.guides.native import functions
 
@@ -73,13 +74,13 @@ def compile_within(
 
 def _try_first(made: Matcher, vocab_size: int) -> None:
     """Find what may come first, and write one such token: some grammars are too wide for it."""
-    mask = np.empty((vocab_size + 31) // 32, np.uint32)
+    mask = TokenMask(vocab_size)
     made.fill(mask)
-    words = np.flatnonzero(mask)
+    words = np.flatnonzero(mask.words)
     if not len(words):
         return
     word = int(words[0])
-    token = word * 32 + (int(mask[word]) & -int(mask[word])).bit_length() - 1
+    token = word * 32 + (int(mask.words[word]) & -int(mask.words[word])).bit_length() - 1
     trial = made.copy()
     try:
         trial.accept(token)

@@ -10,6 +10,7 @@ import numpy as np
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.limits import FOLLOWING
+from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.matcher import MatcherError
 from worker.llama.library import native
 from worker.llama.sampling.chain import Chain
@@ -48,12 +49,12 @@ class GbnfMatcher:
         self._apply(array)
         return math.isfinite(array.data[0].logit)
 
-    def fill(self, mask: np.ndarray) -> None:
-        """Write which tokens may come next, one bit for each. Raises MatcherError."""
+    def fill(self, mask: TokenMask) -> None:
+        """Write which tokens may come next. Raises MatcherError."""
         size = self._vocab.size
         self._apply(self._workspace.candidates(np.zeros(size, np.float32)))
         bits = np.packbits(np.isfinite(self._workspace.logits(size)), bitorder="little")
-        mask.view(np.uint8)[: len(bits)] = bits
+        mask.words.view(np.uint8)[: len(bits)] = bits
 
     def _apply(self, array: object) -> None:
         began = time.thread_time()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 
-import numpy as np
-
+from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.native import functions
 
 
@@ -42,12 +41,9 @@ class Matcher:
             raise MatcherError(self.error)
         return found > 0
 
-    def fill(self, mask: np.ndarray) -> None:
-        """Write which tokens may come next, one bit for each; uint32 [(vocab_size + 31) // 32].
-
-        Mostly 5 to 50 µs. Raises MatcherError.
-        """
-        if functions().matcher_compute_mask_into(self.handle, mask.ctypes.data, mask.nbytes):
+    def fill(self, mask: TokenMask) -> None:
+        """Write which tokens may come next. Mostly 5 to 50 µs. Raises MatcherError."""
+        if functions().matcher_compute_mask_into(self.handle, mask.address, mask.nbytes):
             raise MatcherError(self.error)
 
     def accept(self, token: int) -> None:

@@ -86,10 +86,13 @@ class GuidedChoice:
             masked = self._workspace.masked(row)
             token = self._choice.choose(masked)
             stands = math.isfinite(masked[token])
+        elif len(ids) == 1:
+            token = int(ids[0])
+            stands = math.isfinite(row[token])
         else:
             token = int(ids[self._choice.choose(row[ids])]) if len(ids) else -1
             stands = token >= 0 and math.isfinite(row[token])
-        return token if stands else self._end_in(self._workspace.mask)
+        return token if stands else self._end_in(self._workspace.mask.words)
 
     def _end_in(self, mask: np.ndarray) -> int:
         """The end of a text that may not go on. It counts also where the request forbids ends: a
