@@ -26,6 +26,7 @@ OWN = [
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     *(f"{sys.base_prefix}/lib", "/usr/lib", "/lib", "/etc/localtime", "/usr/share/zoneinfo"),
     *("/proc/self", "/proc/meminfo", "/proc/stat", "/sys/fs/cgroup", "/dev/null", "/dev/urandom"),
+    "/sys/kernel/mm/transparent_hugepage",
 ]
 NEVER = (
     "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "http.client",

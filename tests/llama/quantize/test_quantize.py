@@ -6,6 +6,8 @@ import os
 import signal
 import struct
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -323,12 +325,18 @@ def test_a_dying_quantiser_is_an_error_here(tmp_path: Path) -> None:
     """When native code is killed, we get an error, and no file is left."""
     before = set(children())
 
-    def kill(_: float) -> None:
-        for child in set(children()) - before:
+    def kill() -> None:
+        """As soon as it is there: where this waits for a word of it, it may have ended."""
+        while not (new := set(children()) - before):
+            time.sleep(0.005)
+        for child in new:
             os.kill(child, signal.SIGABRT)
 
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
     with pytest.raises(BackendError, match="ended by SIGABRT") as caught:
-        quantize(MODEL_PATH, tmp_path / "m.gguf", "Q4_K_M", threads=1, on_progress=kill)
+        quantize(MODEL_PATH, tmp_path / "m.gguf", "Q4_K_M", threads=1)
+    killer.join()
     assert caught.value.code == "QUANTIZE_FAILED"
     assert list(tmp_path.iterdir()) == []
 
