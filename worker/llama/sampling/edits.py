@@ -47,12 +47,17 @@ class Edits:
             raise
         self._recent = Recent(window, history)
 
+    @property
+    def only_bans(self) -> bool:
+        """Whether nothing is raised and nothing is weighed."""
+        return not self._raises and not self._recent.window
+
     def leaves(self, token: int) -> bool:
         """Whether a token that is the largest of a row is the largest after `apply` too.
 
-        So where nothing is raised and nothing is weighed: bans take others away.
+        Bans take others away.
         """
-        if self._raises or self._recent.window:
+        if not self.only_bans:
             return False
         return token not in self._banned and not (self._left and token in self._end_tokens)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import AnyMatcher, Guides
 from worker.llama.guides.matcher import MatcherError
 from worker.llama.guides.watch import Watch
-from worker.llama.sampling.choice import TokenChoice
+from worker.llama.sampling.choice import Peak, TokenChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
@@ -57,21 +58,39 @@ class GuidedChoice:
 
     def choose(self, row: np.ndarray) -> int:
         """A token id; `row` float32 [vocab_size], -inf for what may not be chosen, stays so."""
+        token = self._choose(row, lambda _: True)
+        assert token is not None
+        return token
+
+    def choose_unedited(self, row: np.ndarray, leaves: Callable[[int], bool]) -> int | None:
+        """The same from a row without the request's bans; None: they matter here.
+
+        leaves: whether the bans leave a token that is the largest as it is
+        """
+        if self._matcher is None or not isinstance(self._choice, Peak):
+            return None
+        return self._choose(row, leaves)
+
+    def _choose(self, row: np.ndarray, leaves: Callable[[int], bool]) -> int | None:
         try:
             if self._matcher is None:
                 return self._choose_free(row)
-            return self._choose_held(row, self._matcher)
+            return self._choose_held(row, self._matcher, leaves)
         except MatcherError as error:
             raise RequestError(
                 f"{self._constraint.param} takes too much to follow: {error}",
                 param=self._constraint.param,
             ) from None
 
-    def _choose_held(self, row: np.ndarray, matcher: AnyMatcher) -> int:
+    def _choose_held(
+        self, row: np.ndarray, matcher: AnyMatcher, leaves: Callable[[int], bool]
+    ) -> int | None:
         token = self._lucky(row, matcher)
         if token is None:
             matcher.fill(self._workspace.mask)
             token = self._choose_masked(row)
+        if not leaves(token):
+            return None
         if token in self._ends:
             return token
         matcher.accept(token)

@@ -55,6 +55,11 @@ class Sampler:
             if self._edits.leaves(token):  # 10 µs less than to write bans and take them back
                 self._edits.accept(token)
                 return token
+        if isinstance(self._choice, GuidedChoice) and self._edits.only_bans:  # 40 µs less
+            token = self._choice.choose_unedited(row, self._edits.leaves)
+            if token is not None:
+                self._edits.accept(token)
+                return token
         done = self._edits.apply(row)
         try:
             if at and isinstance(self._choice, ChainChoice) and self._choice.is_native:
