@@ -55,10 +55,8 @@ class Edits:
     def leaves(self, token: int) -> bool:
         """Whether a token that is the largest of a row is the largest after `apply` too.
 
-        Bans take others away.
+        For who has `only_bans`: they take others away.
         """
-        if not self.only_bans:
-            return False
         return token not in self._banned and not (self._left and token in self._end_tokens)
 
     def apply(self, row: np.ndarray) -> list[Places]:

@@ -63,10 +63,7 @@ class GuidedChoice:
         return token
 
     def choose_unedited(self, row: np.ndarray, leaves: Callable[[int], bool]) -> int | None:
-        """The same from a row without the request's bans; None: they matter here.
-
-        leaves: whether the bans leave a token that is the largest as it is
-        """
+        """As `Peak` does; None also where this choice is another one."""
         if self._matcher is None or not isinstance(self._choice, Peak):
             return None
         return self._choose(row, leaves)
