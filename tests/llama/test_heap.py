@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 
 import pytest
@@ -33,3 +34,29 @@ def test_pages_between_blocks_go_back() -> None:
     libc.free(blocks[-1])
     assert held > full - 0.2 * _BLOCK * _COUNT  # glibc keeps it
     assert left < full - 0.8 * _BLOCK * _COUNT
+
+
+_THREADS = """
+import ctypes, sys, threading
+from worker.llama.process import heap
+
+if sys.argv[1] == "shared":
+    heap.share_one()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p
+threads = [threading.Thread(target=libc.malloc, args=(5_000,)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.malloc_info(0, ctypes.c_void_p(libc.fdopen(1, b"w")))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.parametrize(("how", "shares"), [("shared", True), ("as it was", False)])
+def test_threads_share_a_heap(how: str, shares: bool) -> None:
+    """All threads take from one, and only where that was asked for."""
+    command = [sys.executable, "-c", _THREADS, how]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert (told.count("<heap ") == 1) is shares

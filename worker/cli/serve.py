@@ -44,8 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.cli.model import model_path, with_draft_path
     from worker.cli.progress import load_progress
+    from worker.llama.process import heap
     from worker.service.server import serve
 
+    heap.share_one()  # before the first thread
     path, settings = model_path(settings), with_draft_path(settings)
     if settings.sandbox:
         from worker.isolation.reach import reach_of

@@ -25,7 +25,7 @@ from worker.grammar.schema import Schema, SchemaReader
 from worker.limits import LOOSENING
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
 from worker.llama.guides.gbnf import GbnfMatcher
-from worker.llama.guides.kept import Kept
+from worker.llama.guides.kept import Kept, KnownDigests
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import TokenizerInit, functions
 from worker.llama.sampling.workspace import Workspace
@@ -42,9 +42,8 @@ Loosen = Callable[[Schema | bool, str], str]
 # holds 58 MB instead of 100 (python -m benchmarks.constraints.churn).
 MAX_BYTES, LARGE = 64 << 20, 1 << 20
 _BYTES, _BYTES_A_CHAR, _BYTES_A_SECOND = 1 << 16, 60, 200_000_000
-# Of what is not kept the last 2,600 keys are known: 84,000 would grow for days, to 24 MB. A key
-# takes 280 bytes, what was refused 380 and its reason.
-_BYTES_OF_KEY, _MAX_KNOWN_BYTES, _MAX_TEXT_BYTES = 400, 1 << 20, 16 << 20
+# What was refused takes 380 bytes and its reason.
+_BYTES_OF_KEY, _MAX_TEXT_BYTES = 400, 16 << 20
 LOOSENING_S = LOOSENING.most / 1000
 _NO_TOKEN = 0xFFFF_FFFF
 _MARK = b"\xff"  # in front of what is no text
@@ -66,8 +65,8 @@ class Guides:
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
         self._kept: Kept[Key, AnyMatcher | Refused] = Kept(MAX_BYTES)
-        self._long_ones: Kept[Key, bool] = Kept(_MAX_KNOWN_BYTES)
-        self._large_ones: Kept[Key, bool] = Kept(_MAX_KNOWN_BYTES)  # that came before
+        self._long_ones = KnownDigests()
+        self._large_ones = KnownDigests()  # that came before
         self._texts: Kept[bytes, str] = Kept(_MAX_TEXT_BYTES)  # of schemas that were loosened
         # While one holds on to what it asked for it is there, whatever else is compiled.
         self._asked: weakref.WeakKeyDictionary[Constraint, AnyMatcher] = weakref.WeakKeyDictionary()
@@ -100,12 +99,12 @@ class Guides:
         return found
 
     def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> AnyMatcher | Refused:
-        if self._long_ones.get(key) is None:
+        if key[1] not in self._long_ones:
             with self._quick:
                 found = self._kept.get(key) or self._attempt(key, constraint, QUICK, tokenizer)
             if not _is_costly(found):
                 return found
-            self._long_ones.add(key, True, _BYTES_OF_KEY)
+            self._long_ones.add(key[1])
         if not IS_PATIENT.get():
             raise ImpatientError
         with self._long:
@@ -125,10 +124,10 @@ class Guides:
         else:
             size = _BYTES + _BYTES_A_CHAR * len(constraint.text)
             size += int(_BYTES_A_SECOND * (time.thread_time() - begun))
-            if size < LARGE or effort is FULL or self._large_ones.get(key):
+            if size < LARGE or effort is FULL or key[1] in self._large_ones:
                 self._kept.add(key, made, size)
             else:
-                self._large_ones.add(key, True, _BYTES_OF_KEY)
+                self._large_ones.add(key[1])
         return made
 
     def _follow(

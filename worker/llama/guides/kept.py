@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -42,3 +43,27 @@ class Kept(Generic[K, V]):
             self._values[key] = value, num_bytes
             while self.num_bytes > self.most_bytes:
                 self.num_bytes -= self._values.popitem(last=False)[1][1]
+
+
+class KnownDigests:
+    """Which digests came lately: of two that share a place the later one is known.
+
+    All of it is made at once. Python's objects would be made one by one while a large constraint
+    is at hand, and hold for hours the pages that it had. Any thread may use it.
+    """
+
+    def __init__(self, places: int = 4096) -> None:
+        self._marks = array("Q", bytes(8 * places))
+
+    def __contains__(self, digest: bytes) -> bool:
+        mark = _mark(digest)
+        return self._marks[mark % len(self._marks)] == mark
+
+    def add(self, digest: bytes) -> None:
+        """It came; at least 8 bytes that look random."""
+        mark = _mark(digest)
+        self._marks[mark % len(self._marks)] = mark
+
+
+def _mark(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "little")

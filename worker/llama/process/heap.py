@@ -10,12 +10,20 @@ import time
 from collections.abc import Generator
 
 # malloc.h
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # The largest that glibc takes for the second.
 _KEPT_BLOCK = 32 << 20
 _RETURNED_BLOCK = 128 << 10
 # A look takes about a millisecond of CPU time, and no other thread waits for it.
 PERIOD_S = 20.0
+
+
+def share_one() -> None:
+    """All threads take from one heap, if none was started yet.
+
+    glibc makes one for each thread, up to eight for each CPU, and each keeps holes of its own.
+    """
+    _set(_M_ARENA_MAX, 1)
 
 
 @contextlib.contextmanager
@@ -26,7 +34,8 @@ def blocks_kept() -> Generator[None]:
     fresh from the system, its pages are filled with zeros first: to load a Llama-1B Q4_K_M of
     0.68 GB then takes 1.9 s of CPU time instead of 1.0.
     """
-    _set(_KEPT_BLOCK, 2 * _KEPT_BLOCK)
+    _set(_M_MMAP_THRESHOLD, _KEPT_BLOCK)
+    _set(_M_TRIM_THRESHOLD, 2 * _KEPT_BLOCK)
     try:
         yield
     finally:
@@ -41,7 +50,8 @@ def return_blocks() -> None:
     holes that nothing fits: with the demo model the worker held 236 MB where plan and budget allow
     166, and 176 with the border fixed.
     """
-    _set(_RETURNED_BLOCK, _RETURNED_BLOCK)
+    _set(_M_MMAP_THRESHOLD, _RETURNED_BLOCK)
+    _set(_M_TRIM_THRESHOLD, _RETURNED_BLOCK)
 
 
 def return_pages() -> None:
@@ -55,8 +65,8 @@ def return_pages() -> None:
 def stay_small() -> None:
     """From now on `return_pages` every PERIOD_S, in a thread that ends with the process.
 
-    glibc itself gives back only what lies at the end of a heap, and there are as many heaps as
-    threads: each keeps the most that it ever needed.
+    glibc itself gives back only what lies at the end of a heap, which keeps the most that it ever
+    needed.
     """
 
     def work() -> None:
@@ -67,8 +77,7 @@ def stay_small() -> None:
     threading.Thread(target=work, name="heap", daemon=True).start()
 
 
-def _set(block: int, end: int) -> None:
+def _set(option: int, value: int) -> None:
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # only there are such borders
-        libc.mallopt(_M_MMAP_THRESHOLD, block)
-        libc.mallopt(_M_TRIM_THRESHOLD, end)
+    if hasattr(libc, "mallopt"):  # only there are such options
+        libc.mallopt(option, value)
