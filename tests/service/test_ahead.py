@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 
 from worker.errors import RequestError
 from worker.lifecycle.state import State
-from worker.service import ahead
+from worker.service import ahead, app, server
 
 TURNS = 300  # of the event loop: more than the looks after which something is begun
 
@@ -131,9 +132,32 @@ def test_decoders_are_made_by_the_thread_that_decodes(
 
     monkeypatch.setattr(msgspec.json, "Decoder", note)
     asyncio.run(ahead.get_ahead(Chats(), worker_that_is(State.READY)))
-    assert len(makers) == 9
+    assert len(makers) == 6
     assert set(makers) == {threading.current_thread().name}
     assert parts
+
+
+def test_the_first_decoders_are_there_before_the_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While they are made nothing can be decoded in another thread."""
+    done: list[str] = []
+
+    def make(_worker: object, _journal: object) -> str:
+        return "app"
+
+    def note(body: type) -> None:
+        done.append(body.__name__)
+
+    monkeypatch.setattr(app, "create_app", make)
+    monkeypatch.setattr(msgspec.json, "Decoder", note)
+    worker: Any = SimpleNamespace(
+        at_weights=threading.Event(),
+        timed=lambda _part: contextlib.nullcontext(),  # pyright: ignore[reportUnknownLambdaType]
+        settings=SimpleNamespace(otel=False),
+    )
+    worker.at_weights.set()
+    gate: Any = SimpleNamespace(open=done.append)
+    asyncio.run(server._open(gate, worker, SimpleNamespace()))  # type: ignore[arg-type]
+    assert done == ["CompletionRequest", "ChatRequest", "app"]
 
 
 def test_not_beside_a_request(parts: list[str]) -> None:

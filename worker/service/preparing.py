@@ -37,6 +37,7 @@ class Preparing:
 
     def __init__(self) -> None:
         self._plain = ThreadPoolExecutor(thread_name_prefix="plain")
+        self._plain.submit(int)  # the first request does not wait for the first thread
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
         self._num_long = 0
