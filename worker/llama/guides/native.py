@@ -88,7 +88,7 @@ _QUICK: dict[str, tuple[Any, list[Any]]] = {
     "llg_constraint_init_set_defaults": (None, [POINTER(MatcherInit), c_void_p]),
     "llg_matcher_get_error": (c_char_p, [c_void_p]),
     "llg_matcher_consume_token": (c_int32, [c_void_p, c_uint32]),
-    "llg_matcher_validate_tokens": (c_int32, [c_void_p, POINTER(c_uint32), c_size_t]),
+    "llg_matcher_validate_tokens": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "llg_matcher_is_stopped": (c_bool, [c_void_p]),
     "llg_tokenize_bytes": (c_size_t, [c_void_p, c_char_p, c_size_t, c_void_p, c_size_t]),
 }
