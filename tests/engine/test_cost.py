@@ -43,6 +43,15 @@ def test_a_slow_machine_still_reads() -> None:
     assert rows_after(StepCost(), 1.0, base=0.5, stall=0.1) == 8
 
 
+def test_a_step_of_its_own_has_a_whole_block() -> None:
+    """Streams that take all the time there is leave a prompt 16 rows between their steps."""
+    cost = StepCost()
+    cost.observe(4, 0, 0.5)
+    cost.observe(0, 14, 0.6, num_waiting=4)
+    assert chunk_rows(cost, 4, STALL, CAPACITY, alone=True) == 16
+    assert chunk_rows(cost, 4, STALL, CAPACITY) == 8
+
+
 def test_it_follows_the_machine() -> None:
     """When rows become dearer the chunk shrinks within a few steps."""
     cost = StepCost()

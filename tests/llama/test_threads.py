@@ -44,9 +44,9 @@ def test_halves_are_tried(seconds: dict[int, float], best: int, rows: int) -> No
 
 
 def test_a_bad_number_is_left_at_once() -> None:
-    """One turn is enough to see that half the threads take twice the time."""
-    choice = ThreadChoice(2)
-    assert settle(choice, {2: 0.1, 1: 0.2}) == 6
+    """One turn is enough to see that half the threads take twice the time, or one long step."""
+    assert settle(ThreadChoice(2), {2: 0.001, 1: 0.002}) == 6
+    assert settle(ThreadChoice(2), {2: 0.1, 1: 0.2}) == 4
 
 
 def test_a_far_better_number_is_taken_at_once() -> None:
@@ -56,12 +56,12 @@ def test_a_far_better_number_is_taken_at_once() -> None:
     assert choice.one == 1
 
 
-def test_the_step_after_a_change_does_not_count() -> None:
-    """A new team makes the first step slow; that says nothing of the next ones."""
+def test_the_step_with_a_new_team_does_not_count() -> None:
+    """The first step with more threads is slow; that says nothing of the next ones."""
     choice, before = ThreadChoice(2), 2
     while not choice.is_settled(1):
         threads = choice.one
-        choice.observe(1, {2: 0.2, 1: 0.1}[threads] + 5 * (threads != before))
+        choice.observe(1, {2: 0.2, 1: 0.1}[threads] + 5 * (threads > before))
         before = threads
     assert choice.one == 1
 
@@ -111,7 +111,7 @@ def test_trials_are_told() -> None:
     told: list[bool] = []
     for _ in range(7):
         told.append(choice.is_trial(1))
-        choice.observe(1, {2: 0.1, 1: 0.2}[choice.one])
+        choice.observe(1, {2: 0.001, 1: 0.002}[choice.one])
     # a turn of the usual number, one of the other, and then it is settled
     assert told == [True, False, False, True, True, True, False]
 
@@ -132,6 +132,31 @@ def test_a_context_is_set_to_them(tiny: Path) -> None:
         assert tried == {1, 2}
         assert backend.context.threads_batch == 2
         assert backend.spin.threads == backend.context.threads
+
+
+def test_chunks_of_prompts_try_nothing(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While streams try one thread, prompts between their steps have two."""
+    options = ContextOptions(num_cells=512, num_slots=3, threads=2, threads_batch=2)
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        backend.choose_threads()
+        used: dict[str, list[int]] = {"streams": [], "prompt": []}
+
+        def note(_batch: object) -> None:
+            used[kind].append(backend.context.threads_batch)
+
+        monkeypatch.setattr(backend.context, "_decode", note)
+        for step in range(6):
+            kind = "streams"
+            backend.batch.clear()
+            backend.batch.add_one(5, step, 1)
+            backend.batch.add_one(5, step, 2)
+            backend.decode()
+            kind = "prompt"
+            backend.batch.clear()
+            backend.batch.add(np.full(10, 5, np.int32), 10 * step, 0)
+            backend.decode()
+    assert set(used["streams"]) == {1, 2}
+    assert used["prompt"] == [2] * 6
 
 
 def test_chunks_of_prompts_teach_nothing(tiny: Path) -> None:

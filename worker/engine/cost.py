@@ -88,12 +88,14 @@ def chunk_rows(
     if not cost.prompt_row:
         return min(_FIRST_CHUNK, capacity)
     others = cost.decode(decode_rows) * (2 if alone else 1)
-    rows = int(max(_SMALLEST_CHUNK, min((max_stall - others) / cost.prompt_row, capacity)))
+    # In a step of its own a smaller piece of a prompt takes as long as a whole block.
+    least = _ROW_BLOCK if alone else _SMALLEST_CHUNK
+    rows = int(max(least, min((max_stall - others) / cost.prompt_row, capacity)))
     if alone:
         beyond = rows % (TILE if rows >= TILE else _ROW_BLOCK)
     else:
         beyond = (decode_rows + rows) % _ROW_BLOCK
-    return min(rows if rows - beyond < _SMALLEST_CHUNK else rows - beyond, capacity)
+    return min(rows if rows - beyond < least else rows - beyond, capacity)
 
 
 def _blend(old: float | None, new: float, weight: float) -> float:

@@ -114,12 +114,15 @@ class LlamaBackend:
 
     def decode(self) -> None:
         """Compute the batch."""
+        choice = self._choice
+        is_lesson = choice is not None and self._set_threads(choice)
         started = time.perf_counter()
         self.context.decode()
         seconds = time.perf_counter() - started
         self.spin.decoded(seconds)
-        if self._choice is not None:
-            self._learn(self._choice, seconds)
+        if is_lesson:
+            assert choice is not None
+            choice.observe(self.batch.size, seconds)
 
     def choose_threads(self) -> None:
         """Learn from now on how many threads are fastest, at most as many as there are now.
@@ -140,16 +143,17 @@ class LlamaBackend:
         self._choice = None
         self.batch.clear()
 
-    def _learn(self, choice: ThreadChoice, seconds: float) -> None:
+    def _set_threads(self, choice: ThreadChoice) -> bool:
+        """The numbers of threads for the batch; whether its time says something about them."""
         rows = self.batch.size
         slots = self.batch.slots[:rows]
-        self.is_trial = False
-        if rows == 1 or bool((slots[1:] != slots[:-1]).all()):
-            self.is_trial = choice.is_trial(rows)
-            choice.observe(rows, seconds)
-            if (choice.one, choice.several) != (self.context.threads, self.context.threads_batch):
-                self.context.set_threads(choice.one, choice.several)
-                self.spin.set_threads(choice.one)
+        is_lesson = rows == 1 or bool((slots[1:] != slots[:-1]).all())
+        self.is_trial = is_lesson and choice.is_trial(rows)
+        one, several = (choice.one, choice.several) if is_lesson else choice.best
+        if (one, several) != (self.context.threads, self.context.threads_batch):
+            self.context.set_threads(one, several)
+            self.spin.set_threads(one)
+        return is_lesson
 
     def make_sampler(self, request: Request) -> Sampler:
         """A sampler for one sequence."""

@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # The largest that glibc takes for the second.
 _KEPT_BLOCK = 32 << 20
 _RETURNED_BLOCK = 128 << 10
-# A look takes about a millisecond of CPU time, and no other thread waits for it.
+# A look takes one to two milliseconds, for which a thread that needs memory may wait.
 PERIOD_S = 20.0
 
 

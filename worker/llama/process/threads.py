@@ -15,6 +15,10 @@ _TURN = 3
 # shares of the time. Less than half is seen where threads of a small model wait for a busy CPU.
 _PAIRS = 3
 _CLEARLY_WORSE, _CLEARLY_BETTER = 1.25, 0.5
+# A step with fewer threads that is clearly worse by more than this is the last one of its turn,
+# also where it is the first: no team is formed for it, and a neighbour seldom keeps a CPU that
+# long. Three steps of eight rows of a Llama-1B with one thread of two took half a second more.
+_SURELY_WORSE_S = 0.01
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
 # Steps until the numbers beside the best one are tried again, because neighbours come and go. After
@@ -40,8 +44,14 @@ class ThreadChoice:
 
     @property
     def several(self) -> int:
-        """Threads for the next step of several rows, chunks of prompts among them."""
+        """Threads for the next step of several rows."""
         return self._several.threads
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """`one` and `several` as far as they are known: for chunks of prompts, which teach nothing
+        and are not to take longer because something is tried."""
+        return self._one.best, self._several.best
 
     def is_trial(self, rows: int) -> bool:
         """Whether the next step of so many rows tries another number than the best one so far, or
@@ -65,7 +75,7 @@ class _Lesson:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._best = limit, limit
+        self._limit, self.best = limit, limit
         self.others = _halves(limit)  # to be tried
         self._wait = 0  # steps until they are
         self._next_wait = _LONGEST_WAIT
@@ -76,7 +86,7 @@ class _Lesson:
         self._ratios: list[float] = []
         self._usual: float | None = None  # seconds of a step in the best number's turn
         self._rows = 0
-        self._begin(self._best)
+        self._begin(self.best)
 
     def _begin(self, threads: int) -> None:
         self.threads = threads
@@ -84,13 +94,13 @@ class _Lesson:
 
     @property
     def is_trial(self) -> bool:
-        return bool(self.others) and (self.threads != self._best or not self._turn)
+        return bool(self.others) and (self.threads != self.best or not self._turn)
 
     def observe(self, rows: int, seconds: float) -> None:
         if self._wait:
             self._wait -= 1
             if not self._wait:
-                self.others = _neighbours(self._best, self._limit)
+                self.others = _neighbours(self.best, self._limit)
             return
         if not self.others:
             return
@@ -98,10 +108,12 @@ class _Lesson:
             self._restart()
             self._rows = rows
         self._turn.append(seconds)
-        if len(self._turn) < _TURN:
+        is_worse = self.threads < self.best and self._is_surely_worse(seconds)
+        if len(self._turn) < _TURN and not is_worse:
             return
-        took = min(self._turn[1:])  # a neighbour may have taken the CPU from one of them
-        if self.threads == self._best:
+        # A neighbour may have taken the CPU from one of them.
+        took = seconds if is_worse else min(self._turn[1:])
+        if self.threads == self.best:
             self._usual = took
             self._begin(self.others[0])
         else:
@@ -110,18 +122,22 @@ class _Lesson:
             is_clear = not _CLEARLY_BETTER <= self._ratios[-1] <= _CLEARLY_WORSE
             if is_clear or len(self._ratios) == _PAIRS:
                 self._decide(self.others.pop(0))
-            self._begin(self._best)
+            self._begin(self.best)
+
+    def _is_surely_worse(self, seconds: float) -> bool:
+        usual = self._usual or 0.0
+        return seconds > max(_CLEARLY_WORSE * usual, usual + _SURELY_WORSE_S)
 
     def _decide(self, other: int) -> None:
         ratio = statistics.median(self._ratios)
-        before = self._best
+        before = self.best
         # More threads than the best number are a return to what others expect: no gain is asked.
-        if ratio < (_GAIN if other < self._best else 1.0):
-            self._best = other
+        if ratio < (_GAIN if other < self.best else 1.0):
+            self.best = other
             self.others = _halves(other) if other < self._limit else []
-        elif other < self._best:
+        elif other < self.best:
             self.others = []
-        if self._best != before:
+        if self.best != before:
             self._next_wait = _FIRST_WAIT
         if not self.others:
             self._wait = self._next_wait
