@@ -37,6 +37,7 @@ from worker.service.openai.chat import apply_template, chat_completions
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
 from worker.service.preparing import Preparing
+from worker.service.remembered import forget_requests
 from worker.service.requests.journal import Journal
 from worker.service.requests.lookout import Lookout
 from worker.service.requests.routes import cancel_request, live_requests
@@ -92,7 +93,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
     # and what it makes spans with; ours are made of records.
     with without("pydantic", "attr", "attrs", "opentelemetry"):
-        return Litestar(
+        app = Litestar(
             ROUTES,
             dependencies={
                 "worker": _always(worker),
@@ -111,6 +112,8 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             openapi_config=None,
             logging_config=None,
         )
+    forget_requests(app)
+    return app
 
 
 def close(app: Any) -> bool:

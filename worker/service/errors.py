@@ -36,7 +36,7 @@ def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[byte
     """Litestar's handler for everything that is raised in or around a route."""
     status, body, headers = reply_of(error)
     log_failure(request, status, error)
-    return json_response(shaped(request.url.path, status, body), status, headers)
+    return json_response(shaped(request.scope["path"], status, body), status, headers)
 
 
 def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:
@@ -44,7 +44,7 @@ def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) 
     if not isinstance(error, HTTPException):  # a path or a method that is not there has no code
         note(error)
     if status >= 500 and not isinstance(error, WorkerError):
-        log.get("service").exception("request failed", path=request.url.path, exc_info=error)
+        log.get("service").exception("request failed", path=request.scope["path"], exc_info=error)
 
 
 def json_response(

@@ -51,6 +51,8 @@ async def openapi_json(description: Description) -> Response[bytes]:
 @get("/docs", summary="This description, to read")
 async def docs(request: Request[Any, Any, Any], description: Description) -> Response[str]:
     """One page of HTML, without a script and without anything from elsewhere."""
-    address = str(request.base_url).rstrip("/")
-    page = description.page.replace(ADDRESS, escape(address))
+    scope = request.scope
+    # Litestar's own address of a request is kept for the last 128 of them.
+    host = request.headers.get("host") or ":".join(map(str, scope["server"] or ("localhost",)))
+    page = description.page.replace(ADDRESS, escape(f"{scope['scheme']}://{host}"))
     return Response(page, media_type="text/html", headers=description.headers)

@@ -71,7 +71,7 @@ async def create(
     _, job, _ = await _start(request, worker, loaded, jobs, preparing, read=False)
     if (record := current()) is not None:
         record.streaming = True  # by another request
-    return json_response(JobReply(job.id, f"{request.url.path}/{job.id}/stream"))
+    return json_response(JobReply(job.id, f"{request.scope['path']}/{job.id}/stream"))
 
 
 @get(
