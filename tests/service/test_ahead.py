@@ -14,7 +14,10 @@ import pytest
 
 from worker.errors import RequestError
 from worker.lifecycle.state import State
-from worker.service import ahead, app, server
+from worker.service import ahead, server
+from worker.service.openai.chat_schemas import ChatRequest
+from worker.service.openai.completion_schemas import CompletionRequest
+from worker.service.requests.journal import Journal
 
 TURNS = 300  # of the event loop: more than the looks after which something is begun
 
@@ -138,26 +141,37 @@ def test_decoders_are_made_by_the_thread_that_decodes(
 
 
 def test_the_first_decoders_are_there_before_the_routes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While they are made nothing can be decoded in another thread."""
-    done: list[str] = []
-
-    def make(_worker: object, _journal: object) -> str:
-        return "app"
-
-    def note(body: type) -> None:
-        done.append(body.__name__)
-
-    monkeypatch.setattr(app, "create_app", make)
-    monkeypatch.setattr(msgspec.json, "Decoder", note)
+    """While they are made nothing can be decoded in another thread. What Litestar checks before it
+    calls a handler is among them."""
+    made: list[Any] = []
+    settings = SimpleNamespace(otel=False, inference_timeout=1.0, receive_timeout=1.0, max_body=1)
     worker: Any = SimpleNamespace(
         at_weights=threading.Event(),
         timed=lambda _part: contextlib.nullcontext(),  # pyright: ignore[reportUnknownLambdaType]
-        settings=SimpleNamespace(otel=False),
+        settings=settings,
     )
     worker.at_weights.set()
-    gate: Any = SimpleNamespace(open=done.append)
-    asyncio.run(server._open(gate, worker, SimpleNamespace()))  # type: ignore[arg-type]
-    assert done == ["CompletionRequest", "ChatRequest", "app"]
+    monkeypatch.setattr(msgspec.json, "Decoder", made.append)
+    gate: Any = SimpleNamespace(open=made.append)
+    opening = server._open(gate, worker, Journal("demo"))  # pyright: ignore[reportPrivateUsage]
+    opened = asyncio.run(opening)
+    assert made[:2] == [CompletionRequest, ChatRequest]
+    for handler in handlers(opened):
+        assert handler.signature_model in made
+        assert handler.resolve_dependencies()["loaded"].signature_model in made
+        assert handler.resolve_dependencies()["preparing"].signature_model in made
+    assert made[-1] is opened
+
+
+def handlers(opened: Any) -> list[Any]:
+    """Of the paths that are asked most."""
+    paths = "/v1/completions", "/v1/chat/completions"
+    routes = [route for route in opened.routes if route.path in paths]
+    found = [
+        each for route in routes for each in route.route_handlers if "POST" in each.http_methods
+    ]
+    assert len(found) == len(paths)
+    return found
 
 
 def test_not_beside_a_request(parts: list[str]) -> None:

@@ -186,7 +186,7 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
 
             del kept, loaded, loading, manager  # others will find them imported
             app = create_app(worker, journal)
-            make_first_decoders()
+            make_first_decoders(app)
         if worker.settings.otel:
             with worker.timed("spans"):
                 from worker.service.requests.spans import Spans
