@@ -49,6 +49,18 @@ def test_a_bad_number_is_left_at_once() -> None:
     assert settle(ThreadChoice(2), {2: 0.1, 1: 0.2}) == 4
 
 
+@pytest.mark.parametrize("waited", [0.02, 0.1])
+def test_a_step_that_waited_for_a_neighbour_decides_nothing(waited: float) -> None:
+    """The first step with one thread takes so much longer than the others."""
+    choice = ThreadChoice(2)
+    while not choice.is_settled(1):
+        seconds = {2: 0.02, 1: 0.012}[choice.one]
+        if choice.one == 1:
+            seconds, waited = seconds + waited, 0.0
+        choice.observe(1, seconds)
+    assert choice.one == 1
+
+
 def test_a_far_better_number_is_taken_at_once() -> None:
     """Threads that wait for each other on a busy machine must not go on doing so."""
     choice = ThreadChoice(2)
@@ -171,6 +183,26 @@ def test_chunks_of_prompts_teach_nothing(tiny: Path) -> None:
             backend.decode()
             assert backend.context.threads_batch == 2
             assert not backend.is_trial
+
+
+def test_who_measures_gets_what_was_chosen(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the last step tried another number."""
+    options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        now = 0.0
+
+        def decode() -> None:
+            nonlocal now
+            context = backend.context
+            threads = context.threads if backend.batch.size == 1 else context.threads_batch
+            now += {1: 0.2, 2: 0.1}[threads]
+
+        monkeypatch.setattr(backend.context, "decode", decode)
+        monkeypatch.setattr("worker.llama.backend.time.perf_counter", lambda: now)
+        backend.choose_threads()
+        backend.settle_threads()
+        assert (backend.context.threads, backend.context.threads_batch) == (2, 2)
+        assert backend.spin.threads == 2
 
 
 def test_who_measures_chooses_before(tiny: Path) -> None:

@@ -108,7 +108,7 @@ def test_bad_http(server: Server, raw: bytes) -> None:
     [
         (b"a:b:c", 400), (b"http://x/y", 400), (b"a:99999", 400), (b"[::1", 400), (b"[1.2]", 400),
         (b"a/b", 400), (b"u@a", 400), (b"a\r\nHost: b", 400), (b"a_b.c-d:1", 200), (b"a:", 200),
-        (b"[::1]:80", 200), (b"", 200),
+        (b"[::1]:80", 200), (b"", 200), (253 * b"a" + b":65535", 200), (300 * b"a", 400),
     ],
 )  # fmt: skip
 def test_the_host_header(server: Server, host: bytes, status: int) -> None:

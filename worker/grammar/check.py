@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 from worker.errors import RequestError
 from worker.grammar.gbnf import Grammar
 from worker.grammar.readings import check_readings
@@ -11,7 +9,6 @@ from worker.grammar.starts import check_starts, nullable_nodes
 from worker.limits import ELEMENTS
 
 
-@functools.lru_cache(maxsize=64)  # asked by the service, and again before native code
 def check_gbnf(text: str, param: str) -> None:
     """Raise RequestError for a grammar that is wrong, or that llama.cpp could not follow in time.
 

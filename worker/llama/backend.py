@@ -140,6 +140,7 @@ class LlamaBackend:
             for rows in (1, min(8, self.num_slots, self.batch.capacity)):
                 while not self._choice.is_settled(rows):
                     pool.submit(self._compute_rows, rows).result()
+        self._use_threads(*self._choice.best)
         self._choice = None
         self.batch.clear()
 
@@ -149,11 +150,15 @@ class LlamaBackend:
         slots = self.batch.slots[:rows]
         is_lesson = rows == 1 or bool((slots[1:] != slots[:-1]).all())
         self.is_trial = is_lesson and choice.is_trial(rows)
-        one, several = (choice.one, choice.several) if is_lesson else choice.best
-        if (one, several) != (self.context.threads, self.context.threads_batch):
-            self.context.set_threads(one, several)
-            self.spin.set_threads(one)
+        self._use_threads(*((choice.one, choice.several) if is_lesson else choice.best))
         return is_lesson
+
+    def _use_threads(self, one: int, several: int) -> None:
+        before = self.context.threads
+        if (one, several) != (before, self.context.threads_batch):
+            self.context.set_threads(one, several)
+        if one != before:
+            self.spin.set_threads(one)
 
     def make_sampler(self, request: Request) -> Sampler:
         """A sampler for one sequence."""

@@ -15,10 +15,12 @@ _TURN = 3
 # shares of the time. Less than half is seen where threads of a small model wait for a busy CPU.
 _PAIRS = 3
 _CLEARLY_WORSE, _CLEARLY_BETTER = 1.25, 0.5
-# A step with fewer threads that is clearly worse by more than this is the last one of its turn,
-# also where it is the first: no team is formed for it, and a neighbour seldom keeps a CPU that
-# long. Three steps of eight rows of a Llama-1B with one thread of two took half a second more.
-_SURELY_WORSE_S = 0.01
+# A step with half of the threads that is clearly worse by more than these seconds is the last one
+# of its turn, also where it is the first: no team is formed for it, and a neighbour seldom keeps a
+# CPU that long (0.01 s led to one wrong verdict in ten where every fiftieth step took 15 ms more).
+# What takes more than about twice the time is a neighbour's doing too. Three steps of eight rows of
+# a Llama-1B with one thread of two took half a second more.
+_SURELY_WORSE_S, _TWICE = 0.05, 2.5
 # Fewer threads must take at most this share of the time: idle threads may still help with prompts.
 _GAIN = 0.95
 # Steps until the numbers beside the best one are tried again, because neighbours come and go. After
@@ -126,7 +128,7 @@ class _Lesson:
 
     def _is_surely_worse(self, seconds: float) -> bool:
         usual = self._usual or 0.0
-        return seconds > max(_CLEARLY_WORSE * usual, usual + _SURELY_WORSE_S)
+        return max(_CLEARLY_WORSE * usual, usual + _SURELY_WORSE_S) < seconds < _TWICE * usual
 
     def _decide(self, other: int) -> None:
         ratio = statistics.median(self._ratios)

@@ -14,6 +14,9 @@ from worker.lifecycle.worker import Worker
 from worker.service.errors import json_response
 from worker.service.front import paths
 
+# Characters of an origin: a name has 253 at most. Python keeps the last 128 that it split.
+_LONGEST = 300
+
 
 class ShutdownReply(msgspec.Struct):
     """`drain_timeout`: seconds that running requests still have, at most."""
@@ -62,6 +65,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _host_of(origin: str) -> str:
+    if len(origin) > _LONGEST:
+        return ""
     try:
         return urlsplit(origin).hostname or ""
     except ValueError:
