@@ -42,7 +42,7 @@ def attention_words(report: BenchReport) -> list[str]:
             "speed of flash attention from f16"
         )
         if way.flash_attn == "off":
-            lines.append(f"{_take(read, write)}: without it, {beside}.")
+            lines.append(f"{_take(read, write)}: with it off, {beside}.")
             continue
         saved = 1 - way.kv_bytes_per_token / max(on.kv_bytes_per_token, 1)
         options = f"-ctk {way.cache_type_k} -ctv {way.cache_type_v}"
