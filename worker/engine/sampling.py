@@ -119,7 +119,7 @@ def check_sampling(
             continue
         if not low <= value <= high:  # NaN is in no range
             name = names.get(field, field)
-            raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
+            raise RequestError(f"{name} must be from {low} to {high}.", param=name)
     if len(params.logit_bias) > vocab_size:
         raise RequestError("logit_bias names more tokens than there are.", param="logit_bias")
     for token, bias in params.logit_bias:
@@ -130,7 +130,8 @@ def check_sampling(
             )
         if not -BIAS.most <= bias <= BIAS.most:
             raise RequestError(
-                f"logit_bias must be from {-BIAS.most:g} to {BIAS.most:g}.", param="logit_bias"
+                f"logit_bias must be from {-BIAS.most} to {BIAS.most}.",
+                param="logit_bias",
             )
     breakers = params.dry_sequence_breakers
     if len(breakers) > BREAKERS.most or any(

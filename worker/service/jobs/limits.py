@@ -43,7 +43,7 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
     for name, (low, high) in {"max_tokens": (1, max_tokens), **JOB_LIMITS}.items():
         value = getattr(body, name)
         if value is not None and not low <= value <= high:
-            raise RequestError(f"{name} must be from {low:g} to {high:g}.", param=name)
+            raise RequestError(f"{name} must be from {low} to {high}.", param=name)
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(stops) > JOB_STOPS.most or any(not 0 < len(text) <= JOB_STOP.most for text in stops):
         raise RequestError(
