@@ -44,6 +44,8 @@ CONNECTIONS = Limit(
 )  # fmt: skip
 PIPELINED = Limit(16, "requests of a connection that wait for their turn", None, _CLOSED)
 HEADERS = Limit(65_536, "bytes of a request's path and headers", None, "400 in plain text")
+# A name's 253 characters (RFC 1035, 2.3.4) and a port. Python keeps the last 128 that it split.
+HOST = Limit(260, "characters of the header Host")
 RECEIVE = Limit(
     30, "seconds for a request's head, and again for its body", (408, "timeout"),
     f"without a whole head {_CLOSED}", "--receive-timeout",

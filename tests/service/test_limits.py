@@ -156,6 +156,7 @@ ELSEWHERE = {
     "CONNECTIONS": "service/test_connections.py::test_health_gets_in_where_all_are_being_answered",
     "PIPELINED": "service/test_connections.py::test_requests_before_an_answer_are_few",
     "HEADERS": "service/test_protocol.py::test_refused",
+    "HOST": "service/test_bad_requests.py::test_the_host_header",
     "RECEIVE": "service/test_connections.py::test_a_body_must_arrive",
     "SEND": "service/test_protocol.py::test_a_connection_that_nobody_reads_is_let_go",
     "REQUEST_ID": "service/test_limits.py::test_a_long_id_is_not_taken",

@@ -6,9 +6,8 @@ import re
 from urllib.parse import urlsplit
 
 from worker.errors import RequestError
+from worker.limits import HOST
 
-# A name's 253 characters (RFC 1035, 2.3.4) and a port. Python keeps the last 128 that it split.
-_MOST = 260
 _HOST = re.compile(rb"([A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 
 
@@ -21,7 +20,7 @@ def refusal_of_host(headers: list[tuple[bytes, bytes]]) -> RequestError | None:
 
 
 def _is_one(host: bytes) -> bool:
-    if len(host) > _MOST or not _HOST.fullmatch(host):
+    if len(host) > HOST.most or not _HOST.fullmatch(host):
         return False
     try:
         parts = urlsplit(b"http://" + host)
