@@ -23,9 +23,9 @@ def test_everything_comes_in_order(writes: Write) -> None:
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
-        def take(item: int) -> None:
-            taken.append(item)
-            if item == count - 1:
+        def take(items: list[int]) -> None:
+            taken.extend(items)
+            if items[-1] == count - 1:
                 done.set()
 
         outbox = Outbox(loop, take, writes)
@@ -51,7 +51,7 @@ def test_what_nobody_waits_for_comes_with_the_next() -> None:
             rung.append(given[-1])
             return write(descriptor, data)
 
-        outbox = Outbox(asyncio.get_running_loop(), taken.append, ring)
+        outbox = Outbox(asyncio.get_running_loop(), taken.extend, ring)
         outbox.put(0, rings=False)
         await asyncio.sleep(0.01)
         assert (taken, rung) == ([], [])
@@ -71,6 +71,31 @@ def test_what_nobody_waits_for_comes_with_the_next() -> None:
     assert rung == [1, 1 + PATIENCE]  # the items that rang
 
 
+def test_ring() -> None:
+    """What waits is taken at once; where nothing waits nobody is woken."""
+    rung: list[bytes] = []
+
+    async def scenario() -> None:
+        def counted(descriptor: int, data: bytes) -> int:
+            rung.append(data)
+            return write(descriptor, data)
+
+        taken = asyncio.Event()
+        outbox = Outbox[int](
+            asyncio.get_running_loop(), lambda items: items == [1, 2] and taken.set(), counted
+        )
+        outbox.ring()
+        assert not rung
+        for item in (1, 2):
+            outbox.put(item, rings=False)
+        outbox.ring()
+        await asyncio.wait_for(taken.wait(), 10)
+        outbox.close()
+
+    asyncio.run(scenario())
+    assert len(rung) == 1
+
+
 def test_each_item_wakes_a_loop_that_sleeps() -> None:
     """One by one: the next is put in only when the loop has taken the last and may sleep again."""
     taken: list[int] = []
@@ -79,7 +104,8 @@ def test_each_item_wakes_a_loop_that_sleeps() -> None:
         answers: list[threading.Event] = [threading.Event() for _ in range(500)]
         done = asyncio.Event()
 
-        def take(item: int) -> None:
+        def take(items: list[int]) -> None:
+            (item,) = items
             taken.append(item)
             answers[item].set()
             if item == len(answers) - 1:
@@ -112,7 +138,7 @@ def test_a_late_loop_is_woken_once() -> None:
 
     async def scenario() -> list[int]:
         taken: list[int] = []
-        outbox = Outbox(asyncio.get_running_loop(), taken.append, counted)
+        outbox = Outbox(asyncio.get_running_loop(), taken.extend, counted)
         thread = threading.Thread(target=lambda: [outbox.put(item) for item in range(100_000)])
         thread.start()
         thread.join()  # the loop does nothing meanwhile
@@ -132,7 +158,7 @@ def test_close_takes_out_the_rest_and_lets_go_of_the_pipe() -> None:
     async def scenario() -> None:
         before = num_files()
         taken: list[str] = []
-        outbox = Outbox(asyncio.get_running_loop(), taken.append, write)
+        outbox = Outbox(asyncio.get_running_loop(), taken.extend, write)
         outbox.put("last words")
         outbox.close()
         assert taken == ["last words"]
@@ -155,7 +181,7 @@ def test_nobody_is_told_by_a_closed_loop() -> None:
     taken: list[str] = []
 
     async def scenario() -> Outbox[str]:
-        return Outbox(asyncio.get_running_loop(), taken.append, write)
+        return Outbox(asyncio.get_running_loop(), taken.extend, write)
 
     before = num_files()
     outbox = asyncio.run(scenario())
@@ -178,9 +204,9 @@ def test_a_pipe_that_takes_no_byte(result: int | None) -> None:
     async def scenario() -> None:
         done = asyncio.Event()
 
-        def take(item: int) -> None:
-            taken.append(item)
-            if item == 9:
+        def take(items: list[int]) -> None:
+            taken.extend(items)
+            if items[-1] == 9:
                 done.set()
 
         outbox = Outbox(asyncio.get_running_loop(), take, failing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -69,10 +70,11 @@ def test_a_direct_reader_is_not_woken() -> None:
         stream = Stream(["a"], lambda _: None)
         taken: list[str] = []
 
-        def direct(delta: Delta) -> bool:
-            if delta.text == "slow":
+        def direct(deltas: Sequence[Delta]) -> bool:
+            texts = [delta.text for delta in deltas]
+            if "slow" in texts:
                 return False
-            taken.append(delta.text)
+            taken.extend(texts)
             return True
 
         stream.direct = direct
@@ -86,10 +88,10 @@ def test_a_direct_reader_is_not_woken() -> None:
         assert taken == ["one", "two"]
         reading = asyncio.create_task(stream.take())
         await asyncio.sleep(0)
-        stream.put(Delta("a", "three"))
-        stream.put(Delta("a", "end", finish_reason="stop"))
-        assert [delta.text for delta in await reading] == ["end"]
-        assert taken == ["one", "two", "three"]
+        stream.put(Delta("a", "three"), Delta("a", "four"))
+        stream.put(Delta("a", "last but one"), Delta("a", "end", finish_reason="stop"))
+        assert [delta.text for delta in await reading] == ["last but one", "end"]
+        assert taken == ["one", "two", "three", "four"]
 
     asyncio.run(scenario())
 
@@ -100,7 +102,7 @@ def test_what_a_direct_reader_raises_the_reader_gets() -> None:
     async def scenario() -> None:
         stream = Stream(["a"], lambda _: None)
 
-        def direct(_delta: Delta) -> bool:
+        def direct(_deltas: Sequence[Delta]) -> bool:
             raise WorkerError("cannot be told")
 
         stream.direct = direct

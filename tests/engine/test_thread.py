@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.descriptors import num_files
 from tests.support.fakes import FakeBackend, continuation
+from worker.engine import thread as thread_module
 from worker.engine.engine import Engine
+from worker.engine.outbox import Outbox
 from worker.engine.request import Request
 from worker.engine.thread import EngineThread
 from worker.errors import QueueFullError, WorkerError
@@ -57,6 +62,81 @@ def test_streams_go_on_while_requests_are_made_ready() -> None:
     asyncio.run(scenario())
     assert backend.events.count("ready") == 9
     assert "ready ready" not in " ".join(backend.events)
+
+
+class Quick(FakeBackend):
+    """Steps of 4 ms by its own clock; after some of them something else happens."""
+
+    def __init__(self, after: dict[int, Callable[[], object]]) -> None:
+        super().__init__(vocab_size=5000)
+        self.at = 100.0
+        self._after = after
+
+    def clock(self) -> float:
+        return self.at
+
+    def decode(self) -> None:
+        super().decode()
+        self.at += 0.004
+        self._after.get(len(self.batch_sizes), bool)()
+
+
+def test_quick_tokens_go_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one and the last one at once, the others each ten milliseconds."""
+    backend, rung = Quick({}), list[bool]()
+    monkeypatch.setattr(thread_module, "time", SimpleNamespace(monotonic=backend.clock))
+    put = Outbox[Any].put
+
+    def noted(outbox: Outbox[Any], item: Any, *, rings: bool) -> None:
+        rung.append(rings)
+        put(outbox, item, rings=rings)
+
+    monkeypatch.setattr(Outbox, "put", noted)
+
+    async def scenario() -> list[int | None]:
+        thread = EngineThread(Engine(backend, backend.clock), 4, lambda error: None)
+        stream = thread.submit([asked("stream", 12)])
+        thread.start()
+        tokens: list[int | None] = []
+        while stream.is_running:
+            tokens.extend(delta.token for delta in await stream.take())
+        assert await asyncio.to_thread(thread.stop, 10)
+        return tokens
+
+    assert len(asyncio.run(scenario())) == 12
+    assert [number for number, rings in enumerate(rung, 1) if rings] == [1, 4, 7, 10, 12]
+
+
+def test_a_token_does_not_wait_for_anothers_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept for a moment is told before a step that may take long."""
+    has_come, has_read = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+    backend = Quick(
+        {
+            5: lambda: has_come.wait(60),  # its token is kept; then the other prompt is there
+            6: lambda: in_time.append(has_read.wait(60)),
+        }
+    )
+    monkeypatch.setattr(thread_module, "time", SimpleNamespace(monotonic=backend.clock))
+
+    async def scenario() -> None:
+        thread = EngineThread(Engine(backend, backend.clock), 4, lambda error: None)
+        stream = thread.submit([asked("stream", 12)])
+        thread.start()
+        tokens: list[int | None] = []
+        while len(tokens) < 4:
+            tokens.extend(delta.token for delta in await stream.take())
+        with thread.submit([asked("another", 1)]):
+            has_come.set()
+            while len(tokens) < 5:
+                tokens.extend(delta.token for delta in await stream.take())
+            has_read.set()
+            while stream.is_running:
+                await stream.take()
+        assert await asyncio.to_thread(thread.stop, 10)
+
+    asyncio.run(scenario())
+    assert in_time == [True]
 
 
 class Fails(FakeBackend):

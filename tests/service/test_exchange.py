@@ -116,6 +116,26 @@ def test_many_at_once() -> None:
     assert client.got == b"abcdez[last][closed]"
 
 
+def test_several_tokens_in_one_part() -> None:
+    """What comes at once is written at once, an event for each."""
+    client = Client()
+
+    async def scenario() -> None:
+        stream = Stream(["a"], lambda _: None)
+        exchange = Letters(stream, streaming=True)
+        answering = asyncio.create_task(exchange({WIRE: client.wire}, client.receive, client.send))
+        await turns()
+        stream.put(Delta("a", TEXTS[0]))
+        await turns()
+        stream.put(*(Delta("a", text) for text in TEXTS[1:]))
+        stream.put(Delta("a", "z", finish_reason="stop"))
+        await answering
+
+    asyncio.run(scenario())
+    assert client.got == b"abcdez[last][closed]"
+    assert client.written == [b"bcde"]
+
+
 def test_what_cannot_be_told() -> None:
     """Its own stream ends with an error, as anywhere else."""
     client = Client()

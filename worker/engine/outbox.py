@@ -26,9 +26,9 @@ class Outbox(Generic[ItemT]):
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, take: Callable[[ItemT], object], write: Write
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[list[ItemT]], object], write: Write
     ) -> None:
-        """On the event loop. `take` gets each item there."""
+        """On the event loop. `take` gets all that waits there, in its order."""
         self._loop, self._take, self._write = loop, take, write
         self._items: deque[ItemT] = deque()
         self._is_rung = False
@@ -44,11 +44,16 @@ class Outbox(Generic[ItemT]):
         PATIENCE-th that waits
         """
         self._items.append(item)
-        if not self._is_rung and (rings or len(self._items) >= PATIENCE):
-            self._is_rung = True
-            self._ring()
+        if rings or len(self._items) >= PATIENCE:
+            self.ring()
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Let the loop take out what waits, if there is something; where `put` may be called."""
+        if self._items and not self._is_rung:
+            self._is_rung = True
+            self._wake()
+
+    def _wake(self) -> None:
         """Wake the loop, in its own way where the pipe does not take the byte."""
         with contextlib.suppress(OSError):
             if self._write(self._bell, b"\0") == 1:
@@ -69,7 +74,8 @@ class Outbox(Generic[ItemT]):
     def empty(self) -> None:
         """On the event loop: take out all that is there."""
         while self._items:
-            self._take(self._items.popleft())
+            # What is put in meanwhile comes in the next round: `len` is asked once.
+            self._take([self._items.popleft() for _ in range(len(self._items))])
 
     def close(self) -> None:
         """Take out the rest and let go of the pipe, once nobody puts any more.

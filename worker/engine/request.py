@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from worker.engine.sampling import SamplingParams, check_sampling
-from worker.errors import RequestError
+from worker.errors import ContextLengthError, RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
 
 
@@ -65,11 +65,8 @@ def check_length(count: int, max_length: int, param: str, *, output: int = 0) ->
     param: the client's field that the prompt was made from
     """
     if count + output > max_length:
-        raise RequestError(
-            f"The prompt has {count} tokens, the context holds {max_length}.",
-            param=param,
-            hint="Shorten it or start the worker with a larger --ctx-size.",
-            code="context_length_exceeded",
+        raise ContextLengthError(
+            f"The prompt has {count} tokens, the context holds {max_length}.", param=param
         )
 
 

@@ -33,6 +33,7 @@ class Scheduler:
     running   in order of admission, so the last one is the youngest
     num_preempted  times that `put_back` was called
     stuck     a waiting sequence that cannot run, although nobody else does
+    only_writes  the last step read no part of a prompt, and nobody waited
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Scheduler:
         self.layout = Layout(self.cells, backend, self.keeper, self.running, clock)
         self.cost = StepCost()
         self.padding = Padding()
+        self.only_writes = False
         self._backend = backend
         self._max_running = max_running
         self._stats = stats
@@ -88,6 +90,7 @@ class Scheduler:
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
+        self.only_writes = not plan.prompt_rows and not self.waiting
         if self._backend.is_trial:
             return
         rows = plan.decode_rows

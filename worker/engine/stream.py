@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from worker.engine.sequence import Delta
@@ -28,13 +28,13 @@ class Stream:
 
     wants_all: the reader does nothing before the end, so it is not woken for each delta
     direct: gets deltas that are not the last, at once, while the reader waits for one. Says whether
-        it took it; what it raises the reader gets
+        it took them; what it raises the reader gets
     watcher: who wants to know how its requests end
     """
 
     def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
         self.wants_all = False
-        self.direct: Callable[[Delta], bool] | None = None
+        self.direct: Callable[[Sequence[Delta]], bool] | None = None
         self._running: set[str] = set(ids)
         self._abort = abort
         self._deltas: list[Delta] = []
@@ -46,26 +46,27 @@ class Stream:
         """Whether a delta can still come that is not the last of its request."""
         return bool(self._running or self._deltas)
 
-    def put(self, delta: Delta) -> None:
+    def put(self, *deltas: Delta) -> None:
         """Append; for the bridge, and for who ends a request with an error. On the event loop."""
-        if self.direct is not None and self._goes_past(self.direct, delta):
+        if self.direct is not None and self._go_past(self.direct, deltas):
             return
-        self._deltas.append(delta)
-        if delta.is_last:
-            self._running.discard(delta.id)
-            if self.watcher is not None:
-                self.watcher.ended(delta)
+        self._deltas += deltas
+        for delta in deltas:
+            if delta.is_last:
+                self._running.discard(delta.id)
+                if self.watcher is not None:
+                    self.watcher.ended(delta)
         # An asyncio.Event would keep a list of readers; there is one.
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    def _goes_past(self, direct: Callable[[Delta], bool], delta: Delta) -> bool:
-        """Whether the reader, who waits, need not be woken for this."""
+    def _go_past(self, direct: Callable[[Sequence[Delta]], bool], deltas: Sequence[Delta]) -> bool:
+        """Whether the reader, who waits, need not be woken for these."""
         reader = self._reader
-        if reader is None or reader.done() or delta.is_last:
+        if reader is None or reader.done() or any(delta.is_last for delta in deltas):
             return False
         try:
-            return direct(delta)
+            return direct(deltas)
         except Exception as error:  # noqa: BLE001  (it is not the bridge's, but the reader's)
             reader.set_exception(error)
             return True

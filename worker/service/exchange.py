@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -178,14 +178,19 @@ class DeltaExchange(Exchange):
         finally:
             self.stream.direct = self._wire = None
 
-    def _tell_at_once(self, delta: Delta) -> bool:
+    def _tell_at_once(self, deltas: Sequence[Delta]) -> bool:
         """False where the status was not sent yet, or a slow reader is to be waited for."""
         wire = self._wire
         if wire is None or not self._has_started or not wire.is_clear:
             return False
-        if events := self.told(delta):
-            self._num_parts += 1
-            wire.write(b"".join(events))
+        events: list[bytes] = []
+        try:
+            for delta in deltas:
+                events += self.told(delta)
+        finally:  # what was told before one that cannot be is not lost
+            if events:
+                self._num_parts += 1
+                wire.write(b"".join(events))
         return True
 
 

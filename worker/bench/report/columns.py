@@ -16,6 +16,7 @@ from worker.machine import human_bytes
 NONE = "–"
 # name in the CSV, heading, where: the two ways in which requests are measured
 _WAYS = (("bare", "bare", "in the bare loop"), ("http", "HTTP", "over HTTP"))
+_JOINED = {"http": ", where those that take less than 10 ms come several at a time"}
 FigureValue = Figure | Latency | float | str | None
 P = TypeVar("P")
 # How a comparison judges a change: by the spread of repetitions; exactly; as memory, which differs
@@ -172,7 +173,7 @@ def _latency(report: BenchReport) -> list[Column]:
         for way, label, where in _WAYS:
             name, between = (
                 f"{label}{_by(n)}",
-                f"ms between tokens of a stream, {n} of them, {where}",
+                f"ms between tokens of a stream, {n} of them, {where}{_JOINED.get(way, '')}",
             )
             first = f"ms to the first token of {n} requests {where}"
             found.append(of(way, n, f"TTFT {name}", first, "ttft"))
