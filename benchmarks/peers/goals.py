@@ -9,6 +9,7 @@ import msgspec
 from benchmarks.peers.answers import median
 from benchmarks.peers.cases.case import Case, Sample
 from benchmarks.peers.cases.catalog import CASES
+from benchmarks.peers.quotients import Quotient, quotient
 
 US, NATIVE, BARE, UNDRAFTED = "worker", "llama-server", "bare", "undrafted"
 CHUNK = 64  # tokens that a shared prompt may be read of again
@@ -38,7 +39,7 @@ class Goal(msgspec.Struct, frozen=True):
         if not ours or self.peer is None:
             return median(ours) if ours else None
         theirs = values_of(results, self.case, self.peer, self.field)
-        return advantage(CASES[self.case], median(ours), median(theirs)) if theirs else None
+        return advantage(CASES[self.case], ours, theirs).middle if theirs else None
 
     def is_met(self, reached: float) -> bool:
         """Whether the bound holds."""
@@ -76,10 +77,15 @@ GOALS = (
 )  # fmt: skip
 
 
-def advantage(case: Case, ours: float, theirs: float) -> float:
-    """How many times as good our `value` is as theirs."""
+def advantage(case: Case, ours: Sequence[float], theirs: Sequence[float]) -> Quotient:
+    """How many times as good our `value` is as theirs, round by round.
+
+    Where a round of one of them is missing, of the medians.
+    """
+    if len(ours) != len(theirs):
+        ours, theirs = [median(ours)], [median(theirs)]
     better, worse = (theirs, ours) if case.is_less_better else (ours, theirs)
-    return better / max(worse, 1e-9)
+    return quotient(better, worse)
 
 
 def values_of(results: Results, case: str, peer: str, field: str = "value") -> Sequence[float]:

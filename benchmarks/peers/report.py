@@ -26,7 +26,7 @@ def case_table(case: Case, samples: dict[str, list[Sample]]) -> Table:
             continue
         ratio = ""
         if ours and peer != US:
-            ratio = f"{advantage(case, median(ours), median(values)):.2f}"
+            ratio = str(advantage(case, ours, values))
         also = "  ".join(
             f"{name} {_short(median([sample[name] for sample in found]))}"
             for name in found[0]
@@ -59,7 +59,7 @@ def as_json(configuration: dict[str, object], results: Results) -> str:
     """Everything on one line: configuration, raw samples, ratios, goals."""
     ratios = {
         name: {
-            peer: advantage(CASES[name], median(ours), median(theirs))
+            peer: advantage(CASES[name], ours, theirs)._asdict()
             for peer in samples
             if peer != US
             and (ours := values_of(results, name, US))

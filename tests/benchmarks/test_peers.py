@@ -198,10 +198,10 @@ def test_the_report_holds_samples_and_ratios() -> None:
     report = msgspec.json.decode(as_json({"threads": 2}, results))
     assert report["threads"] == 2
     assert report["samples"]["restarted"][US][0]["later_ttft_s"] == 0.1
-    assert report["worker_is_times"]["restarted"][NATIVE] == pytest.approx(2)
+    assert report["worker_is_times"]["restarted"][NATIVE]["middle"] == pytest.approx(2)
     assert report["goals"][0]["reached"] == pytest.approx(2)
     table = case_table(CASES["restarted"], results["restarted"])
-    assert list(table.columns[4].cells) == ["", "2.00"]
+    assert list(table.columns[4].cells) == ["", "2.000"]
 
 
 def setup_with(options: dict[str, str]) -> Setup:
