@@ -68,7 +68,8 @@ class Pool:
         report = json.loads(body)
         member = self.members.get(report["worker_id"])
         if member is None:
-            answer(peer, 404, "There is no such worker.")
+            leaves = self.stopping.is_set()  # one of those that were just told to
+            answer(peer, *((200, "Noted.") if leaves else (404, "There is no such worker.")))
             return
         if report.get("health_status") != "stalled":
             member.kill_at = time.monotonic() + SILENT_S

@@ -17,6 +17,7 @@
         ├── NotAuthenticatedError            http 401
         ├── ForbiddenError                   http 403
         ├── NotFoundError                    http 404
+        ├── ContextLengthError               http 400  longer than the context of one sequence
         ├── ConflictError                    http 409  the job is in another state
         ├── TooLargeError                    http 413
         ├── QueueFullError                   http 429  come back later
@@ -193,6 +194,19 @@ class NotFoundError(RequestError):
 
     http_status = 404
     default_code = "not_found"
+
+
+class ContextLengthError(RequestError):
+    """A prompt that is longer than the context of one sequence; `it` is what to shorten."""
+
+    default_code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, param: str | None = None, it: str = "it") -> None:
+        super().__init__(
+            message,
+            param=param,
+            hint=f"Shorten {it}; a larger --ctx-size helps where the model was trained for more.",
+        )
 
 
 class ConflictError(RequestError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import signal
 import socket
@@ -27,6 +28,8 @@ from tests.support.programs.processes import (
 )
 from worker.cli import version
 from worker.cli.main import main
+from worker.errors import BindError
+from worker.service.server import bind
 
 LONG = {"prompt": "Hello", "max_tokens": 1_500, "ignore_eos": True}
 
@@ -123,11 +126,30 @@ def test_port_in_use(server: Server, tiny: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("code", "option"), [(errno.EADDRINUSE, "--port"), (errno.EADDRNOTAVAIL, "--host")]
+)
+def test_the_next_step_fits(code: int, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that is taken asks for another port, an address of another machine for another host.
+
+    The system's answer is made up: which addresses a machine lacks differs.
+    """
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, "made up")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(BindError) as refused:
+        bind("127.0.0.1", 0)
+    assert option in (refused.value.hint or "")
+
+
 # Refused by the parser.
 WRONG: list[tuple[list[str], str]] = [
     (["serve", "--port", "70000"], "--port"),
     (["serve", "--no-such-flag"], "--no-such-flag"),
     (["frobnicate"], "frobnicate"),
+    (["serve", "model.gguf"], "--model FILE"),
     ([], "COMMAND"),
 ]
 # Refused by who uses them.

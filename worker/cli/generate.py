@@ -81,13 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
         except RequestError as error:
             raise UsageError(error.message, hint=error.hint) from None
         engine.add(request)
-        _stream(engine, len(request.prompt))
+        _stream(engine, request)
     return 0
 
 
-def _stream(engine: Any, prompt_tokens: int) -> None:
-    """Print text as it comes, then its speed and the memory."""
+def _stream(engine: Any, request: Any) -> None:
+    """Print text as it comes, then its speed, what ended it, and the memory."""
     tokens, started, first, last = 0, time.monotonic(), 0.0, 0.0
+    ended_by = "the model"
     while not engine.is_idle:
         for delta in engine.step():
             last = time.monotonic()
@@ -97,9 +98,11 @@ def _stream(engine: Any, prompt_tokens: int) -> None:
             sys.stdout.flush()
             if delta.error is not None:
                 raise delta.error
+            if delta.finish_reason == "length":
+                ended_by = "--max-tokens" if tokens == request.max_tokens else "the context"
     sys.stdout.write("\n")
     speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
     sys.stderr.write(
-        f"{prompt_tokens} prompt tokens in {first - started:.2f} s, {tokens} tokens at {speed}, "
-        f"{machine.resident_bytes() / 1e6:.0f} MB resident\n"
+        f"{len(request.prompt)} prompt tokens in {first - started:.2f} s, {tokens} tokens at "
+        f"{speed}, ended by {ended_by}, {machine.resident_bytes() / 1e6:.0f} MB resident\n"
     )

@@ -103,10 +103,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     arguments, unknown = parser(command).parse_known_args(words)
     if unknown:
         flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        raise UsageError(
-            f"Unknown option {flags[0]}." if flags else "There is an argument too many.",
-            hint=f"See `worker {arguments.command} --help`.",
-        )
+        see = f"See `worker {arguments.command} --help`."
+        if flags:
+            raise UsageError(f"Unknown option {flags[0]}.", hint=see)
+        if "model" in arguments:
+            see = f"A model is named by --model FILE. {see}"
+        raise UsageError("There is an argument too many.", hint=see)
     return arguments
 
 

@@ -89,7 +89,9 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     table = Table(box=None, show_footer=True)
     verdict = "fits" if plan.fits else "does not fit"
-    longest = f"longest context {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
+    longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
+    if config.context:
+        longest += f"; a sequence takes {config.context:,} tokens at most"
     sums = (plan.total_bytes, plan.available_bytes, plan.cache_bytes)
     table.add_column("", footer="total\navailable\ncache")
     table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from worker.errors import LeftError, RequestError
+from worker.errors import ContextLengthError, LeftError, RequestError
 from worker.grammar.patience import HAS_LEFT
 from worker.limits import TOKENIZING
 
@@ -56,11 +56,9 @@ class TokenizerPatience:
                 code=TOKENIZING.code,
             )
         if self._most is not None and count > self._most:
-            raise RequestError(
+            raise ContextLengthError(
                 f"The prompt has more than {self._most} tokens, the context holds no more.",
                 param=self._param,
-                hint="Shorten it or start the worker with a larger --ctx-size.",
-                code="context_length_exceeded",
             )
 
 

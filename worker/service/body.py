@@ -79,6 +79,8 @@ async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
 
 
 def _decoded(data: bytearray, shape: type[T]) -> T:
+    if not data.strip():
+        raise RequestError("The body is empty.", hint="Send a JSON object.")
     try:
         return msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:

@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 
 from worker import log
 from worker.errors import TooLargeError, WorkerError
+from worker.limits import BODY
 from worker.service.front.replies import ErrorReply, reply, reply_of_ours
 from worker.service.front.shapes import shaped
 from worker.service.requests.record import note
@@ -27,7 +28,8 @@ def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     if not isinstance(error, HTTPException) or error.status_code == 500:
         return reply_of_ours(error)
     if error.status_code == TooLargeError.http_status:
-        return reply_of_ours(TooLargeError("The body is larger than this worker reads."))
+        hint = f"--max-body sets how much; without it that is {BODY.most} MiB."
+        return reply_of_ours(TooLargeError("The body is larger than this worker reads.", hint=hint))
     message = _MESSAGES.get(error.status_code, error.detail)
     return reply(error.status_code, message, None, None, dict(error.headers or {}))
 

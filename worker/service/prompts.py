@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.engine.request import check_length
-from worker.errors import RequestError
+from worker.errors import ContextLengthError, RequestError
 from worker.lifecycle.loaded import Loaded
 
 
@@ -37,11 +37,10 @@ def check_characters(count: int, loaded: Loaded, param: str, *, plural: bool = F
     has, it = ("have", "them") if plural else ("has", "it")
     backend, tokenizer = loaded.backend, loaded.config.tokenizer
     if count > backend.max_length * (tokenizer.longest if tokenizer else 0):
-        raise RequestError(
+        raise ContextLengthError(
             f"{param} {has} {count} characters, the context holds {backend.max_length} tokens.",
             param=param,
-            hint=f"Shorten {it} or start the worker with a larger --ctx-size.",
-            code="context_length_exceeded",
+            it=it,
         )
 
 

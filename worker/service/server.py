@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import os
 import resource
@@ -65,9 +66,13 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
+        hint = "Choose another --port (0 takes a free one) or stop what uses it."
+        if error.errno == errno.EADDRNOTAVAIL:
+            hint = "Choose another --host: 127.0.0.1 for this machine alone, 0.0.0.0 for all."
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            hint = "Choose another --port: those below 1024 need rights that this user lacks."
         raise BindError(
-            f"Cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}.",
-            hint="Choose another --port (0 takes a free one) or stop what uses it.",
+            f"Cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}.", hint=hint
         ) from None
     sock.set_inheritable(False)
     return sock

@@ -155,7 +155,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
     ({"n": 0}, "n", "n must be"),
-    ({"max_tokens": -2}, "max_tokens", "negative"),
+    ({"max_tokens": -2}, "max_tokens", "0 or more, or -1"),
     ({"temperature": -1}, "temperature", "temperature"),
 ]  # fmt: skip
 

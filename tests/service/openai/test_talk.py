@@ -95,7 +95,7 @@ def test_tools() -> None:
         ({"tool_choice": "required"}, "tool_choice", "no tools"),
         ({"tools": [], "tool_choice": tool("sky")}, "tool_choice", "'sky'"),
         ({"reasoning_format": "loud"}, "reasoning_format", "auto, deepseek, none"),
-        ({"thinking_budget_tokens": -2}, "thinking_budget_tokens", "negative"),
+        ({"thinking_budget_tokens": -2}, "thinking_budget_tokens", "0 or more, or -1"),
     ],
 )  # fmt: skip
 def test_refused(fields: dict[str, Any], param: str, words: str) -> None:

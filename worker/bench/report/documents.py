@@ -100,7 +100,7 @@ def markdown(report: BenchReport) -> str:
             lines.append(_row([escape_markdown(column.text(level)) for column in table.columns]))
         lines.append("")
     if rows := attention_rows(report):
-        lines += ["## Attention at depth, by way", "", _row(HEADINGS)]
+        lines += ["## Attention at depth", "", _row(HEADINGS)]
         lines.append(_row(["---", *["---:"] * (len(HEADINGS) - 1)]))
         lines += [*map(_row, rows), ""]
     for title, texts in paragraphs(report):

@@ -28,7 +28,8 @@ class VerdictRule:
 
     1. A level may be taken when its mean KL divergence is at most the limit, with 95 %
        confidence, and when a context of 8,192 tokens (or the trained one, if shorter) fits.
-    2. Of these the fastest in writing one stream, and all that are not really slower than it.
+    2. Of these the fastest in writing one stream over HTTP, and all that are not really slower
+       than it.
     3. Of these the one that diverges least, and all that diverge by little more.
     4. Of these the smallest. A level that another one beats in both speed and divergence, even if
        only within the errors, is not taken: nobody would.
@@ -61,9 +62,9 @@ class VerdictRule:
             recommended=chosen.quant if chosen else None,
             confidence=confidence,
             rule=f"KL divergence at most {self._max_kld:g} nats with 95 % confidence and room for "
-            f"the context; then the fastest (less than {MATERIAL_SPEED:.0%}, or inside the errors, "
-            f"is no difference); then the least divergence, to {self._edge:g} nats; then the "
-            "smallest that no other one beats in speed and divergence.",
+            f"the context; then the fastest over HTTP (less than {MATERIAL_SPEED:.0%}, or inside "
+            f"the errors, is no difference); then the least divergence, to {self._edge:g} nats; "
+            "then the smallest that no other one beats in speed and divergence.",
             reasons=tuple(reasons),
             doubts=tuple(doubts),
             pareto=tuple(level.quant for level in self.front()),

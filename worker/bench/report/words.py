@@ -27,7 +27,7 @@ def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
                      f"On the Pareto front, really beaten by no level: {front}."]),
         ("Levels", judged),
         ("Step by step", [comparison_text(found) for found in report.verdict.comparisons]),
-        ("Attention at depth", attention_words(report)),
+        ("Which attention to take", attention_words(report)),
         ("Measured", measured(report)),
     ]  # fmt: skip
     failed = [
@@ -73,14 +73,15 @@ def measured(report: BenchReport) -> list[str]:
     lines = [
         f"{report.created}, effort {report.effort}, seed {report.seed}.",
         f"{machine.cpu}, {machine.cpus} CPUs, {human_bytes(machine.memory_bytes)}, "
-        f"{machine.system}; numpy reads {bandwidth.per_s.mean / 1e9:.1f} "
-        f"± {bandwidth.per_s.deviation / 1e9:.1f} GB/s (threads: {bandwidth.threads}).",
+        f"{machine.system}; numpy reads {bandwidth.per_s.mean / 1e9:.1f} GB/s "
+        f"(threads: {bandwidth.threads}).",
         f"worker {build.worker}, llama-cpp-python {build.bindings} "
         f"({', '.join(build.backends)}), Python {build.python}.",
         f"Speed: prompts of {sizes.prompt} tokens, {sizes.decode} tokens written, "
         f"{sizes.repetitions} repetitions after one that is not counted, also after "
         f"{sizes.depth} tokens of context; over HTTP {sizes.requests} rounds of requests in each "
-        "of two passes. ± is one standard error of the repetitions.",
+        "of two passes. In tables ± is one standard error of the repetitions, in sentences half "
+        "of the 95 % interval.",
     ]
     if report.verdict.speed_noise is not None:
         lines.append(
@@ -130,10 +131,13 @@ def _quality(report: BenchReport) -> list[str]:
         lines.append(kept)
     floor = report.noise_floor
     if floor is not None and first is not None:
+        other = "" if floor.threads == first.threads else (
+            f"{floor.threads} instead of {first.threads} threads and "
+        )  # fmt: skip
         lines.append(
-            f"Noise floor: {report.reference} against itself with {floor.threads} instead of "
-            f"{first.threads} thread(s) and {floor.batch_rows} instead of {first.batch_rows} "
-            f"tokens at once diverges by {abs(floor.kld_mean):.1g} nats, {floor.same_top:.2%} "
-            f"same top token, {floor.choices.flips:.1%} flips."
+            f"Noise floor: {report.reference} against itself with {other}{floor.batch_rows} "
+            f"instead of {first.batch_rows} tokens at once diverges by "
+            f"{abs(floor.kld_mean):.1g} nats, {floor.same_top:.2%} same top token, "
+            f"{floor.choices.flips:.1%} flips."
         )
     return lines

@@ -34,8 +34,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run is; `level` None is the machine itself.
 
     share    of this stage, 0 to 1
-    done     of the whole run, 0 to 1
-    left_s   seconds that it will still take; None while no stage is planned
+    done     of the whole run, 0 to 1; 0 until it is known what the run takes
+    left_s   seconds that it will still take; None until that is known
     """
 
     level: str | None
@@ -61,6 +61,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._expected: dict[tuple[str | None, str], float] = {}
+        self._is_planned = False
         self._now: tuple[str | None, str] | None = None
         self._began = 0.0
         self._spent = 0.0  # seconds, in stages that ended
@@ -69,6 +70,7 @@ class Clock:
 
     def expect(self, level: str | None, stage: str, seconds: float) -> None:
         """Plan a stage."""
+        self._is_planned = True
         self._expected[level, stage] = seconds
 
     def begin(self, level: str | None, stage: str) -> None:
@@ -103,8 +105,8 @@ class Clock:
             level=level,
             stage=stage,
             share=share,
-            done=behind / (behind + ahead) if behind + ahead else 1.0,
-            left_s=ahead * pace if self._expected else None,
+            done=behind / (behind + ahead) if self._is_planned and behind + ahead else 0.0,
+            left_s=ahead * pace if self._is_planned else None,
         )
 
 

@@ -27,6 +27,7 @@ def add_parser(commands: Any, line: str) -> None:
         help="say what would run where, and whether it fits",
         description="CPUs and memory of each replica, and a place for each. Nothing is loaded, "
         "and without --address Ray is not needed. Exits with 4 when it does not fit.",
+        epilog="Example: worker fleet plan fleet.toml --json",
         allow_abbrev=False,
     )
     _add_file(plan)
@@ -36,6 +37,7 @@ def add_parser(commands: Any, line: str) -> None:
         help="serve it until told to stop",
         description="Start a cluster of this machine alone, or join one, and serve the fleet "
         "until SIGINT or SIGTERM; then its streams get their drain time.",
+        epilog="Example: worker fleet serve fleet.toml --address 10.0.0.1:6379",
         allow_abbrev=False,
     )
     _add_file(serve)
@@ -43,13 +45,14 @@ def add_parser(commands: Any, line: str) -> None:
         "status",
         help="say what a running fleet does",
         description="Models, replicas, their nodes and their load.",
+        epilog=f"Example: worker fleet status {_DEFAULT_URL} --api-key-file ~/.fleet-key",
         allow_abbrev=False,
     )
     status.add_argument(
         "url", nargs="?", default=_DEFAULT_URL, metavar="URL",
         help=f"the fleet's address ({_DEFAULT_URL})",
     )  # fmt: skip
-    add_options(status, "api_key")
+    add_options(status, "api_key", "api_key_file")
     status.add_argument("--json", action="store_true", help="machine-readable output")
     for name, part in (("plan", plan), ("serve", serve), ("status", status)):
         part.set_defaults(run=_runner(name))

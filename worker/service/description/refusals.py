@@ -6,6 +6,7 @@ from __future__ import annotations
 from worker import limits
 from worker.errors import (
     CancelledError,
+    ContextLengthError,
     DecodeError,
     NotAuthenticatedError,
     QueueFullError,
@@ -38,7 +39,7 @@ TOKENIZED = (
     ),
 )
 PROMPT = (
-    RequestError("The prompt does not fit into the context.", code="context_length_exceeded"),
+    ContextLengthError("The prompt does not fit into the context."),
     *TOKENIZED,
 )
 CHAT = (RequestError("The model's file has no chat template.", code="no_chat_template"),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.infill.schemas import InfillRequest
 from worker.service.prompts import Prompt, check_characters
@@ -51,9 +51,7 @@ def prompt_of(body: InfillRequest, max_tokens: int | None, loaded: Loaded) -> tu
     answer = min(most // _ROOM, most if max_tokens is None else max_tokens)
     room = most - answer - len(written) - len(head) - len((before, after, middle))
     if room < 0:
-        raise RequestError(
-            "prompt is longer than the context.", param="prompt", code="context_length_exceeded"
-        )
+        raise ContextLengthError("prompt is longer than the context.", param="prompt")
     missing = max(0, len(prefix) + len(suffix) - room)
     if missing:
         kept = max(room - len(suffix), room * 3 // 4)

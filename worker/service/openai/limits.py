@@ -18,7 +18,7 @@ def tokens_of(*, default: int | None, least: int = 0, **given: int | None) -> in
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
         if value < 0 and value != ANY:
-            raise RequestError(f"{name} must not be negative.", param=name)
+            raise RequestError(f"{name} must be 0 or more, or {ANY} for no limit.", param=name)
         if value < least and value != ANY:
             raise RequestError(f"{name} must be at least {least}.", param=name)
     first = next(iter(values.values()), default)

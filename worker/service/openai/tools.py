@@ -58,7 +58,11 @@ def tools_of(declared: list[DeclaredTool] | None) -> tuple[Tool, ...]:
     for place, tool in enumerate(declared or ()):
         function = tool.function
         if tool.type not in ("function", None) or function is None:
-            raise RequestError(f"tools[{place}] is not a function.", param=f"tools[{place}]")
+            raise RequestError(
+                f"tools[{place}] is not a function.",
+                param=f"tools[{place}]",
+                hint='Write {"type": "function", "function": {"name": ..., "parameters": ...}}.',
+            )
         tools.append(tool_of(function))
     check_tools(enumerate(tools), "function.name")
     return tuple(tools)
