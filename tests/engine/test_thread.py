@@ -139,6 +139,33 @@ def test_a_token_does_not_wait_for_anothers_prompt(monkeypatch: pytest.MonkeyPat
     assert in_time == [True]
 
 
+def test_what_was_kept_is_told_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that is ended with an error has all that was written until then."""
+    kept, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        kept.set()
+        goes_on.wait(60)
+
+    backend = Quick({6: hold})  # the fifth token is kept
+    monkeypatch.setattr(thread_module, "time", SimpleNamespace(monotonic=backend.clock))
+
+    async def scenario() -> list[int | None]:
+        thread = EngineThread(Engine(backend, backend.clock), 4, lambda error: None)
+        stream = thread.submit([asked("stream", 12)])
+        thread.start()
+        assert await asyncio.to_thread(kept.wait, 60)
+        stream.fail(WorkerError("enough"))
+        goes_on.set()
+        tokens = [delta.token for delta in await stream.take()]
+        with pytest.raises(WorkerError, match="enough"):
+            await stream.take()
+        assert await asyncio.to_thread(thread.stop, 10)
+        return tokens
+
+    assert len(asyncio.run(scenario())) == 5
+
+
 class Fails(FakeBackend):
     """The fourth step raises what nobody expects."""
 

@@ -32,11 +32,18 @@ class Stream:
     watcher: who wants to know how its requests end
     """
 
-    def __init__(self, ids: Iterable[str], abort: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ids: Iterable[str],
+        abort: Callable[[str], None],
+        catch_up: Callable[[], object] = lambda: None,
+    ) -> None:
+        """catch_up: puts in what has been said and is not here yet"""
         self.wants_all = False
         self.direct: Callable[[Sequence[Delta]], bool] | None = None
         self._running: set[str] = set(ids)
         self._abort = abort
+        self._catch_up = catch_up
         self._deltas: list[Delta] = []
         self._reader: asyncio.Future[None] | None = None  # waits for the next delta
         self.watcher: Watcher | None = None
@@ -96,6 +103,7 @@ class Stream:
 
     def fail(self, error: WorkerError) -> None:
         """End what still runs: its reader gets the error after all that was said so far."""
+        self._catch_up()
         for request_id in tuple(self._running):
             self.put(Delta(request_id, error=error))
             self._abort(request_id)

@@ -133,7 +133,8 @@ class EngineThread:
             raise QueueFullError(
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
-        stream = Stream([request.id for request in requests], self.abort)
+        ids = [request.id for request in requests]
+        stream = Stream(ids, self.abort, self._outbox.empty)
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)
