@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from worker import machine
 from worker.llama import spin
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import ContextOptions
+from worker.llama.process.apart import apart, native_threads
 from worker.llama.spin import Spin
 from worker.llama.weights import LoadOptions
 
@@ -181,3 +184,49 @@ def test_a_choice_in_the_environment_is_left_alone() -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["77", "None"]
+
+
+def test_threads_that_slept_wake_on_another_cpu(
+    decoding: Spin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept from the CPU of the thread that wakes them for one step after a pause; between
+    two steps, and afterwards, they may run where they like."""
+    clock = [1000.0]
+    monkeypatch.setattr(spin, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    everywhere = os.sched_getaffinity(0)
+    seen: list[list[set[int]]] = []
+
+    def look() -> None:
+        seen.append([os.sched_getaffinity(task) for task in native_threads()])
+
+    def fail() -> None:
+        look()
+        raise ZeroDivisionError
+
+    with ThreadPoolExecutor(1) as pool:  # one that has a team of its own
+        pool.submit(decoding.form_team).result()
+        for pause, compute in ((5.0, look), (0.0004, look), (5.0, fail)):
+            clock[0] += pause
+            with contextlib.suppress(ZeroDivisionError):
+                pool.submit(decoding.timed, compute).result()
+        look()
+    after_pause, between, failed, afterwards = seen
+    assert after_pause
+    for kept in (after_pause, failed):
+        assert all(len(allowed) == len(everywhere) - 1 for allowed in kept)
+    for free in (between, afterwards):
+        assert all(allowed == everywhere for allowed in free)
+
+
+def test_apart_where_nothing_can_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that forbids it, or has no such call, computes all the same."""
+
+    def forbid(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setaffinity", forbid)
+    with apart():
+        pass
+    monkeypatch.delattr(os, "sched_getaffinity")
+    with apart():
+        pass

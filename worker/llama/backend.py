@@ -116,10 +116,7 @@ class LlamaBackend:
         """Compute the batch."""
         choice = self._choice
         is_lesson = choice is not None and self._set_threads(choice)
-        started = time.perf_counter()
-        self.context.decode()
-        seconds = time.perf_counter() - started
-        self.spin.decoded(seconds)
+        seconds = self.spin.timed(self.context.decode)
         if is_lesson:
             assert choice is not None
             choice.observe(self.batch.size, seconds)

@@ -24,7 +24,11 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+from worker.llama.process.apart import apart
 
 _TASKS = "/proc/self/task"
 _MAPS = Path("/proc/self/maps")
@@ -36,6 +40,8 @@ _INTERVAL_S = 0.1
 # busy, below the second they are not. Measured on two CPUs: 0.01 to 0.05 alone, 0.03 to 0.4 beside
 # our own event loop and its clients, 0.8 to 0.9 beside one busy process.
 _SHARED, _ALONE = 0.5, 0.2
+# After this pause compute threads sleep, however long they spin.
+_ASLEEP_S = 0.01
 # Looks in a row that must find the same, before it is changed.
 _BUSY_LOOKS, _CALM_LOOKS = 2, 5
 
@@ -97,7 +103,7 @@ class Spin:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.is_short = False
-        self._decoded = 0.0
+        self._decoded = self._ended = 0.0
         self._busy = self._calm = 0  # looks in a row that found neighbours, or none
         self._waited = waiting_ns()
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
@@ -108,6 +114,20 @@ class Spin:
         self.threads = threads
         self.displaced()  # what others waited for meanwhile does not count
         self.close()  # the parked team was made for the old number
+
+    def timed(self, compute: Callable[[], object]) -> float:
+        """Compute a batch; the seconds that it took, which are counted."""
+        started = time.perf_counter()
+        slept = started - self._ended > _ASLEEP_S
+        if slept and self.threads > 1 and self._gomp is not None:
+            with apart():
+                compute()
+        else:
+            compute()
+        self._ended = time.perf_counter()
+        seconds = self._ended - started
+        self.decoded(seconds)
+        return seconds
 
     def decoded(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
