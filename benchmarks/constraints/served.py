@@ -1,7 +1,7 @@
 """The same over HTTP: answers that a schema holds beside free ones, in turns.
 
     python -m benchmarks.constraints.served MODEL... [--streams 1 8] [--tokens 64] [--rounds 5]
-        [--threads 2]
+        [--threads 2] [--held calls|text]
 
 For each model, number of streams and temperature: tokens a second of all streams together, by the
 clock, and the process's CPU time for a token, medians; and the share that the schema leaves,
@@ -25,7 +25,8 @@ from benchmarks.constraints.__main__ import LONG
 from benchmarks.peers.quotients import quotient
 
 _TIMEOUT_S = 600.0
-_FORMS: dict[str, dict[str, Any]] = {"free": {}, "schema": {"json_schema": LONG}}
+# Random weights: what such a model would say first the calls refuse nearly always, a text seldom.
+_HELD: dict[str, Any] = {"calls": LONG, "text": {"type": "string", "minLength": 2000}}
 
 
 class _Round(NamedTuple):
@@ -65,7 +66,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--held", choices=_HELD, default="calls")
     args = parser.parse_args()
+    bodies: dict[str, dict[str, Any]] = {"free": {}, "held": {"json_schema": _HELD[args.held]}}
     for model in args.models:
         most = max(args.streams)
         options = ["--model", model, "-t", str(args.threads), "-np", str(most), "-c", "4096"]
@@ -73,14 +76,14 @@ def main() -> None:
             for streams in args.streams:
                 for heat in (0.0, 1.0):
                     body = {"max_tokens": args.tokens, "ignore_eos": True, "temperature": heat}
-                    found: dict[str, list[_Round]] = {name: [] for name in _FORMS}
+                    found: dict[str, list[_Round]] = {name: [] for name in bodies}
                     for number in range(args.rounds + 1):
-                        forms = list(_FORMS.items())
+                        forms = list(bodies.items())
                         for name, form in forms[:: -1 if number % 2 else 1]:
                             each = _round(worker, {**body, **form}, streams)
                             if number:  # the first one compiles the schema
                                 found[name].append(each)
-                    free, held = found["free"], found["schema"]
+                    free, held = found["free"], found["held"]
                     speeds = [[each.speed for each in rounds] for rounds in (free, held)]
                     costs = [[each.cpu_s * 1e3 for each in rounds] for rounds in (free, held)]
                     middles = [statistics.median(each) for each in (*speeds, *costs)]
