@@ -17,17 +17,17 @@ _FEWEST = 6  # of fewer values not even the least and the greatest enclose the m
 class Quotient(NamedTuple):
     """The median of the quotients; the true one lies between `low` and `high` with 95 %.
 
-    count  of pairs; of few of them `low` and `high` are the least and the greatest
+    pairs  how many; of few of them `low` and `high` are the least and the greatest
     """
 
     middle: float
     low: float
     high: float
-    count: int
+    pairs: int
 
     def __str__(self) -> str:
         """`0.983 (0.971 to 0.994)`, and without the brackets where the pairs are few."""
-        around = f" ({self.low:.3f} to {self.high:.3f})" if self.count >= _FEWEST else ""
+        around = f" ({self.low:.3f} to {self.high:.3f})" if self.pairs >= _FEWEST else ""
         return f"{self.middle:.3f}{around}"
 
 
