@@ -68,8 +68,7 @@ class Pool:
         report = json.loads(body)
         member = self.members.get(report["worker_id"])
         if member is None:
-            leaves = self.stopping.is_set()  # one of those that were just told to
-            answer(peer, *((200, "Noted.") if leaves else (404, "There is no such worker.")))
+            answer(peer, 200 if self.stopping.is_set() else 404, "No such worker any more.")
             return
         if report.get("health_status") != "stalled":
             member.kill_at = time.monotonic() + SILENT_S
