@@ -30,14 +30,15 @@ def apart() -> Generator[None]:
     Nothing happens where a system has no such calls, or one CPU.
     """
     changed: dict[int, set[int]] = {}
-    # Not on macOS; a thread may end at any time, and a sandbox may forbid it.
+    # Not on macOS, and a sandbox may forbid it.
     with contextlib.suppress(AttributeError, OSError):
         here = {ctypes.CDLL(None).sched_getcpu()}
         for task in native_threads():
-            allowed = os.sched_getaffinity(task)
-            if allowed - here:
-                os.sched_setaffinity(task, allowed - here)
-                changed[task] = allowed
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                allowed = os.sched_getaffinity(task)
+                if allowed - here:
+                    os.sched_setaffinity(task, allowed - here)
+                    changed[task] = allowed
     try:
         yield
     finally:
