@@ -161,7 +161,8 @@ def test_a_thread_that_ends_meanwhile_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads are read one after the other; one that has ended by then is passed over."""
-    monkeypatch.setattr(spin, "_TASKS", tmp_path)
+    monkeypatch.setattr("worker.llama.process.apart.TASKS", tmp_path)
+    monkeypatch.setattr(spin, "TASKS", tmp_path)
     for name, text in ((str(os.getpid()), "900 7 1"), ("2", "30 5 1"), ("3", None)):
         (tmp_path / name).mkdir()
         if text is not None:

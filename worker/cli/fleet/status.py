@@ -8,16 +8,13 @@ from typing import Any
 from rich.table import Table
 
 from worker.cli.console import data_console, plain, titled, write_json
-from worker.cli.options import settings_from
-from worker.cli.top.address import ask, parse_address
-from worker.isolation.keys import hide_key
+from worker.cli.top.address import address_from, ask
 from worker.machine import human_bytes
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what the fleet says. Raises UsageError, WatchError."""
-    address = parse_address(arguments.url, next(iter(settings_from(arguments).api_keys), None))
-    hide_key()
+    address = address_from(arguments)
     said = ask(address, "/fleet")
     if arguments.json:
         write_json(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from worker.cli.options import settings_from
 from worker.errors import UsageError, WorkerError
+from worker.isolation.keys import hide_key
 from worker.log import harmless
 
 _PATH = "/v1/requests"
@@ -58,6 +61,13 @@ def parse_address(text: str, key: str | None) -> Address:
     secure = parts.scheme == "https"
     return Address(parts.hostname, port or (443 if secure else 80), secure,
                    parts.path.rstrip("/"), key)  # fmt: skip
+
+
+def address_from(arguments: argparse.Namespace) -> Address:
+    """What a command was given: `url`, and a key, which is hidden now. Raises UsageError."""
+    key = next(iter(settings_from(arguments).api_keys), None)
+    hide_key()
+    return parse_address(arguments.url, key)
 
 
 def _is_plain(parts: SplitResult) -> bool:

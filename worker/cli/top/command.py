@@ -7,8 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from worker.cli.options import add_options, settings_from
-from worker.isolation.keys import hide_key
+from worker.cli.options import add_options
 
 if TYPE_CHECKING:
     from worker.cli.top.address import Address
@@ -42,11 +41,9 @@ def add_parser(commands: Any, line: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
-    from worker.cli.top.address import parse_address
+    from worker.cli.top.address import address_from
 
-    key = next(iter(settings_from(arguments).api_keys), None)
-    hide_key()
-    address = parse_address(arguments.url, key)
+    address = address_from(arguments)
     cannot_draw = not sys.stdout.isatty() or os.environ.get("TERM") in _CANNOT_DRAW
     if arguments.json or arguments.once or cannot_draw:
         return _once(address, as_json=arguments.json)

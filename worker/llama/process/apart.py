@@ -13,13 +13,13 @@ import os
 import threading
 from collections.abc import Generator
 
-_TASKS = "/proc/self/task"
+TASKS = "/proc/self/task"
 
 
 def native_threads() -> list[int]:
     """Ids of the process's threads that Python does not know: those of libgomp, and of drivers."""
     ours = {thread.native_id for thread in threading.enumerate()}
-    return [task for task in map(int, os.listdir(_TASKS)) if task not in ours]  # noqa: PTH208
+    return [task for task in map(int, os.listdir(TASKS)) if task not in ours]  # noqa: PTH208
 
 
 @contextlib.contextmanager
