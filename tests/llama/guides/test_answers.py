@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import jsonschema
@@ -33,9 +34,13 @@ REGEX = "[a-e]{2,}(x|yy)?"
 
 
 def is_valid(text: bytes, schema: dict[str, Any]) -> bool:
-    """Whether a strict reader of JSON and of schemas takes it."""
-    value = json.loads(text.decode())
-    jsonschema.validate(value, schema)  # pyright: ignore[reportUnknownMemberType]
+    """Whether a strict reader of JSON and of schemas takes it.
+
+    Numbers are decimals: 529.05 is a multiple of 0.01, and in binary it is none.
+    """
+    value = json.loads(text.decode(), parse_float=Decimal)
+    exact = json.loads(json.dumps(schema), parse_float=Decimal)
+    jsonschema.validate(value, exact)  # pyright: ignore[reportUnknownMemberType]
     return True
 
 

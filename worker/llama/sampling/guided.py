@@ -55,6 +55,7 @@ class GuidedChoice:
         self._matcher: AnyMatcher | None = None if self._watch else self._template.copy()
         self._is_owed = constraint.required
         self._luck = 1.0
+        self._is_narrow = False  # the newest mask left few tokens; mostly the next one does, too
 
     def choose(self, row: np.ndarray) -> int:
         """A token id; `row` float32 [vocab_size], -inf for what may not be chosen, stays so."""
@@ -98,6 +99,7 @@ class GuidedChoice:
     def _choose_masked(self, row: np.ndarray) -> int:
         """A token among those of the workspace's mask."""
         ids = self._workspace.allowed()
+        self._is_narrow = ids is not None
         if ids is None:
             masked = self._workspace.masked(row)
             token = self._choice.choose(masked)
@@ -119,8 +121,13 @@ class GuidedChoice:
         return found[0]
 
     def _lucky(self, row: np.ndarray, matcher: AnyMatcher) -> int | None:
-        """A token chosen among all, where it is allowed and such choices mostly are."""
-        if not self._choice.is_plain or self._luck < _WORTH:
+        """A token chosen among all, where it is allowed and such choices mostly are.
+
+        Where few are allowed it costs more to choose among all than to fill a mask.
+        """
+        if not self._choice.is_plain or self._is_narrow:
+            return None
+        if self._luck < _WORTH:
             self._luck += _AGAIN
             return None
         token = self._choice.choose(row)
