@@ -378,3 +378,11 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
     assert main(["--lora", "x"], "cpu") == 2
+
+
+def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a word the commands are listed, on stderr, because nothing was done."""
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert "\n    serve " in shown.err
+    assert not shown.out

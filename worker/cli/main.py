@@ -68,6 +68,9 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
     elif words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         words.insert(0, "serve")
     log.configure("console")
+    if not words:
+        parser().print_help(sys.stderr)
+        return UsageError.exit_code
     try:
         arguments = parse(words)
         if backend is not None and arguments.backend != backend:
