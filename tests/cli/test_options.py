@@ -381,8 +381,9 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a word the commands are listed, on stderr, because nothing was done."""
+    """Without a word the commands are listed, on stderr, and the last line says what is missing."""
     assert main([]) == 2
     shown = capsys.readouterr()
     assert "\n    serve " in shown.err
+    assert shown.err.splitlines()[-1].startswith("error: USAGE: ")
     assert not shown.out

@@ -70,7 +70,6 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
     log.configure("console")
     if not words:
         parser().print_help(sys.stderr)
-        return UsageError.exit_code
     try:
         arguments = parse(words)
         if backend is not None and arguments.backend != backend:
