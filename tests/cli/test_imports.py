@@ -57,16 +57,20 @@ def test_the_load_begins_early() -> None:
 
 
 def test_routes_come_without_what_reads_other_models() -> None:
-    """Litestar finds neither pydantic nor yaml; templates and metrics wait until it is ready."""
+    """As the server imports them, Litestar finds neither pydantic nor yaml; templates and metrics
+    wait until it is ready."""
     code = """
 import asyncio
 from pathlib import Path
 from worker.lifecycle.worker import Worker
-from worker.service.app import create_app
+from worker.service.front.gate import Gate
 from worker.service.requests.journal import Journal
+from worker.service.server import _open
 from worker.settings import make
 async def main():
-    assert create_app(Worker(make({}), Path("model.gguf")), Journal("model")).routes
+    worker, journal = Worker(make({}), Path("model.gguf")), Journal("model")
+    worker.at_weights.set()
+    assert (await _open(Gate(worker, journal), worker, journal)).routes
 asyncio.run(main())
 """
     found = modules_after(code)

@@ -186,12 +186,10 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
         # First what the model needs once its weights are there, then what comes after it.
         with worker.timed("routes"):
             from worker.lifecycle import kept, loaded, loading, manager
-            from worker.service.ahead import make_first_decoders
             from worker.service.app import create_app
 
             del kept, loaded, loading, manager  # others will find them imported
             app = create_app(worker, journal)
-            make_first_decoders(app)
         if worker.settings.otel:
             with worker.timed("spans"):
                 from worker.service.requests.spans import Spans
