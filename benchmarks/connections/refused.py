@@ -18,6 +18,8 @@ _TIMEOUT_S = 60.0
 _PROMPT = "Once upon a time " * 60
 _SETTLE_S = 0.5
 _PATIENCE_S = 1.0
+# Until all places are taken; they stay so for longer.
+_TAKEN_S = 5.0
 # Sent between two looks at what has come.
 _BURST = 16
 
@@ -50,12 +52,20 @@ def _loop_s(worker: HeldWorker) -> float:
 
 @contextlib.contextmanager
 def taken(worker: HeldWorker, places: int) -> Generator[None]:
-    """All places of a worker are taken, by answers that do not end."""
+    """All places of a worker are taken, by answers that do not end.
+
+    Raises TimeoutError where they do not become so. Those of clients that have just left are free
+    a little after /health says that nothing waits: they were still on their way into the queue.
+    """
+    time.sleep(_SETTLE_S)
     with contextlib.ExitStack() as held:
         for _ in range(places):
             peer = socket.create_connection((worker.host, worker.port), timeout=_TIMEOUT_S)
             held.enter_context(peer).sendall(_request(1500))
+        deadline = time.monotonic() + _TAKEN_S
         while (health := worker.health())["slots_processing"] + health["queue_depth"] < places:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the worker's {places} places are not taken: {health}")
             time.sleep(0.05)
         time.sleep(_SETTLE_S)
         yield
