@@ -52,7 +52,7 @@ def main() -> None:
         for streams in given.streams or (1, 8):
             for name, folder in (("before", given.baseline), ("now", Path.cwd())):
                 if folder is not None:
-                    label = f"{model.stem}, {streams} streams, {name}"
+                    label = f"{model.stem}, {streams} stream{'s' * (streams > 1)}, {name}"
                     bars.append((label, traced(model, streams, given, folder)))
                     print(_line(*bars[-1]), flush=True)
     if given.svg:
@@ -119,7 +119,7 @@ def _line(label: str, found: dict[str, float]) -> str:
 def drawing(bars: list[tuple[str, dict[str, float]]]) -> str:
     """One SVG, a bar for each worker: µs between two decodes by part, and beside them."""
     widest = max(found["pause"] + found["loop"] for _, found in bars) * 1e6
-    width, height = _LEFT + int(widest * _SCALE) + 90, 90 + len(bars) * (_BAR + 10)
+    width, height = _LEFT + int(widest * _SCALE) + 130, 90 + len(bars) * (_BAR + 10)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="13">',
