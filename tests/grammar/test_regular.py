@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from worker.grammar.gbnf import Grammar
+from worker.errors import RequestError
+from worker.grammar.gbnf import Grammar, characters
 from worker.grammar.regular import regex_of
 
 REGULAR = {
@@ -48,3 +49,30 @@ def test_regular(text: str) -> None:
 def test_not_regular(text: str) -> None:
     """Recursion, tokens by number, and what would become too long."""
     assert regex_of(Grammar(text, "grammar")) is None
+
+
+@pytest.mark.parametrize("text", ["[^\\x00-\\U0010FFFF]", "[\\uD800-\\uDFFF]", "[b-a]"])
+def test_a_class_without_characters_is_refused(text: str) -> None:
+    """Native code would write something in its place."""
+    with pytest.raises(RequestError, match="no character"):
+        Grammar(f'root ::= "a" {text} "b"', "grammar")
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("[^\\x00-\\uFFFF]", [(0x10000, 0x10FFFF)]),
+        ("[^\\x00-\\uFFFE]", [(0xFFFF, 0xFFFF), (0x10000, 0x10FFFF)]),
+        ("[^b-ya]", [(0, 0x60), (0x7A, 0xD7FF), (0xE000, 0x10FFFF)]),
+        ("[a\\uD700-\\uE001]", [(0x61, 0x61), (0xD700, 0xD7FF), (0xE000, 0xE001)]),
+    ],
+)
+def test_the_characters_of_a_class(text: str, runs: list[tuple[int, int]]) -> None:
+    """All are named, also where it is negated: halves of surrogate pairs are no characters."""
+    (each,) = Grammar(f"root ::= {text}", "grammar").chars.values()
+    found = characters(*each)
+    assert {*_all(found)} == {*_all(runs)}
+
+
+def _all(runs: list[tuple[int, int]]) -> list[int]:
+    return [code for first, last in runs for code in range(first, last + 1)]

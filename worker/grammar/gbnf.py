@@ -25,6 +25,9 @@ _SIMPLE = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
 _PLAIN = {"t": "\t", "r": "\r", "n": "\n"}
 TOKENS = 0x2_0000_0000  # a reference to token n counts as the character with this code plus n
 
+# What UTF-8 can write: all but the halves of surrogate pairs.
+_WRITTEN = ((0, 0xD7FF), (0xE000, 0x10FFFF))
+
 Ranges = tuple[tuple[int, int], ...]
 
 
@@ -160,6 +163,8 @@ class Grammar:
             is_range = chars[i + 1 : i + 2] == ["-"] and i + 2 < len(chars)
             ranges.append((_code(chars[i]), _code(chars[i + 2 if is_range else i])))
             i += 3 if is_range else 1
+        if not characters(bool(found[1]), tuple(ranges)):
+            self.refuse(f"has a class that holds no character: {found[0][:40]!r}")
         return self._terminal(bool(found[1]), *ranges)
 
     def _repeat(self, inner: int, found: re.Match[str]) -> int:
@@ -176,6 +181,24 @@ class Grammar:
         self.repeats[node] = (inner, least, most)
         self.done.append(node)
         return node
+
+
+def characters(negated: bool, ranges: Ranges) -> list[tuple[int, int]]:
+    """The characters of a class, from the first to the last of each run; empty: there are none."""
+    found: list[tuple[int, int]] = []
+    for begin, end in _WRITTEN:
+        start = begin
+        for first, last in sorted((max(low, begin), min(high, end)) for low, high in ranges):
+            if last < first:
+                continue
+            if negated and start < first:
+                found.append((start, first - 1))
+            if not negated:
+                found.append((first, last))
+            start = max(start, last + 1)
+        if negated and start <= end:
+            found.append((start, end))
+    return found
 
 
 def _code(char: str) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from worker.grammar.gbnf import TOKENS, Grammar, Ranges
+from worker.grammar.gbnf import TOKENS, Grammar, Ranges, characters
 
 MAX_CHARS = 1 << 18
-_LAST = 0x10FFFF
 
 
 def regex_of(grammar: Grammar) -> str | None:
@@ -68,12 +67,8 @@ def class_of(negated: bool, ranges: Ranges) -> str:
     """The expression of one character."""
     if not ranges:
         return "(?s:.)"
-    # Regular expressions know no halves of surrogate pairs, and neither does UTF-8.
-    spans = [
-        (low, high)
-        for first, last in ranges
-        for low, high in ((first, min(last, 0xD7FF)), (max(first, 0xE000), min(last, _LAST)))
-        if low <= high
-    ]
+    # llguidance lets the characters beside the surrogates through where a class is negated, so the
+    # others are named.
+    spans = characters(negated, ranges)
     inside = "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in spans)
-    return f"[{'^' if negated else ''}{inside}]" if inside else "(?s:.)" if negated else "[a&&b]"
+    return f"[{inside}]"
