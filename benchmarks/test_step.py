@@ -9,7 +9,7 @@ text. Divide by the number of sequences for the cost of one sequence and step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class NullBackend:
         self.num_slots = slots
         self.unified = slots == 1
         self.stream_cells = cells // slots
+        self.fused = True
+        self.chooses_attention = False
         self.scan_seconds = 0.0
         self.cuts_tails = True
         self.takes_back = 512
@@ -38,6 +40,7 @@ class NullBackend:
         self.mixed_rows = 512
         self.max_length = cells
         self.max_outputs = slots + 64
+        self.rows_apart = 0
         self.vocab_size = 32_000
         self.batch = Batch(512)
         self.end_tokens = frozenset({2})
@@ -49,6 +52,9 @@ class NullBackend:
 
     def sample(self, row: int, sampler: Any) -> int:
         return 5
+
+    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        return [job() for job in jobs]
 
     def logits(self, row: int) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)
@@ -64,7 +70,7 @@ class NullBackend:
     def share(self, source: int, target: int, stop: int) -> bool:
         return True
 
-    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
         return set(slots)
 
     def save(self, slot: int) -> SlotState | None: ...

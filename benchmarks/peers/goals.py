@@ -55,6 +55,7 @@ GOALS = (
     Goal("stall", "long prompt's TTFT / alone", 1.5, field="ttft_to_alone", is_upper=True),
     Goal("busy", "speed kept", 0.45),
     Goal("pair", "speed / native pair", 10, peer=NATIVE),
+    Goal("deep1", "speed / native llama-server", 1, peer=NATIVE),
     Goal("deep8", "speed / native llama-server", 1, peer=NATIVE),
     Goal("fifteen", "speed / native llama-server", 1, peer=NATIVE),
     Goal("used", "reading, of what a fresh worker does", 0.97),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,11 +79,15 @@ class FakeBackend:
         mixed_rows: int | None = None,
         streams: bool = False,
         scan_seconds: float = 0.0,
+        chooses_attention: bool = False,
+        rows_apart: int = 0,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
         self.stream_cells = num_cells // num_slots if streams and num_slots > 1 else 0
         self.unified = not self.stream_cells
+        self.fused = True
+        self.chooses_attention = chooses_attention
         self.scan_seconds = scan_seconds
         self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
@@ -99,6 +103,7 @@ class FakeBackend:
         self.now = 0.0
         self.max_length = num_cells
         self.max_outputs = max_outputs
+        self.rows_apart = rows_apart
         self.vocab_size = vocab_size
         self.batch = Batch(capacity)
         self.end_tokens = frozenset({END})
@@ -175,6 +180,10 @@ class FakeBackend:
         """The token that follows what the row's slot holds."""
         return self._next_tokens[row]
 
+    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The last job first: their order must make no difference."""
+        return [job() for job in reversed(jobs)][::-1]
+
     def logits(self, row: int) -> np.ndarray:
         """One-hot of the next token."""
         logits = np.zeros(self.vocab_size, np.float32)
@@ -213,9 +222,11 @@ class FakeBackend:
             self.cells[target] = _copy(given[:stop])
         return True
 
-    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
         """Keep copies of these slots in another layout; fail, or lose the first one, as planned."""
-        assert self.unified != unified
+        assert (self.unified, self.fused) != (unified, fused)
+        assert fused or self.chooses_attention
+        assert fused or not unified or self.num_slots == 1, "a row would look at others' cells"
         assert unified or self.stream_cells
         planned = self.failures.pop(0) if self.failures else None
         kept = set(slots[planned is OutOfCells :]) if planned is not BatchError else set[int]()
@@ -225,7 +236,7 @@ class FakeBackend:
             self.cells[slot] = _copy(cells) if slot in kept else []
         if planned is BatchError:
             raise BatchError("planned")
-        self.unified = unified
+        self.unified, self.fused = unified, fused
         return kept
 
     def save(self, slot: int) -> SlotState | None:

@@ -189,9 +189,9 @@ class Session:
         changes: list[bool] = []
         arrange = self.backend.arrange
 
-        def counted(*, unified: bool, slots: Ordered[int]) -> set[int]:
+        def counted(*, unified: bool, slots: Ordered[int], fused: bool = True) -> set[int]:
             changes.append(unified)
-            return arrange(unified=unified, slots=slots)
+            return arrange(unified=unified, slots=slots, fused=fused)
 
         self.backend.arrange = counted
         return changes

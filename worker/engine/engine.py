@@ -7,6 +7,7 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
+from worker.engine.choices import Choices
 from worker.engine.drafts.draft import Draft
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
@@ -56,6 +57,7 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._max_stall = max_stall
         self._num_steps = 0
+        self._choices = Choices(backend)
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
@@ -170,6 +172,7 @@ class Engine:
         """Count what was computed and sample where a sequence has caught up with itself."""
         deltas: list[Delta] = []
         first = 0
+        self._choices.make(plan)
         for sequence, count in plan.runs:
             draft, missing = sequence.draft, sequence.num_missing
             if not sequence.last_token_at:
@@ -227,10 +230,7 @@ class Engine:
                 scores = tuple(sequence.prompt_logprobs)
         if request.max_tokens == 0:
             return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
-        token = backend.sample(row, sequence.sampler)
-        logprob = None
-        if request.logprobs is not None:
-            logprob = token_logprob(backend.logits(row), token, request.logprobs)
+        token, logprob = self._choices.take(sequence, row)
         shown = backend.pieces[token] or request.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
         delta = Delta(sequence.id, text, token, logprob, scores)

@@ -101,6 +101,15 @@ class Scheduler:
             seconds,
             num_waiting=plan.num_waiting,
         )
+        if self.layout.attention is not None and (not plan.prompt_rows or len(plan.runs) == 1):
+            batch = self._backend.batch
+            self.layout.attention.observe(
+                fused=self._backend.fused,
+                rows=batch.size,
+                position=int(batch.positions[: batch.size].max()),
+                seconds=seconds,
+                is_prompt=plan.prompt_rows > 0,
+            )
         if not plan.prompt_rows:
             self.padding.observe(rows, added, seconds)
         elif not rows and len(plan.runs) == 1:
@@ -174,6 +183,7 @@ class Scheduler:
         """Give sequences that outgrow the layout another one, or put them back until they can."""
         waiting = self.waiting[0].num_known + RESERVE if self.waiting else 0
         self.layout.consider_streams(waiting)
+        self.layout.consider_attention()
         for sequence in reversed(self.running):
             alone = len(self.running) == 1
             if not self.layout.has_room(sequence.num_known) and not self.layout.unify(now=alone):

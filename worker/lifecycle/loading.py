@@ -18,6 +18,7 @@ from worker.llama.process.heap import stay_small
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS
 from worker.memory.offload import HOST
+from worker.memory.plain import plain_rows
 from worker.memory.plan import CELL_STEP, MemoryPlan
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -54,6 +55,7 @@ def open_backend(
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
+            plain_rows=_plain_rows(settings, prepared),
             purpose="text beside heads" if prepared.uses_heads else "text",
         ),
     )
@@ -66,6 +68,13 @@ def open_backend(
         backend.close()
         raise
     return backend
+
+
+def _plain_rows(settings: Settings, prepared: Prepared) -> int:
+    """Rows of plain attention, where the engine chooses; on a GPU it does not."""
+    if prepared.devices.chosen or prepared.uses_heads:
+        return 0
+    return plain_rows(prepared.config, settings, prepared.plan.num_cells)
 
 
 def _tell_of_slow_cache(backend: LlamaBackend, settings: Settings) -> None:

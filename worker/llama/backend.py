@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from worker.llama.context import Context, ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.library import native
 from worker.llama.process.threads import ThreadChoice
+from worker.llama.sampling.pair import SamplingPair
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.slots import SlotStates
@@ -71,6 +72,7 @@ class LlamaBackend:
             self.num_cells = self.context.num_cells
             self.num_slots = self.context.num_slots
             self.stream_cells = self.context.stream_cells
+            self.chooses_attention = context.plain_rows > 0
             self.cuts_tails = not self.weights.is_recurrent
             self.takes_back = self.context.takes_back
             self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
@@ -81,7 +83,10 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            stack.callback(self._workspace.chain.free)
+            threads = max(context.threads, context.threads_batch)
+            self._pair = SamplingPair(self.vocab_size, threads)
+            stack.callback(self._pair.close)
+            self.rows_apart = self._pair.rows
             self.guides = Guides(self.vocab, self._workspace)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
@@ -165,6 +170,12 @@ class LlamaBackend:
         """Choose from the row's logits and accept."""
         return sampler.sample(self.context.logits(row), (self.context.handle, row))
 
+    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What the jobs return, which may call `sample` and `logits`, each for rows of its own."""
+        # Now the rows stand in their order, and nothing native is changed by a look at them.
+        self.context.logits(-1)
+        return self._pair.run(jobs)
+
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
         logits = self.context.logits(row).view()
@@ -190,6 +201,11 @@ class LlamaBackend:
     def unified(self) -> bool:
         """Whether all slots share one pool of cells now."""
         return self.context.unified
+
+    @property
+    def fused(self) -> bool:
+        """Whether attention is fused now."""
+        return self.context.fused
 
     @property
     def one_prompt_a_step(self) -> bool:
@@ -244,13 +260,13 @@ class LlamaBackend:
         """Replace what the slot holds by a state that was kept; False: the slot is empty now."""
         return self._states.restore(slot, parts, rest)
 
-    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
         """Another layout of the cells; only states of `slots` are there afterwards: of which.
 
         Raises BatchError where that failed: then all slots are empty, in the layout that `unified`
         says. Raises DoesNotFitError where no cells could be allocated at all.
         """
-        return self._states.arrange(unified, slots)
+        return self._states.arrange(slots, unified=unified, fused=fused)
 
     def warm_up(self) -> None:
         """Decode a little, so that the first request does not wait for memory to be touched.

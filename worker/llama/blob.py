@@ -28,65 +28,66 @@ import msgspec
 import numpy as np
 
 from worker import machine
+from worker.gguf.quant import ENCODINGS
 from worker.memory.kept import MAX_COPY_BUFFER
 
 MAGIC = 0xAF143CD8
 HEAD_BYTES = 8
 EXT_BYTES = 12
 _META_BYTES = 12
+_LAYER_HEAD_BYTES = 12
 _MOST_LAYERS = 4096
 
 
 class LayerRows(msgspec.Struct, frozen=True):
-    """The keys or values of one layer: an array [columns, cells, width] of bytes.
-
-    There is one column where rows are stored cell by cell. Transposed values have one for each
-    number of a row.
-    """
+    """The keys or values of one layer: `width` bytes for each cell, an encoding's number."""
 
     type: int
-    columns: int
     width: int
-    is_transposed: bool = False
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of one cell."""
-        return self.columns * self.width
+    def number_bytes(self) -> int:
+        """Bytes of one number. Raises ValueError where numbers are packed into blocks."""
+        encoding = ENCODINGS.get(self.type)
+        if encoding is None or encoding.block != 1 or self.width % encoding.nbytes:
+            raise ValueError(f"{self.width} bytes of encoding {self.type} cannot be transposed")
+        return encoding.nbytes
 
-    @property
-    def head(self) -> bytes:
+    def head(self, *, transposed: bool) -> bytes:
         """What stands before the numbers."""
-        if self.is_transposed:
-            return struct.pack("<iII", self.type, self.width, self.columns)
+        if transposed:
+            size = self.number_bytes
+            return struct.pack("<iII", self.type, size, self.width // size)
         return struct.pack("<iQ", self.type, self.width)
 
 
 class CellsForm(msgspec.Struct, frozen=True):
-    """All of a section of cells that does not depend on how many there are."""
+    """All of a section of cells that does not depend on how many there are.
+
+    Nor on how attention is computed, for which llama.cpp stores values transposed or not.
+    """
 
     ext_bytes: int
-    is_transposed: bool
     num_layers: int
     layer_rows: tuple[LayerRows, ...]
 
     @property
     def row_bytes(self) -> int:
         """Bytes that belong to one cell alone."""
-        return self.ext_bytes + sum(layer.row_bytes for layer in self.layer_rows)
+        return self.ext_bytes + sum(layer.width for layer in self.layer_rows)
 
     def num_bytes(self, count: int, num_streams: int) -> int:
         """Bytes of the section for `count` cells."""
-        heads = 4 * (num_streams + 1) + 8 + sum(len(layer.head) for layer in self.layer_rows)
+        heads = 4 * (num_streams + 1) + 8 + _LAYER_HEAD_BYTES * len(self.layer_rows)
         return heads + count * (_META_BYTES + self.row_bytes)
 
 
 class CellsSection(NamedTuple):
-    """A section of cells; the arrays are views of the blob.
+    """A section of cells; the arrays are views of the blob, or copies of what is transposed there.
 
     positions  int32 [cells]
-    arrays     uint8 [columns, cells, width] of each layer; before them x, y and token of the
-               cells, [1, cells, 12], where the model has them
+    arrays     uint8 [cells, width] of each layer; before them x, y and token of the cells,
+               [cells, 12], where the model has them
     """
 
     form: CellsForm
@@ -102,11 +103,15 @@ class RecurrentForm(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Reads numbers and arrays one after the other. Raises ValueError behind the end."""
+    """Reads numbers and arrays one after the other. Raises ValueError behind the end.
+
+    is_transposed  whether the values that were read so far stood there so
+    """
 
     def __init__(self, data: np.ndarray, at: int = 0) -> None:
         self._data = data
         self.at = at
+        self.is_transposed = False
 
     @property
     def is_at_end(self) -> bool:
@@ -151,22 +156,24 @@ class Reader:
         places = meta[:, :8].copy().view("<u4")
         if (places[:, 1] != 1).any():
             raise ValueError("a cell belongs to several sequences")
-        arrays = [meta[:, 8 : 8 + ext_bytes][None]] if ext_bytes else []
+        arrays = [meta[:, 8 : 8 + ext_bytes]] if ext_bytes else []
         is_transposed, num_layers = self.numbers("<II")
         if num_layers > _MOST_LAYERS or is_transposed > 1:
             raise ValueError(f"{num_layers} layers")
+        self.is_transposed = bool(is_transposed)
         layer_rows: list[LayerRows] = []
         for index in range(num_layers * (2 if has_values else 1)):
             if is_transposed and index >= num_layers:
-                kind, width, columns = self.numbers("<iII")
-                layer = LayerRows(kind, columns, width, is_transposed=True)
+                kind, size, columns = self.numbers("<iII")
+                layer = LayerRows(kind, size * columns)
+                if layer.number_bytes != size:
+                    raise ValueError(f"numbers of {size} bytes")
+                arrays.append(_upright(self.bytes(count * layer.width), count, size))
             else:
-                kind, width = self.numbers("<iQ")
-                layer = LayerRows(kind, 1, width)
+                layer = LayerRows(*self.numbers("<iQ"))
+                arrays.append(self.bytes(count * layer.width).reshape(count, layer.width))
             layer_rows.append(layer)
-            array = self.bytes(count * layer.row_bytes)
-            arrays.append(array.reshape(layer.columns, count, layer.width))
-        form = CellsForm(ext_bytes, bool(is_transposed), num_layers, tuple(layer_rows))
+        form = CellsForm(ext_bytes, num_layers, tuple(layer_rows))
         return CellsSection(form, places[:, 0].view("<i4"), arrays)
 
     def state(self) -> tuple[RecurrentForm, int]:
@@ -205,38 +212,64 @@ class Writer:
         first: int,
         sources: list[tuple[list[np.ndarray], int]],
         num_streams: int,
+        *,
+        transposed: bool,
     ) -> None:
         """A section of cells at positions from `first`, in the first of `num_streams` streams.
 
-        sources: arrays as in `CellsSection`, and how many of their first cells to take
+        sources:    arrays as in `CellsSection`, and how many of their first cells to take
+        transposed: whether values are to be
+
+        Raises ValueError where they cannot be.
         """
         count = sum(number for _, number in sources)
         self.numbers(num_streams, count)
         width = _META_BYTES + form.ext_bytes
-        meta = self._array(1, count, width)
+        meta = self._array(count, width)
         meta[...] = 0
-        meta[0, :, :4] = np.arange(first, first + count, dtype="<i4")[:, None].view(np.uint8)
-        meta[0, :, 4] = 1
-        if form.ext_bytes:
-            _gather(meta[:, :, 8 : 8 + form.ext_bytes], 0, sources)
-        self.numbers(form.is_transposed, form.num_layers)
-        for index, layer in enumerate(form.layer_rows, start=bool(form.ext_bytes)):
-            self.bytes(layer.head)
-            _gather(self._array(layer.columns, count, layer.width), index, sources)
+        meta[:, :4] = np.arange(first, first + count, dtype="<i4")[:, None].view(np.uint8)
+        meta[:, 4] = 1
+        before = bool(form.ext_bytes)
+        if before:
+            _gather(meta[:, 8 : 8 + form.ext_bytes], 0, sources)
+        self.numbers(transposed, form.num_layers)
+        for number, layer in enumerate(form.layer_rows):
+            is_transposed = transposed and number >= form.num_layers
+            self.bytes(layer.head(transposed=is_transposed))
+            if is_transposed:
+                size = layer.number_bytes
+                out = _numbers(self._array(layer.width // size, count * size), size).T
+                _gather(out, before + number, sources, size)
+            else:
+                _gather(self._array(count, layer.width), before + number, sources)
         self.numbers(*[0] * (num_streams - 1))
 
-    def _array(self, *shape: int) -> np.ndarray:
-        stop = self.at + shape[0] * shape[1] * shape[2]
-        array = self._out[self.at : stop].reshape(shape)
+    def _array(self, rows: int, width: int) -> np.ndarray:
+        stop = self.at + rows * width
+        array = self._out[self.at : stop].reshape(rows, width)
         self.at = stop
         return array
 
 
-def _gather(out: np.ndarray, index: int, sources: list[tuple[list[np.ndarray], int]]) -> None:
+def _gather(
+    out: np.ndarray, index: int, sources: list[tuple[list[np.ndarray], int]], size: int = 1
+) -> None:
+    """Put the sources' cells below each other; `out` has numbers of `size` bytes."""
     at = 0
     for arrays, count in sources:
-        out[:, at : at + count] = arrays[index][:, :count]
+        out[at : at + count] = _numbers(arrays[index][:count], size)
         at += count
+
+
+def _numbers(rows: np.ndarray, size: int) -> np.ndarray:
+    """Rows of bytes as rows of numbers of `size` bytes."""
+    return rows.view(f"<u{size}")
+
+
+def _upright(values: np.ndarray, count: int, size: int) -> np.ndarray:
+    """Transposed values, as rows of the cells; a copy."""
+    across = _numbers(values.reshape(-1, count * size), size)
+    return np.ascontiguousarray(across.T).view(np.uint8)
 
 
 def own_memory(count: int) -> np.ndarray:

@@ -37,6 +37,8 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_slots     sequences at once, 1 to 256
     unified       start with the pool, also where each slot could have cells of its own
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
+    plain_rows    rows that plain attention computes at once, instead of `ubatch_size`; 0: attention
+                  stays as `flash_attn` says
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
                   gives the hidden states which they read, and forgets wrong guesses
     """
@@ -52,6 +54,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
+    plain_rows: int = 0
     purpose: Literal["text", "heads", "text beside heads"] = "text"
 
 
@@ -69,6 +72,8 @@ class Context:
     has_cells     whether the model is none of those
     takes_back    rows at the end of what was computed last that can be dropped
     unified       the layout now
+    fused         attention is what `flash_attn` says; else plain: scores of all cells are written
+                  down, and values are stored transposed
     options       what it was made with
     """
 
@@ -99,6 +104,7 @@ class Context:
         self.threads, self.threads_batch = options.threads, options.threads_batch
         self._observer = library.observe(observer, observed) if observer else None
         self.unified = options.unified or not self.stream_cells
+        self.fused = True
         self._create()
         capacity = native.llama_n_batch(self.handle)
         self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
@@ -117,7 +123,7 @@ class Context:
         """The most cells that one slot can have now."""
         return self.num_cells if self.unified else self.stream_cells
 
-    def arrange(self, *, unified: bool) -> None:
+    def arrange(self, *, unified: bool, fused: bool) -> None:
         """Change the layout; all slots are empty afterwards. The old cells are freed before.
 
         Raises BatchError where the old layout had to be made again; else what the constructor does.
@@ -126,11 +132,12 @@ class Context:
             self.clear()
             raise BatchError("There are too few cells for streams.")
         self.close()
-        self.unified = unified
+        before = self.unified, self.fused
+        self.unified, self.fused = unified, fused
         try:
             self._create()
         except WorkerError as error:
-            self.unified = not unified
+            self.unified, self.fused = before
             self._create()
             raise BatchError(f"The layout of the cells could not be changed: {error}") from error
 
@@ -169,7 +176,8 @@ class Context:
         params.n_seq_max = self.num_slots
         # llama.cpp aborts where a batch has fewer rows or outputs than there are slots.
         params.n_batch = max(options.batch_size, self.num_slots)
-        params.n_ubatch = min(options.ubatch_size, params.n_batch)
+        at_once = options.ubatch_size if self.fused else options.plain_rows
+        params.n_ubatch = min(at_once, params.n_batch)
         if window:
             # llama.cpp may split a larger batch. When it places the second part, it loses cells in
             # the window of the first: `prepare` does not restore what `apply_ubatch` purges.
@@ -177,7 +185,7 @@ class Context:
         # Logits of every row of a batch would cost batch_size x vocabulary x 4 bytes.
         params.n_outputs_max = min(options.num_slots + options.chunk_outputs, params.n_batch)
         params.n_threads, params.n_threads_batch = self.threads, self.threads_batch
-        params.flash_attn_type = _FLASH[options.flash_attn]
+        params.flash_attn_type = _FLASH[options.flash_attn if self.fused else "off"]
         params.ctx_type = _TYPE_OF_CONTEXT[options.purpose]
         if options.purpose == "text beside heads" and self._weights.is_recurrent and not window:
             params.n_rs_seq = HEAD_LENGTH

@@ -22,6 +22,7 @@ class SlotStates:
         self._context = context
         self._layout: StateForm | None = None
         self._is_learned = False
+        self._transposes = False  # whether llama.cpp stores values so now
         # A blob that is read, and one that is written while the first is still in use.
         self._saved, self._joined = Scratch(), Scratch()
 
@@ -76,10 +77,11 @@ class SlotStates:
             return False
         return self._write(target, [(state.arrays, stop)], state.rest)
 
-    def arrange(self, unified: bool, slots: Sequence[int]) -> set[int]:
+    def arrange(self, slots: Sequence[int], *, unified: bool, fused: bool) -> set[int]:
         """Another layout of the cells, with the states of `slots`; see `engine.backend.Backend`."""
         context = self._context
-        if not context.has_cells or unified == context.unified:
+        before = context.fused
+        if not context.has_cells or (unified == context.unified and fused == before):
             for slot in set(range(context.num_slots)) - set(slots):
                 context.drop(slot)
             context.unified = unified
@@ -88,7 +90,14 @@ class SlotStates:
         for slot in slots:
             if context.span(slot)[0] >= 0:
                 blobs[slot] = context.state(slot, own_memory)
-        context.arrange(unified=unified)
+        if blobs and not self._is_learned:
+            self._read(next(iter(blobs.values())))  # as they are stored now
+        try:
+            context.arrange(unified=unified, fused=fused)
+        finally:
+            self._transposes ^= context.fused != before
+        if context.fused != before:
+            log.get("llama").info("attention", kind="fused" if context.fused else "plain")
         kept: set[int] = set()
         for slot in list(blobs):
             state = self._read(blobs.pop(slot))
@@ -116,6 +125,8 @@ class SlotStates:
                 log.get("llama").warning(
                     "this model's states have an unknown form and are not kept"
                 )
+            else:
+                self._transposes = self._layout.read(blob).is_transposed
         try:
             return self._layout.read(blob) if self._layout else None
         except ValueError as error:
@@ -130,7 +141,9 @@ class SlotStates:
         if sum(count for _, count in sources) > context.slot_cells:
             return False
         try:
-            blob, first = layout.join(sources, rest, context.num_streams, self._joined)
+            blob, first = layout.join(
+                sources, rest, context.num_streams, self._joined, transposed=self._transposes
+            )
         except ValueError as error:
             log.get("llama").warning("a state has the wrong form", reason=str(error))
             return False

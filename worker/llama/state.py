@@ -28,29 +28,39 @@ from worker.llama.blob import (
     Writer,
 )
 
-_VERSION = 1
+_VERSION = 2  # values of a cell side by side, however llama.cpp stores them
 _ALIGNMENT = 256  # cells; llama.cpp computes with a multiple of them, kernels in smaller groups
 CellRun = tuple[list[np.ndarray], int]  # arrays of cells, and how many of their first cells count
 
 
 class SavedState:
-    """Implements `worker.cache.state.SlotState`. Its rows are views of the blob that was read."""
+    """Implements `worker.cache.state.SlotState`. Its rows are views of the blob that was read,
+    or copies of what is transposed there.
 
-    def __init__(self, num_tokens: int, arrays: list[np.ndarray], rest: np.ndarray | None) -> None:
+    is_transposed  whether llama.cpp stores this context's values so
+    """
+
+    def __init__(
+        self,
+        num_tokens: int,
+        arrays: list[np.ndarray],
+        rest: np.ndarray | None,
+        *,
+        is_transposed: bool,
+    ) -> None:
         self.num_tokens = num_tokens
         self.rest = rest
         self.arrays = arrays
+        self.is_transposed = is_transposed
 
     def rows(self, begin: int, stop: int) -> np.ndarray:
         """Rows of the tokens at positions begin to stop - 1, layer by layer; a copy."""
         count = stop - begin
-        row_bytes = sum(array.shape[0] * array.shape[2] for array in self.arrays)
-        out = np.empty(count * row_bytes, np.uint8)
+        out = np.empty(count * sum(array.shape[1] for array in self.arrays), np.uint8)
         at = 0
         for array in self.arrays:
-            columns, _, width = array.shape
-            end = at + columns * count * width
-            out[at:end].reshape(columns, count, width)[...] = array[:, begin:stop]
+            end = at + count * array.shape[1]
+            out[at:end].reshape(count, -1)[...] = array[begin:stop]
             at = end
         return out
 
@@ -103,7 +113,7 @@ class StateForm(msgspec.Struct, frozen=True):
         if not reader.is_at_end:
             raise ValueError("a state is longer than it should be")
         rest = self._rest(windows, num_tokens, blob[start:]) if self.has_rest else None
-        return SavedState(num_tokens, arrays, rest)
+        return SavedState(num_tokens, arrays, rest, is_transposed=reader.is_transposed)
 
     def _rest(
         self, windows: list[CellsSection], num_tokens: int, recurrent: np.ndarray
@@ -115,7 +125,8 @@ class StateForm(msgspec.Struct, frozen=True):
         writer = Writer(rest := np.empty(size, np.uint8))
         for cells, count in zip(windows, counts, strict=True):
             first = num_tokens - count
-            writer.cells(cells.form, first, [(_in_order(cells, first, count), count)], 1)
+            own = [(_in_order(cells, first, count), count)]
+            writer.cells(cells.form, first, own, 1, transposed=False)
         writer.bytes(recurrent)
         return rest
 
@@ -131,19 +142,24 @@ class StateForm(msgspec.Struct, frozen=True):
             reader = Reader(packed)
             arrays: list[np.ndarray] = []
             for form in self.full:
-                shapes = [(1, form.ext_bytes)] if form.ext_bytes else []
-                shapes += [(layer.columns, layer.width) for layer in form.layer_rows]
-                for columns, width in shapes:
-                    array = reader.bytes(columns * total * width)
-                    arrays.append(array.reshape(columns, total, width))
+                widths = [form.ext_bytes] if form.ext_bytes else []
+                widths += [layer.width for layer in form.layer_rows]
+                arrays += [reader.bytes(total * width).reshape(total, width) for width in widths]
             sources.append((arrays, count))
         return sources
 
     def join(
-        self, sources: list[CellRun], rest: np.ndarray | None, num_streams: int, scratch: Scratch
+        self,
+        sources: list[CellRun],
+        rest: np.ndarray | None,
+        num_streams: int,
+        scratch: Scratch,
+        *,
+        transposed: bool,
     ) -> tuple[np.ndarray, int]:
         """The blob for a context of so many streams, and the first position that all layers have.
 
+        transposed: whether that context stores values so
         ValueError where something is wrong.
 
         In streams a window's cells go to places that differ by a multiple of `_ALIGNMENT` from
@@ -177,7 +193,7 @@ class StateForm(msgspec.Struct, frozen=True):
         writer = Writer(out)
         writer.numbers(MAGIC, 0)
         for form, first, own in sections:
-            writer.cells(form, first, own, num_streams)
+            writer.cells(form, first, own, num_streams, transposed=transposed)
         if recurrent is not None:
             writer.bytes(recurrent)
         return out, earliest
@@ -208,7 +224,7 @@ class StateForm(msgspec.Struct, frozen=True):
     def _check_ext(self, form: CellsForm, sources: list[CellRun]) -> None:
         """Raise ValueError for tokens that the vocabulary does not have."""
         for arrays, count in sources if form.ext_bytes else []:
-            tokens = arrays[0][0, :count, 8:].copy().view("<i4")
+            tokens = arrays[0][:count, 8:].copy().view("<i4")
             if tokens.min() < 0 or tokens.max() >= self.vocab_size:
                 raise ValueError("a cell has a token that does not exist")
 
@@ -260,9 +276,7 @@ def _read_cells(reader: Reader, form: CellsForm) -> CellsSection:
 
 def _zeros(cells: CellsSection, count: int) -> CellRun:
     """So many cells of nothing but zeros, before those of a window."""
-    zero = np.zeros((1, 1, 1), np.uint8)
-    shapes = [(array.shape[0], count, array.shape[2]) for array in cells.arrays]
-    return [np.broadcast_to(zero, shape) for shape in shapes], count
+    return [np.zeros((count, array.shape[1]), np.uint8) for array in cells.arrays], count
 
 
 def _in_order(
@@ -275,4 +289,4 @@ def _in_order(
     order = np.argsort(cells.positions, kind="stable")
     if not sort or not np.array_equal(cells.positions[order], wanted):
         raise ValueError("positions are missing")
-    return [array[:, order] for array in cells.arrays]
+    return [array[order] for array in cells.arrays]

@@ -18,6 +18,7 @@ from benchmarks.peers.cases.streams import (
     eight_deep_streams,
     eight_streams,
     fifteen_streams,
+    one_deep_stream,
     one_stream,
     shared_prefix,
 )
@@ -59,6 +60,10 @@ CASES: dict[str, Case] = {
         Case(
             name="pair", title="two processes, one stream each, together", unit="tok/s",
             measure=two_processes, has_several_servers=True,
+        ),
+        Case(
+            name="deep1", title="1 stream with 1,500 tokens of context", unit="tok/s",
+            measure=one_deep_stream, shape=SMALL, needs_http=True,
         ),
         Case(
             name="deep8", title="8 streams with 700 tokens of context each", unit="tok/s",

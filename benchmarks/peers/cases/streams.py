@@ -16,7 +16,7 @@ from benchmarks.peers.cases.case import (
 from benchmarks.peers.prompts import Prompts
 
 PREFIX = 400  # words, and with the vocabulary of llama-1b tokens
-DEEP = 700  # tokens
+DEEP, DEEPER = 700, 1_500  # tokens
 PREFIX_LIMIT_S = 120.0
 
 
@@ -53,18 +53,26 @@ def shared_prefix(start: Start, prompts: Prompts) -> Sample:
         return throughput(answers_of(peer, Work(requests, 8, PREFIX_LIMIT_S)))
 
 
-def eight_deep_streams(start: Start, prompts: Prompts) -> Sample:
-    """Tokens per second of eight streams with 700 tokens of context each, while all write.
+def one_deep_stream(start: Start, prompts: Prompts) -> Sample:
+    """Tokens per second of one stream with 1,500 tokens of context."""
+    return _deep_streams(start, prompts, count=1, depth=DEEPER)
 
-    The prompts are read before and asked for again, so that the streams start together and none
+
+def eight_deep_streams(start: Start, prompts: Prompts) -> Sample:
+    """Tokens per second of eight streams with 700 tokens of context each, while all write."""
+    return _deep_streams(start, prompts, count=8, depth=DEEP)
+
+
+def _deep_streams(start: Start, prompts: Prompts, *, count: int, depth: int) -> Sample:
+    """The prompts are read before and asked for again, so that the streams start together and none
     of them has ended when the last one starts.
     """
-    contexts = [prompts.tokens(DEEP) for _ in range(8)]
+    contexts = [prompts.tokens(depth) for _ in range(count)]
     with start() as peer:
         read = [TextRequest(context, 1) for context in contexts]
-        first = whole_answers(peer, Work(read, 8, 2 * LIMIT_S))
+        first = whole_answers(peer, Work(read, count, 2 * LIMIT_S))
         write = [TextRequest(context, 64) for context in contexts]
-        answers = answers_of(peer, Work(write, 8, 2 * LIMIT_S))
+        answers = answers_of(peer, Work(write, count, 2 * LIMIT_S))
     return {
         "value": joint_rate(answers),
         "read_s": max(a.ended for a in first) - min(a.sent for a in first),

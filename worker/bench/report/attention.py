@@ -59,8 +59,8 @@ def _take(read: float, write: float) -> str:
     """By both together: half of a conversation's time is reading, about."""
     both = math.sqrt(read * write)
     if both > _MATERIAL:
-        return "Take --flash-attn off"
-    return "Take --flash-attn on" if both < 1 / _MATERIAL else "Keep --flash-attn on"
+        return "Take --flash-attn off for long contexts, or auto, which goes over to it"
+    return "Take --flash-attn on" if both < 1 / _MATERIAL else "Keep --flash-attn on or auto"
 
 
 def _ratio(way: AttentionWay, beside: AttentionWay, kind: str, depth: int) -> float:

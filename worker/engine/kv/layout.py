@@ -1,10 +1,11 @@
-"""Which layout the KV cache has, and where in it running sequences stand."""
+"""Which layout the KV cache has, for which attention, and where in it running sequences stand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from worker.engine.backend import Backend, BatchError
+from worker.engine.kv.attention import Attention
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.sequence import Sequence
@@ -24,6 +25,9 @@ class Layout:
     **Unified**: one pool of cells, in which a row looks at everybody's cells. It is the layout
     while a sequence is longer than a stream, and until the streams have lost as much time by it as
     another change costs: a single long conversation does not change the layout in every turn.
+
+    Attention is fused, or plain where that is faster (`Attention`) and each row looks at its own
+    cells only.
 
     To change it the context is made anew, which takes about 0.15 s (most of it to fill the cells
     with zeros). Where streams would wait longer than `--max-stall-ms` it waits until they ended.
@@ -45,6 +49,7 @@ class Layout:
         self._clock = clock
         self._change_s = _FIRST_CHANGE_S
         self._lost_s = 0.0
+        self.attention = Attention() if backend.chooses_attention else None
 
     @property
     def is_shared(self) -> bool:
@@ -81,22 +86,45 @@ class Layout:
         if self._lost_s > self._change_s:
             self._change(unified=False)
 
-    def _change(self, *, unified: bool, now: bool = False) -> bool:
+    def consider_attention(self) -> None:
+        """Compute attention the other way where it pays; called before each step."""
+        attention, backend = self.attention, self._backend
+        if attention is None or attention.lost_s < attention.worth * self._change_s:
+            return
+        held = sum(s.slot.length for s in self._running if s.slot is not None)
+        cost = self._change_s + 2 * self._keeper.seconds(held)
+        if attention.lost_s > attention.worth * cost and self._is_own(unified=backend.unified):
+            self._change(unified=backend.unified, fused=not backend.fused)
+
+    def _is_own(self, *, unified: bool) -> bool:
+        """Whether a row looks at its own sequence's cells only."""
+        return not unified or self._backend.num_slots == 1
+
+    def _change(self, *, unified: bool, fused: bool | None = None, now: bool = False) -> bool:
+        """Make the cells anew; False where streams would wait too long, or it fails.
+
+        fused: None leaves attention as it is, where the layout allows that
+        """
         running = [s.slot for s in self._running if s.slot is not None]
         held = sum(slot.length for slot in running)
         if not now and self._keeper.holds_up(self._change_s + 2 * self._keeper.seconds(held)):
             return False
         self._keeper.save_ended()
+        before = self._backend.fused
+        if fused is None:
+            fused = before or not self._is_own(unified=unified)
         started = self._clock()
         try:
             indices = [slot.index for slot in running]
-            kept = self._backend.arrange(unified=unified, slots=indices)
+            kept = self._backend.arrange(unified=unified, slots=indices, fused=fused)
         except BatchError:
             kept = set[int]()
         self._cells.rearrange(kept)
         seconds = self._clock() - started
         self._change_s += _NEW * (seconds - self._change_s)
         self._lost_s = 0.0
+        if self.attention is not None and self._backend.fused != before:
+            self.attention.changed(fused=self._backend.fused)
         return self._backend.unified == unified
 
     def close_gaps(self) -> None:

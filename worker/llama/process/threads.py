@@ -37,7 +37,7 @@ class ThreadChoice:
 
     def __init__(self, limit: int) -> None:
         """limit: threads to begin with, and the most that are tried"""
-        self._one, self._several = _Lesson(limit), _Lesson(limit)
+        self._one, self._several = ThreadLesson(limit), ThreadLesson(limit)
 
     @property
     def one(self) -> int:
@@ -69,14 +69,17 @@ class ThreadChoice:
         (self._one if rows == 1 else self._several).observe(rows, seconds)
 
 
-class _Lesson:
-    """Half of the best number is tried, then half of that, as long as fewer are faster.
+class ThreadLesson:
+    """Which number of threads is fastest for one kind of work.
+
+    Half of the best number is tried, then half of that, as long as fewer are faster.
 
     The best and the other take turns of a few steps, so that contexts are equally deep and the
     machine is equally busy for both.
     """
 
     def __init__(self, limit: int) -> None:
+        """limit: threads to begin with, and the most that are tried"""
         self._limit, self.best = limit, limit
         self.others = _halves(limit)  # to be tried
         self._wait = 0  # steps until they are
@@ -96,9 +99,11 @@ class _Lesson:
 
     @property
     def is_trial(self) -> bool:
+        """Whether the next work tries another number than the best, or comes right after that."""
         return bool(self.others) and (self.threads != self.best or not self._turn)
 
     def observe(self, rows: int, seconds: float) -> None:
+        """Work with `threads` on so many rows took so long."""
         if self._wait:
             self._wait -= 1
             if not self._wait:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import Any
 
 from worker.engine.sampling import SamplingParams
@@ -12,12 +13,14 @@ from worker.llama.vocab import Vocab
 
 
 class Chain:
-    """A native chain. It must be freed."""
+    """A native chain. It is freed with this object at the latest."""
 
     def __init__(self) -> None:
         self._handle: Any = native.llama_sampler_chain_init(
             native.llama_sampler_chain_default_params()
         )
+        self._free = weakref.finalize(self, native.llama_sampler_free, self._handle)
+        self._free.atexit = False  # the process ends anyway
 
     def add(self, sampler: Any, field: str, history: tuple[int, ...] = ()) -> None:
         """Append a sampler that has seen `history`: as in llama-server, the prompt counts too.
@@ -52,9 +55,8 @@ class Chain:
 
     def free(self) -> None:
         """Release everything in it; safe to call again."""
-        if self._handle:
-            native.llama_sampler_free(self._handle)
-            self._handle = None
+        self._free()
+        self._handle = None
 
 
 def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,10 @@ _FEW = 16
 _HANDFUL = 8
 
 
-class Workspace:
-    """One for all samplers of one thread: what they leave in it is worth nothing.
+class Workspace(threading.local):
+    """One for all samplers: what they leave in it is worth nothing.
+
+    Each thread that uses it sees memory of its own, made at its first use.
 
     vocab_size              tokens
     weights, plain, above   float32 [vocab_size]

@@ -1,0 +1,146 @@
+"""Which way attention is computed: chosen by what steps take, and left where that does not pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.engine.driving import engine_over, request, run, tokens_of
+from tests.support.fakes import FakeBackend, continuation
+from worker.engine.kv.attention import Attention
+
+CHANGE_S = 0.2
+Cost = Callable[[bool, int, int, bool], float]  # fused, rows, position, is a prompt's -> seconds
+
+
+def measured_here(fused: bool, rows: int, position: int, is_prompt: bool) -> float:
+    """125M shape: plain costs more at once, and less for each token before."""
+    del is_prompt
+    return rows * ((5e-3 + 5.5e-6 * position) if fused else (6e-3 + 2.2e-6 * position))
+
+
+def measured_elsewhere(fused: bool, rows: int, position: int, is_prompt: bool) -> float:
+    """A machine whose plain attention reads prompts a quarter slower and writes as fast."""
+    del position
+    return rows * 5e-3 * (1 if fused or not is_prompt else 1.3)
+
+
+class Played:
+    """Steps one after the other, with changes as soon as they seem to pay."""
+
+    def __init__(self, cost: Cost) -> None:
+        self.cost = cost
+        self.attention = Attention()
+        self.fused = True
+        self.changes = 0
+        self.seconds = 0.0
+
+    def steps(
+        self, count: int, *, position: int, rows: int = 1, prompt: bool = False, noise: float = 1.0
+    ) -> None:
+        """So many steps of the same kind."""
+        for _ in range(count):
+            if self.attention.lost_s > self.attention.worth * CHANGE_S:
+                self.fused = not self.fused
+                self.changes += 1
+                self.seconds += CHANGE_S
+                self.attention.changed(fused=self.fused)
+            seconds = noise * self.cost(self.fused, rows, position, prompt)
+            self.seconds += seconds
+            self.attention.observe(
+                fused=self.fused, rows=rows, position=position, seconds=seconds, is_prompt=prompt
+            )
+
+
+def test_short_contexts_stay_fused() -> None:
+    """Nothing is tried where nothing can be gained."""
+    played = Played(measured_here)
+    played.steps(20_000, position=200)
+    played.steps(2_000, position=200, rows=8)
+    assert played.fused
+    assert played.changes == 0
+
+
+@pytest.mark.parametrize(("rows", "position"), [(1, 700), (8, 900), (1, 4000)])
+def test_deep_contexts_become_plain(rows: int, position: int) -> None:
+    """After some seconds of deep steps, once."""
+    played = Played(measured_here)
+    played.steps(100, position=100, rows=rows)
+    played.steps(3_000, position=position, rows=rows)
+    assert not played.fused
+    assert played.changes == 1
+
+
+def test_back_where_contexts_become_short() -> None:
+    """Both ways are known by then, so nothing is tried."""
+    played = Played(measured_here)
+    played.steps(200, position=100)
+    played.steps(2_000, position=2_000)
+    assert not played.fused
+    played.steps(4_000, position=100)
+    assert played.fused
+    played.steps(20_000, position=2_000)
+    assert not played.fused
+    assert played.changes == 3
+
+
+def test_a_trial_that_does_not_pay_is_not_repeated_for_long() -> None:
+    """Where plain attention is no faster it costs two changes, and soon nothing."""
+    played = Played(measured_elsewhere)
+    for _ in range(300):
+        played.steps(3, position=700, rows=64, prompt=True)
+        played.steps(60, position=900)
+    assert played.fused
+    assert played.changes == 2
+
+
+def test_a_machine_whose_speed_changes() -> None:
+    """Changes take little time even where every minute takes another time for the same step."""
+    played = Played(measured_here)
+    for minute in range(100):
+        played.steps(1_000, position=300, noise=1.5 if minute % 2 else 1.0)
+    assert played.changes * CHANGE_S < 0.03 * played.seconds
+
+
+def test_a_step_that_was_held_up_counts_little() -> None:
+    """One step of a second among those of 5 ms changes nothing."""
+    played = Played(measured_here)
+    played.steps(500, position=100)
+    played.steps(1, position=100, noise=200)
+    played.steps(500, position=100)
+    assert played.changes == 0
+    assert played.attention.lost_s == 0
+
+
+def test_the_engine_changes_between_two_steps() -> None:
+    """Running sequences go on with what they have, and get the tokens that they get alone."""
+    backend = FakeBackend(num_cells=4_096, num_slots=2, streams=True, chooses_attention=True)
+    engine = engine_over(backend)
+    prompts = {name: [ord(name) % 40 + i % 9 + 1 for i in range(600)] for name in "ab"}
+    for name, prompt in prompts.items():
+        engine.add(request(name, prompt, max_tokens=200))
+    deltas = run(engine)
+    assert not backend.fused
+    assert backend.num_arranged == 1
+    for name, prompt in prompts.items():
+        assert tokens_of(deltas[name]) == continuation(prompt, 200, backend.vocab_size)
+
+
+def test_only_where_rows_look_at_their_own_cells() -> None:
+    """A pool of cells that several sequences share keeps attention fused, and makes it so."""
+    backend = FakeBackend(num_cells=1_000, num_slots=2, streams=True, chooses_attention=True)
+    engine = engine_over(backend)
+    attention = engine.scheduler.layout.attention
+    assert attention is not None
+    engine.add(request("a", [1, 2, 3], max_tokens=40))
+    engine.step()
+    attention.lost_s = 1e9
+    engine.step()
+    assert not backend.fused
+    engine.add(request("b", [1 + i % 9 for i in range(700)], max_tokens=2))
+    while not engine.is_idle:
+        attention.lost_s = 1e9
+        engine.step()
+        assert backend.fused or not backend.unified
+    assert backend.num_arranged > 1

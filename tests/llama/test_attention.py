@@ -1,0 +1,207 @@
+"""Fused attention and plain attention: the same cells, the same texts, in planned memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.support.models import ggufs
+from tests.support.models.architectures import WRITERS
+from tests.support.slots import kept, open_slots, random_tokens, read
+from worker import log
+from worker.engine.backend import BatchError
+from worker.engine.engine import Engine
+from worker.engine.request import Request
+from worker.engine.sampling import SamplingParams
+from worker.llama.backend import LlamaBackend
+from worker.llama.library import native
+from worker.memory.buffers import compute_bytes, step_bytes
+from worker.memory.plain import plain_rows
+from worker.model.config import load_config
+from worker.settings import Settings
+
+LENGTHS = {0: 5, 1: 130, 3: 300}
+# What attention may change: values are f16, and sums are taken in another order.
+NEAR = 0.05
+MORE_THAN_LAYERS = {
+    "deepseek2", "mamba", "rwkv7", "lfm2", "lfm2-window", "granitehybrid", "gemma3", "gemma3-array",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> None:  # pyright: ignore[reportUnusedFunction]
+    """llama.cpp's own lines would bury a failure."""
+    log.configure("console", quiet=True)
+
+
+@pytest.fixture(scope="module", params=sorted(set(WRITERS) - MORE_THAN_LAYERS))
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of each architecture whose attention can be either."""
+    return WRITERS[request.param](tmp_path_factory.mktemp("attention") / "model.gguf")
+
+
+@pytest.fixture
+def backend(path: Path) -> Generator[LlamaBackend]:
+    """Slots in streams, attention fused."""
+    with open_slots(path, flash_attn="auto", plain_rows=32) as backend:
+        yield backend
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two kept states are equal byte for byte."""
+    rows = [np.concatenate([packed for packed, _ in parts]) for parts, _ in (left, right)]
+    return np.array_equal(rows[0], rows[1])
+
+
+def next_logits(backend: LlamaBackend, slot: int, length: int) -> np.ndarray:
+    """The logits of one more token, which is forgotten again."""
+    found = read(backend, slot, random_tokens(9, 1), length)
+    assert backend.drop(slot, length)
+    return found
+
+
+def test_there_and_back(backend: LlamaBackend) -> None:
+    """What slots hold goes over byte for byte, and hardly anything else follows from it."""
+    for slot, length in LENGTHS.items():
+        read(backend, slot, random_tokens(slot, length))
+    states = {slot: kept(backend.save(slot)) for slot in LENGTHS}
+    wanted = {slot: next_logits(backend, slot, length) for slot, length in LENGTHS.items()}
+    for fused in (False, True, False):
+        assert backend.arrange(unified=False, slots=tuple(LENGTHS), fused=fused) == set(LENGTHS)
+        assert backend.fused == fused
+        for slot, length in LENGTHS.items():
+            assert backend.context.span(slot) == (0, length - 1)
+            assert same(kept(backend.save(slot)), states[slot])
+            found = next_logits(backend, slot, length)
+            assert np.abs(found - wanted[slot]).max() < NEAR
+
+
+def test_read_in_either_way(backend: LlamaBackend) -> None:
+    """A prompt that plain attention reads, in several parts, leaves what fused attention needs."""
+    tokens = random_tokens(1, 200)
+    wanted = read(backend, 0, tokens)
+    backend.arrange(unified=False, slots=(), fused=False)
+    assert np.abs(read(backend, 2, tokens) - wanted).max() < NEAR
+    state, found = kept(backend.save(2)), next_logits(backend, 2, 200)
+    assert backend.share(2, 1, 150)
+    assert backend.drop(2, 150)
+    assert np.abs(next_logits(backend, 1, 150) - next_logits(backend, 2, 150)).max() < NEAR
+    backend.arrange(unified=False, slots=(), fused=True)
+    assert backend.restore(3, *state)
+    assert np.abs(next_logits(backend, 3, 200) - found).max() < NEAR
+
+
+def test_in_another_layout(backend: LlamaBackend) -> None:
+    """The layout and attention can change together."""
+    tokens = random_tokens(1, 200)
+    wanted = read(backend, 1, tokens)
+    backend.arrange(unified=False, slots=(1,), fused=False)
+    assert backend.arrange(unified=True, slots=(1,), fused=True) == {1}
+    assert backend.unified
+    assert backend.fused
+    assert backend.drop(1, 199)
+    assert np.abs(read(backend, 1, tokens[199:], 199) - wanted).max() < NEAR
+
+
+def test_a_change_that_fails(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention stays as it was, and so does what states are written for."""
+    read(backend, 1, random_tokens(1, 40))
+    state = kept(backend.save(1))
+    create, failures = native.llama_init_from_model, [None]
+
+    def fail_first(weights: Any, params: Any) -> Any:
+        return failures.pop() if failures else create(weights, params)
+
+    monkeypatch.setattr(native, "llama_init_from_model", fail_first)
+    with pytest.raises(BatchError, match="could not be changed"):
+        backend.arrange(unified=False, slots=(1,), fused=False)
+    assert backend.fused
+    assert backend.restore(1, *state)
+    assert same(kept(backend.save(1)), state)
+
+
+def test_texts_through_the_engine(backend: LlamaBackend) -> None:
+    """Streams that run while attention changes, there and back, write what they write without.
+
+    Where the two likeliest tokens are near each other either may be written; after that the texts
+    differ. So each token is judged by the logits that fused attention gives the text before it.
+    """
+    clock = itertools.count()
+    engine = Engine(backend, lambda: next(clock) * 1e-4)
+    attention = engine.scheduler.layout.attention
+    assert attention is not None
+    prompts = {f"r{i}": tuple(random_tokens(i, 40 + 90 * i).tolist()) for i in range(3)}
+    for name, prompt in prompts.items():
+        sampling = SamplingParams(temperature=0, ignore_eos=True)
+        engine.add(Request(id=name, prompt=prompt, max_tokens=24, sampling=sampling))
+    tokens: dict[str, list[int]] = {name: [] for name in prompts}
+    ways: list[bool] = []
+    for step in itertools.count():
+        if engine.is_idle:
+            break
+        if step % 7 == 6:
+            attention.lost_s = 1e9
+        for delta in engine.step():
+            assert delta.error is None
+            if delta.token is not None:
+                tokens[delta.id].append(delta.token)
+        ways.append(backend.fused)
+    assert {True, False} <= set(ways)
+    backend.arrange(unified=False, slots=(), fused=True)
+    for name, prompt in prompts.items():
+        text = np.array([*prompt, *tokens[name]], np.int32)
+        assert len(text) == len(prompt) + 24
+        logits = read(backend, 0, text[: len(prompt)])
+        for place in range(len(prompt), len(text)):
+            logits[list(backend.end_tokens)] = -np.inf
+            assert logits[text[place]] > logits.max() - NEAR
+            logits = read(backend, 0, text[place : place + 1], place)
+        backend.drop(0)
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_which_models_can_have_either(name: str, tmp_path: Path) -> None:
+    """Those of which all layers have keys and values, and look at all cells."""
+    config = load_config(WRITERS[name](tmp_path / "model.gguf"))
+    rows = plain_rows(config, Settings(parallel=4), 2048)
+    assert (rows > 0) == (name not in MORE_THAN_LAYERS)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"flash_attn": "on"},
+        {"flash_attn": "off"},
+        {"cache_type_k": "q8_0"},
+        {"cache_type_v": "q8_0"},
+        {"parallel": 65},
+    ],
+)
+def test_not_where_the_user_has_chosen(tmp_path: Path, chosen: dict[str, Any]) -> None:
+    """Neither against --flash-attn, nor from a cache that plain attention cannot read."""
+    config = load_config(WRITERS["qwen2"](tmp_path / "model.gguf"))
+    settings = Settings(parallel=4)
+    assert plain_rows(config, settings, 32_768)
+    assert not plain_rows(config, msgspec.structs.replace(settings, **chosen), 32_768)
+
+
+def test_in_planned_memory(tmp_path: Path) -> None:
+    """It takes fewer rows at once where contexts are longer, and none where that is not enough."""
+    path = tmp_path / "model.gguf"
+    ggufs.write_llama(path, embedding=512, heads=8, kv_heads=2, layers=2)
+    config = load_config(path)
+    found = [plain_rows(config, Settings(parallel=1), 1 << power) for power in range(10, 18)]
+    assert found == sorted(found, reverse=True)
+    assert set(found) == {64, 32, 0}
+    for power, rows in enumerate(found, 10):
+        if rows:
+            settings = Settings(parallel=1)
+            plain = Settings(parallel=1, flash_attn="off", ubatch_size=rows)
+            planned = compute_bytes(step_bytes(config, settings, 1 << power))
+            assert compute_bytes(step_bytes(config, plain, 1 << power)) <= planned
