@@ -190,7 +190,8 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("cache_disk", ("--cache-disk",), values.integer(1, _INT32),
                "MiB for all models in it (8192, or half of the room on its disk)", "MIB"),
         Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),
-               "attention kernel: on, off, or auto, which on a CPU is chosen while it works (auto)", "MODE", const="on"),
+               "attention kernel: on, off, or auto, which on a CPU is chosen while it works "
+               "(auto)", "MODE", const="on"),
         Option("mmap", ("--mmap",), values.switch,
                "map the file instead of reading it, which starts sooner (on without a GPU); who "
                "overwrites a mapped file in place kills the worker",
