@@ -1,4 +1,4 @@
-"""People who talk to a worker for an hour: they come back, leave early, and say too much."""
+"""People who talk to a server for an hour: they come back, leave early, and say too much."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Talkers:
     three system prompts, two are asked once; one in ten of all is left after a few tokens, and
     one in fifty is longer than a stream. The same seed gives the same questions.
 
-    context, stream  tokens that the worker's context, and one of its streams, can hold
+    context, stream  tokens that the server's context, and one of its streams, can hold
     """
 
     def __init__(self, url: str, count: int, context: int, stream: int, seed: int = 0) -> None:
@@ -172,7 +172,8 @@ class Talkers:
         with self.totals.lock:
             self.totals.answers[kind] += 1
             self.totals.prompt_tokens[kind] += usage["prompt_tokens"]
-            self.totals.cached_tokens[kind] += usage["prompt_tokens_details"]["cached_tokens"]
+            details = usage.get("prompt_tokens_details") or {}
+            self.totals.cached_tokens[kind] += details.get("cached_tokens", 0)
         return text, usage["total_tokens"]
 
     def _failed(self, reason: str) -> tuple[str, int]:

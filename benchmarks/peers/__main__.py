@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -21,19 +23,21 @@ from benchmarks.models import write_model
 from benchmarks.peers import report
 from benchmarks.peers.cases.case import Case, Sample
 from benchmarks.peers.cases.catalog import CASES
-from benchmarks.peers.endpoints import Endpoint
+from benchmarks.peers.endpoints import Endpoint, HttpPeer
 from benchmarks.peers.goals import Results
 from benchmarks.peers.neighbours import ForeignLoad
 from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 from benchmarks.peers.servers import PEERS, Peer, Setup
 from benchmarks.shapes import SHAPES
+from benchmarks.talkers import Talkers
 from worker import machine
 from worker.bench.measure.machine import cpu_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUANT = "Q4_K_M"
 MOST_FOREIGN_CPUS = 0.1
+TALKERS = 4  # at once, to each server
 
 
 def main() -> None:
@@ -69,10 +73,11 @@ def main() -> None:
         failures: list[str] = []
         with contextlib.suppress(KeyboardInterrupt):
             if given.together:
-                for case in cases:
-                    with _running(case, peers, setups[case.name]) as started:
-                        for number in range(given.rounds):
-                            failures += _round(case, started, setups, number, given, results)
+                for alike in _alike(cases, setups):
+                    with _running(alike[0], peers, setups[alike[0].name], given.used) as started:
+                        for case in alike:
+                            for number in range(given.rounds):
+                                failures += _round(case, started, setups, number, given, results)
             else:
                 for number in range(given.rounds):
                     for case in cases:
@@ -84,21 +89,49 @@ def main() -> None:
     print(report.as_json(configuration | {"failures": failures}, results))
 
 
+def _alike(cases: Sequence[Case], setups: dict[str, Setup]) -> list[list[Case]]:
+    """Neighbours that the same servers serve."""
+    pairs = itertools.groupby(cases, lambda case: (setups[case.name], dict(case.worker_options)))
+    return [list(alike) for _, alike in pairs]
+
+
 @contextlib.contextmanager
-def _running(case: Case, peers: Sequence[Peer], setup: Setup) -> Generator[list[Peer]]:
+def _running(
+    case: Case, peers: Sequence[Peer], setup: Setup, used: float
+) -> Generator[list[Peer]]:
     """The same peers, each of which runs once for all rounds. PeerError where one does not start.
 
     Samples of one round are then seconds apart, in which a shared machine changes less than while
     servers start; and the servers are no longer fresh.
+
+    used: minutes in which people talk to all of them before
     """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=setup.logs))
         started: list[Peer] = []
+        endpoints: list[HttpPeer] = []
         for peer in peers:
             if _is_measured(case, peer):
                 endpoint = stack.enter_context(peer.start(_with_options(case, setup, folder)))
                 started.append(replace(peer, start=_as_it_runs(endpoint)))
+                endpoints += [endpoint] if isinstance(endpoint, HttpPeer) else []
+        if used:
+            _use(endpoints, case, used)
         yield started
+
+
+def _use(endpoints: Sequence[HttpPeer], case: Case, minutes: float) -> None:
+    """Let people talk to all servers at the same time."""
+    stream = case.cells // case.slots
+    talks = [Talkers(peer.url, TALKERS, case.cells, stream) for peer in endpoints]
+    try:
+        time.sleep(60 * minutes)
+    finally:
+        for talk in talks:
+            talk.stop()
+            totals = talk.totals
+            errors = ", ".join(f"{count} x {what}" for what, count in totals.errors.items())
+            _say(f"used: {totals.answers.total()} answers, {totals.hit_rate:.0%} cached; {errors}")
 
 
 def _as_it_runs(endpoint: Endpoint) -> Callable[[Setup], AbstractContextManager[Endpoint]]:
@@ -229,6 +262,10 @@ def _arguments() -> argparse.Namespace:
         "--together", action="store_true",
         help="start each peer once for all rounds of a case",
     )  # fmt: skip
+    parser.add_argument(
+        "--used", type=float, default=0, metavar="MINUTES",
+        help="with --together: people talk to all of them before, so long",
+    )  # fmt: skip
     parser.add_argument("--retakes", type=int, default=2, help="of a disturbed sample, at most")
     parser.add_argument("--model", type=Path, help=f"default: the case's shape, {QUANT}")
     parser.add_argument("--threads", type=int, default=machine.usable_cpus())
@@ -245,6 +282,8 @@ def _arguments() -> argparse.Namespace:
     )  # fmt: skip
     given = parser.parse_args()
     several = [name for name in given.cases if CASES[name].has_several_servers]
+    if given.used and not given.together:
+        parser.error("--used needs --together")
     if given.together and several:
         parser.error(f"--together: {several[0]} starts its own servers; choose --cases without it")
     return given

@@ -62,6 +62,11 @@ class HttpPeer:
     def __init__(self, port: int, model: str) -> None:
         self._port, self._model = port, model
 
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{HOST}:{self._port}"
+
     def status(self, path: str) -> int:
         """The status of a GET; 0 where nothing answers."""
         connection = http.client.HTTPConnection(HOST, self._port, timeout=1)
