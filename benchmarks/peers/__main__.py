@@ -96,9 +96,7 @@ def _alike(cases: Sequence[Case], setups: dict[str, Setup]) -> list[list[Case]]:
 
 
 @contextlib.contextmanager
-def _running(
-    case: Case, peers: Sequence[Peer], setup: Setup, used: float
-) -> Generator[list[Peer]]:
+def _running(case: Case, peers: Sequence[Peer], setup: Setup, used: float) -> Generator[list[Peer]]:
     """The same peers, each of which runs once for all rounds. PeerError where one does not start.
 
     Samples of one round are then seconds apart, in which a shared machine changes less than while
