@@ -19,11 +19,11 @@ from pathlib import Path
 
 from worker import log, machine
 from worker.engine.engine import Engine
-from worker.engine.padding import Padding
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
+from worker.engine.steps.padding import Padding
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions
 
 STREAMS = (3, 12, 15)

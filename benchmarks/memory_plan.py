@@ -23,7 +23,7 @@ from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
 from worker import log, machine
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions
 from worker.memory.plan import estimate
 from worker.model.config import load_config

@@ -172,7 +172,7 @@ class Talkers:
         with self.totals.lock:
             self.totals.answers[kind] += 1
             self.totals.prompt_tokens[kind] += usage["prompt_tokens"]
-            details = usage.get("prompt_tokens_details") or {}
+            details: dict[str, int] = usage.get("prompt_tokens_details") or {}
             self.totals.cached_tokens[kind] += details.get("cached_tokens", 0)
         return text, usage["total_tokens"]
 

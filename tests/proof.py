@@ -38,7 +38,7 @@ from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions, Weights
 
 MODES = ("at once", "in chunks", "token by token", "one of several")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -29,15 +27,14 @@ from benchmarks.peers.neighbours import ForeignLoad
 from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 from benchmarks.peers.servers import PEERS, Peer, Setup
+from benchmarks.peers.use import alike, use
 from benchmarks.shapes import SHAPES
-from benchmarks.talkers import Talkers
 from worker import machine
 from worker.bench.measure.machine import cpu_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUANT = "Q4_K_M"
 MOST_FOREIGN_CPUS = 0.1
-TALKERS = 4  # at once, to each server
 
 
 def main() -> None:
@@ -73,9 +70,9 @@ def main() -> None:
         failures: list[str] = []
         with contextlib.suppress(KeyboardInterrupt):
             if given.together:
-                for alike in _alike(cases, setups):
-                    with _running(alike[0], peers, setups[alike[0].name], given.used) as started:
-                        for case in alike:
+                for near in alike(cases, setups):
+                    with _running(near[0], peers, setups[near[0].name], given.used) as started:
+                        for case in near:
                             for number in range(given.rounds):
                                 failures += _round(case, started, setups, number, given, results)
             else:
@@ -87,12 +84,6 @@ def main() -> None:
         console.print(report.case_table(CASES[name], samples))
     console.print(report.goal_table(results))
     print(report.as_json(configuration | {"failures": failures}, results))
-
-
-def _alike(cases: Sequence[Case], setups: dict[str, Setup]) -> list[list[Case]]:
-    """Neighbours that the same servers serve."""
-    pairs = itertools.groupby(cases, lambda case: (setups[case.name], dict(case.worker_options)))
-    return [list(alike) for _, alike in pairs]
 
 
 @contextlib.contextmanager
@@ -114,22 +105,8 @@ def _running(case: Case, peers: Sequence[Peer], setup: Setup, used: float) -> Ge
                 started.append(replace(peer, start=_as_it_runs(endpoint)))
                 endpoints += [endpoint] if isinstance(endpoint, HttpPeer) else []
         if used:
-            _use(endpoints, case, used)
+            use(endpoints, case, used)
         yield started
-
-
-def _use(endpoints: Sequence[HttpPeer], case: Case, minutes: float) -> None:
-    """Let people talk to all servers at the same time."""
-    stream = case.cells // case.slots
-    talks = [Talkers(peer.url, TALKERS, case.cells, stream) for peer in endpoints]
-    try:
-        time.sleep(60 * minutes)
-    finally:
-        for talk in talks:
-            talk.stop()
-            totals = talk.totals
-            errors = ", ".join(f"{count} x {what}" for what, count in totals.errors.items())
-            _say(f"used: {totals.answers.total()} answers, {totals.hit_rate:.0%} cached; {errors}")
 
 
 def _as_it_runs(endpoint: Endpoint) -> Callable[[Setup], AbstractContextManager[Endpoint]]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
+from worker.engine.backend import BatchError
 from worker.engine.kv.attention import Attention
 
 CHANGE_S = 0.2
@@ -144,3 +145,20 @@ def test_only_where_rows_look_at_their_own_cells() -> None:
         engine.step()
         assert backend.fused or not backend.unified
     assert backend.num_arranged > 1
+
+
+def test_a_change_that_fails_is_not_tried_again_at_once() -> None:
+    """Whoever lost its state computes it again, once."""
+    backend = FakeBackend(num_cells=400, num_slots=2, streams=True, chooses_attention=True)
+    engine = engine_over(backend)
+    attention = engine.scheduler.layout.attention
+    assert attention is not None
+    engine.add(request("a", [1, 2, 3], max_tokens=30))
+    engine.step()
+    attention.lost_s = 1e9
+    backend.failures = [BatchError]
+    deltas = run(engine)
+    assert backend.fused
+    assert backend.num_arranged == 1
+    assert attention.worth > Attention().worth
+    assert deltas["a"][-1].error is None

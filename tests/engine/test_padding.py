@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.driving import check_books, engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
-from worker.engine.padding import Padding
+from worker.engine.steps.padding import Padding
 
 
 class Blocks(FakeBackend):

@@ -7,7 +7,7 @@ from itertools import pairwise
 from tests.engine.driving import request
 from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
-from worker.engine.plan import FEW_CELLS
+from worker.engine.steps.plan import FEW_CELLS
 
 
 def run_beside(context: int) -> list[tuple[int, int]]:

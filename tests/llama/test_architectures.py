@@ -16,9 +16,9 @@ import pytest
 from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
 from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
-from worker.engine.padding import Padding
+from worker.engine.steps.padding import Padding
 from worker.errors import ModelFileError, ModelLoadError
-from worker.llama import backend
+from worker.llama import residency
 from worker.llama.library import native
 from worker.model.config import load_config
 
@@ -337,7 +337,7 @@ def test_both_layouts_at_random(
 
     Whatever is kept of what ended, and whatever has to leave again, changes nothing.
     """
-    monkeypatch.setattr(backend, "SCAN_SECONDS", 1e-4)  # the unified layout soon costs too much
+    monkeypatch.setattr(residency, "SCAN_SECONDS", 1e-4)  # the unified layout soon costs too much
     session = start(num_cells=1024, num_slots=4, batch_size=64, kept_bytes=kept_bytes)
     changes = session.count_changes()
     soak(session, 5, 40, reach=500)

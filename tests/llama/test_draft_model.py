@@ -11,7 +11,7 @@ from tests.support.guessing import SAMPLINGS, guesses_change_nothing
 from tests.support.models import ggufs
 from tests.support.sessions import load
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.draft.model import DraftModel
 from worker.llama.weights import LoadOptions
 

@@ -18,7 +18,7 @@ import pytest
 from worker import machine
 from worker.llama import spin
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.process.apart import apart, native_threads
 from worker.llama.spin import Spin
 from worker.llama.weights import LoadOptions

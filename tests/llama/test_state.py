@@ -21,7 +21,7 @@ from tests.support.slots import (
 from worker import log
 from worker.cache.state import Parts
 from worker.llama.backend import LlamaBackend
-from worker.llama.state import learn
+from worker.llama.states.state import learn
 
 LENGTH = 150
 EMPTY = (-1, -1)

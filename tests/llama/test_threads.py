@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.process.threads import ThreadChoice
 from worker.llama.weights import LoadOptions
 

@@ -14,7 +14,8 @@ from benchmarks.shapes import ModelShape as Shape
 from tests.support.models import ggufs
 from worker import log
 from worker.errors import DoesNotFitError
-from worker.llama.context import Context, ContextOptions
+from worker.llama.context import Context
+from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import Memory, human_bytes
 from worker.memory.buffers import kv_bytes_per_token

@@ -85,7 +85,9 @@ def open_corpus(path: Path) -> Corpus:
     try:
         raw = path.read_bytes() if path.stat().st_size <= _MAX_TEXT_BYTES else None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.", hint="Name a text in UTF-8."
+        ) from None
     if raw is None:
         raise UsageError(
             f"{path} is larger than {_MAX_TEXT_BYTES >> 20} MiB.", hint="Give a part of it."

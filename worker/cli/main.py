@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -93,7 +94,11 @@ def _foreign(error: Exception) -> WorkerError:
         return exhausted
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        return WorkerError(f"{place}{error.strerror or error}.", code="IO")
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return WorkerError(
+            f"{place}{error.strerror or error}.", code="IO",
+            hint="Free some room where the output goes, and start again." if is_full else None,
+        )  # fmt: skip
     log.get("cli").error("unforeseen", exc_info=error)
     return WorkerError(f"This should not happen: {error!r}.")
 

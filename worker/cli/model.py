@@ -31,7 +31,7 @@ def with_draft_path(settings: Settings) -> Settings:
 
 def _find(text: str, settings: Settings) -> Path:
     if not text:
-        raise UsageError("The model's name is empty.", hint="Name a file, or leave --model away.")
+        raise UsageError("The model's name is empty.", hint="Name a file or a model.")
     reference = parse(text)
     if isinstance(reference, Path):
         return reference

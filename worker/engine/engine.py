@@ -7,17 +7,17 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.choices import Choices
 from worker.engine.drafts.draft import Draft
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.output import token_logprob
-from worker.engine.plan import StepPlan
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, Standing
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
+from worker.engine.steps.choices import StepChoices
+from worker.engine.steps.plan import StepPlan
 from worker.errors import DecodeError, RequestError, WorkerError
 
 
@@ -57,7 +57,7 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._max_stall = max_stall
         self._num_steps = 0
-        self._choices = Choices(backend)
+        self._choices = StepChoices(backend)
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)

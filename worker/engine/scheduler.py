@@ -9,7 +9,6 @@ import msgspec
 
 from worker.cache.store import Store
 from worker.engine.backend import Backend
-from worker.engine.cost import StepCost
 from worker.engine.drafts.guesser import Guesser
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.kv.cells import Cells
@@ -17,10 +16,11 @@ from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Prefixes
 from worker.engine.kv.slot import Slot
-from worker.engine.padding import Fill, Padding
-from worker.engine.plan import Planner, StepPlan
 from worker.engine.sequence import Sequence
 from worker.engine.stats import Stats
+from worker.engine.steps.cost import StepCost
+from worker.engine.steps.padding import Fill, Padding
+from worker.engine.steps.plan import Planner, StepPlan
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
 RESERVE = 16
@@ -101,15 +101,7 @@ class Scheduler:
             seconds,
             num_waiting=plan.num_waiting,
         )
-        if self.layout.attention is not None and (not plan.prompt_rows or len(plan.runs) == 1):
-            batch = self._backend.batch
-            self.layout.attention.observe(
-                fused=self._backend.fused,
-                rows=batch.size,
-                position=int(batch.positions[: batch.size].max()),
-                seconds=seconds,
-                is_prompt=plan.prompt_rows > 0,
-            )
+        self.layout.observe(plan, seconds)
         if not plan.prompt_rows:
             self.padding.observe(rows, added, seconds)
         elif not rows and len(plan.runs) == 1:

@@ -107,7 +107,10 @@ def read_fleet(path: Path | None) -> Fleet:
         text = path.read_text()
         tables = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Name a fleet's file, or leave it away for a fleet of the demo model.",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML file: {error}.") from None
     source = _Source(path, text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from worker import log, machine
-from worker.engine.padding import Padding
+from worker.engine.steps.padding import Padding
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import Prepared, load_weights, maps_file
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
@@ -154,8 +154,8 @@ def _open_model(
 def slots_for(plan: MemoryPlan) -> int:
     """Slots for the plan's sequences: a whole block of them, if a stream gets no shorter by it.
 
-    So a step of 15 rows can be filled up to 16, which is faster (`engine/padding.py`). Not where a
-    slot has a recurrent state: that is large, and such steps are not filled.
+    So a step of 15 rows can be filled up to 16, which is faster (`engine/steps/padding.py`). Not
+    where a slot has a recurrent state: that is large, and such steps are not filled.
     """
     slots = plan.num_slots
     if plan.recurrent_bytes:

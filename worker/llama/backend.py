@@ -15,16 +15,18 @@ from worker.cache.state import Parts
 from worker.engine.request import Request
 from worker.grammar.constraint import Constraint
 from worker.llama import library
-from worker.llama.context import Context, ContextOptions
+from worker.llama.context import Context
+from worker.llama.context_options import ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.library import native
 from worker.llama.process.threads import ThreadChoice
+from worker.llama.residency import scan_seconds
 from worker.llama.sampling.pair import SamplingPair
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
-from worker.llama.slots import SlotStates
 from worker.llama.spin import Spin
-from worker.llama.state import SavedState, StateForm
+from worker.llama.states.slots import SlotStates
+from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import whole_cells
@@ -33,7 +35,6 @@ from worker.memory.plan import whole_cells
 # computes with the cells of all sequences: 62 streams of the Llama-1B shape write 113 tokens a
 # second, 64 streams write 50.
 _CPU_ROWS = 63
-SCAN_SECONDS = 1.4e-9
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4
 
@@ -83,8 +84,7 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            threads = max(context.threads, context.threads_batch)
-            self._pair = SamplingPair(self.vocab_size, threads)
+            self._pair = SamplingPair(self.vocab_size, context.threads_batch)
             stack.callback(self._pair.close)
             self.rows_apart = self._pair.rows
             self.guides = Guides(self.vocab, self._workspace)
@@ -129,8 +129,7 @@ class LlamaBackend:
     def choose_threads(self) -> None:
         """Learn from now on how many threads are fastest, at most as many as there are now.
 
-        The numbers for one row and for several rows are tried on the steps that are computed
-        anyway, beginning with what the context was made with.
+        The numbers for one row and for several are tried on the steps that are computed anyway.
         """
         self._choice = ThreadChoice(self.context.threads)
 
@@ -172,8 +171,7 @@ class LlamaBackend:
 
     def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         """What the jobs return, which may call `sample` and `logits`, each for rows of its own."""
-        # Now the rows stand in their order, and nothing native is changed by a look at them.
-        self.context.logits(-1)
+        self.context.logits(-1)  # now rows stand in their order, and a look changes nothing native
         return self._pair.run(jobs)
 
     def logits(self, row: int) -> np.ndarray:
@@ -220,21 +218,13 @@ class LlamaBackend:
 
     @property
     def scan_seconds(self) -> float:
-        """What one row pays for skipping one cell of another sequence; 0 where unknown.
-
-        1.4 ns for each head of each layer, measured with ggml's flash attention on one thread.
-        """
-        cache = self.context.residency
-        on_cpu = sum(place == "CPU" and n in cache.attending for n, place in cache.layers)
+        """What one row pays for skipping one cell of another sequence; 0 where unknown."""
         heads = native.llama_model_n_head(self.weights.handle)
-        return SCAN_SECONDS * heads * on_cpu / self.context.threads_batch
+        return scan_seconds(self.context.residency, heads, self.context.threads_batch)
 
     @property
     def state_form(self) -> StateForm | None:
-        """How this model's states are laid out; None where they cannot be kept.
-
-        Before `warm_up` slot 0 must be empty.
-        """
+        """How states are laid out; None: they cannot be kept. Before `warm_up` slot 0 is empty."""
         return self._states.layout(0)
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
@@ -242,10 +232,9 @@ class LlamaBackend:
         return self.context.holds(slot, begin, stop)
 
     def share(self, source: int, target: int, stop: int) -> bool:
-        """Give the empty slot `target` what the source's first `stop` tokens left.
+        """Give the empty slot `target` what the source's first `stop` tokens left, or say False.
 
-        In streams, and where a state cannot be cut, it is copied. False where that is impossible;
-        the target is empty then.
+        In streams, and where a state cannot be cut, it is copied.
         """
         if self.unified and self.cuts_tails:
             self.context.share(source, target, stop)
@@ -262,7 +251,6 @@ class LlamaBackend:
 
     def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
         """Another layout of the cells; only states of `slots` are there afterwards: of which.
-
         Raises BatchError where that failed: then all slots are empty, in the layout that `unified`
         says. Raises DoesNotFitError where no cells could be allocated at all.
         """

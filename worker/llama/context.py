@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-import msgspec
 import numpy as np
 
 from worker.engine.backend import Batch, BatchError, OutOfCells
@@ -14,12 +13,12 @@ from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.batch import wire
+from worker.llama.context_options import ContextOptions
 from worker.llama.draft import nextn
 from worker.llama.library import native
 from worker.llama.logits import LogitRows
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
-from worker.memory.buffers import CHUNK_OUTPUTS
 from worker.memory.draft import HEAD_LENGTH
 from worker.memory.plan import CELL_STEP, whole_cells
 
@@ -28,34 +27,6 @@ _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
 _TYPE_OF_CONTEXT = {"text": 0, "text beside heads": 0, "heads": native.LLAMA_CONTEXT_TYPE_MTP}
-
-
-class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How large the context is.
-
-    num_cells     of one pool for all slots; rounded up to CELL_STEP
-    num_slots     sequences at once, 1 to 256
-    unified       start with the pool, also where each slot could have cells of its own
-    chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
-    plain_rows    rows that plain attention computes at once, instead of `ubatch_size`; 0: attention
-                  stays as `flash_attn` says
-    purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
-                  gives the hidden states which they read, and forgets wrong guesses
-    """
-
-    num_cells: int
-    num_slots: int
-    unified: bool = False
-    chunk_outputs: int = CHUNK_OUTPUTS
-    batch_size: int = 512
-    ubatch_size: int = 512
-    threads: int = 1
-    threads_batch: int = 1
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    flash_attn: str = "auto"
-    plain_rows: int = 0
-    purpose: Literal["text", "heads", "text beside heads"] = "text"
 
 
 class Context:
@@ -72,8 +43,7 @@ class Context:
     has_cells     whether the model is none of those
     takes_back    rows at the end of what was computed last that can be dropped
     unified       the layout now
-    fused         attention is what `flash_attn` says; else plain: scores of all cells are written
-                  down, and values are stored transposed
+    fused         attention is as `flash_attn` says now; else plain, with values stored transposed
     options       what it was made with
     """
 
@@ -176,8 +146,8 @@ class Context:
         params.n_seq_max = self.num_slots
         # llama.cpp aborts where a batch has fewer rows or outputs than there are slots.
         params.n_batch = max(options.batch_size, self.num_slots)
-        at_once = options.ubatch_size if self.fused else options.plain_rows
-        params.n_ubatch = min(at_once, params.n_batch)
+        rows = options.ubatch_size if self.fused else options.plain_rows
+        params.n_ubatch = min(rows, params.n_batch)
         if window:
             # llama.cpp may split a larger batch. When it places the second part, it loses cells in
             # the window of the first: `prepare` does not restore what `apply_ubatch` purges.

@@ -17,6 +17,8 @@ from worker.llama import library
 from worker.machine import human_bytes
 
 HOST = "CPU"
+# For one cell in one head of one layer, measured with ggml's flash attention on one thread.
+SCAN_SECONDS = 1.4e-9
 # A buffer's size is printed as MiB with two decimals; tensors in it begin at multiples of 32.
 _ROUNDING, _PADDING = 5300, 32
 _LAYER = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+?),")
@@ -156,3 +158,9 @@ def _ranges(numbers: list[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def scan_seconds(cache: CacheResidency, heads: int, threads: int) -> float:
+    """What one row pays for skipping one cell of another sequence; 0 where unknown, as on a GPU."""
+    on_cpu = sum(place == "CPU" and layer in cache.attending for layer, place in cache.layers)
+    return SCAN_SECONDS * heads * on_cpu / threads

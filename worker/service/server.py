@@ -54,7 +54,10 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, UnicodeError):
-        raise UsageError(f"--host {host} is not an address of this machine.") from None
+        raise UsageError(
+            f"--host {host} is not an address of this machine.",
+            hint="Take 127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it.",
+        ) from None
     # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
     # packet of an answer waits 40 ms for the first one's acknowledgement.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

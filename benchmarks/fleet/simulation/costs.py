@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from worker.engine.cost import StepCost
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
+from worker.engine.steps.cost import StepCost
 
 FILE = Path(__file__).with_name("costs.json")
 ROWS = (1, 2, 4, 8)
@@ -56,7 +56,7 @@ def read_costs() -> dict[str, RecordedCosts]:
 def record(model: Path) -> RecordedCosts:
     """Measure a model."""
     from worker.llama.backend import LlamaBackend
-    from worker.llama.context import ContextOptions
+    from worker.llama.context_options import ContextOptions
     from worker.llama.weights import LoadOptions
 
     slots = max(ROWS) + 1

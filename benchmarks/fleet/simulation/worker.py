@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from benchmarks.fleet.simulation.costs import RecordedCosts
-from worker.engine.cost import chunk_rows
+from worker.engine.steps.cost import chunk_rows
 from worker.fleet.routing import Member
 from worker.fleet.scale.count import ReplicaFigures
 

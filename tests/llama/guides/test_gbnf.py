@@ -19,7 +19,7 @@ from worker.errors import RequestError
 from worker.grammar.check import check_gbnf
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.guides import gbnf
 from worker.llama.weights import LoadOptions
 

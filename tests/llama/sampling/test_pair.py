@@ -19,7 +19,7 @@ from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.process.threads import ThreadLesson
 from worker.llama.sampling import pair as pair_module
 from worker.llama.sampling.pair import SamplingPair

@@ -68,7 +68,10 @@ def read_report(path: Path) -> BenchReport:
         if any(level.quality and level.quality.ppl <= 0 for level in report.levels):
             raise ValueError("a perplexity is not above 0")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.",
+            hint="Name a report.json that `worker bench --out DIR` has written.",
+        ) from None
     except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise UsageError(
             f"{path} is no report of `worker bench`: {error}.", hint="Give a report.json."

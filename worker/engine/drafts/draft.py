@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence as Ordered
 from typing import Literal
 
-from worker.engine.cost import StepCost
 from worker.engine.drafts.lookup import Lookup
+from worker.engine.steps.cost import StepCost
 
 # Where a guess comes from: earlier text of the sequence, or a second model.
 DraftSource = Literal["text", "model"]

@@ -11,7 +11,7 @@
     16 rows of a prompt     0.88    1.16    1.78    2.08
     128 rows of a prompt    0.90    0.90    0.94    0.96
 
-(`python -m benchmarks.attention MODEL`)
+(`python -m benchmarks.steps.attention MODEL`)
 """
 
 from __future__ import annotations

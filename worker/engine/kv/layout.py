@@ -9,6 +9,7 @@ from worker.engine.kv.attention import Attention
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.sequence import Sequence
+from worker.engine.steps.plan import StepPlan
 
 _NEW = 0.5
 # Until the first change is measured. 125M shape, 16,384 cells: 0.13 s; Llama-1B, 8,192: 0.17 s.
@@ -86,6 +87,22 @@ class Layout:
         if self._lost_s > self._change_s:
             self._change(unified=False)
 
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """Learn what a step like this takes with attention as it is now.
+
+        Not from steps that write and read, or that read several prompts: no two are alike.
+        """
+        if self.attention is None or (plan.prompt_rows and len(plan.runs) > 1):
+            return
+        batch = self._backend.batch
+        self.attention.observe(
+            fused=self._backend.fused,
+            rows=batch.size,
+            position=int(batch.positions[: batch.size].max()),
+            seconds=seconds,
+            is_prompt=plan.prompt_rows > 0,
+        )
+
     def consider_attention(self) -> None:
         """Compute attention the other way where it pays; called before each step."""
         attention, backend = self.attention, self._backend
@@ -123,7 +140,7 @@ class Layout:
         seconds = self._clock() - started
         self._change_s += _NEW * (seconds - self._change_s)
         self._lost_s = 0.0
-        if self.attention is not None and self._backend.fused != before:
+        if self.attention is not None and fused != before:  # or it failed: not again at once
             self.attention.changed(fused=self._backend.fused)
         return self._backend.unified == unified
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from worker.errors import ModelLoadError
-from worker.llama.context import Context, ContextOptions
+from worker.llama.context import Context
+from worker.llama.context_options import ContextOptions
 from worker.llama.draft.companion import Companion
 from worker.llama.weights import LoadOptions, Weights
 

@@ -6,14 +6,14 @@ from functools import partial
 
 from worker.engine.backend import Backend
 from worker.engine.output import TokenLogprob, token_logprob
-from worker.engine.plan import StepPlan
 from worker.engine.sequence import Sequence
+from worker.engine.steps.plan import StepPlan
 from worker.errors import RequestError
 
 Chosen = tuple[int, TokenLogprob | None]
 
 
-class Choices:
+class StepChoices:
     """The tokens of one step.
 
     Each sequence has a sampler of its own, so it makes no difference who is asked first, nor

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from worker.engine.backend import Backend
-from worker.engine.cost import TILE, StepCost, chunk_rows
 from worker.engine.drafts.guesser import Guesser
-from worker.engine.padding import Fill
 from worker.engine.sequence import Sequence
+from worker.engine.steps.cost import TILE, StepCost, chunk_rows
+from worker.engine.steps.padding import Fill
 
 Runs = list[tuple[Sequence, int]]
 

@@ -1,6 +1,6 @@
 """How long steps take with fused attention and with plain attention, in turns.
 
-    python -m benchmarks.attention MODEL [--threads N] [--rounds N] [--slots N]
+    python -m benchmarks.steps.attention MODEL [--threads N] [--rounds N] [--slots N]
 
 One process, two contexts over the same mapped file. Each pair is measured right one after the
 other, so the quotients hardly depend on what else the machine does. Prints milliseconds of a step
@@ -20,7 +20,7 @@ from benchmarks.peers.quotients import quotient
 from worker import log, machine
 from worker.bench.measure.bare_loop import BareLoop
 from worker.llama.backend import LlamaBackend
-from worker.llama.context import ContextOptions
+from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions
 
 DEPTHS = (0, 256, 700, 1100)
@@ -32,7 +32,7 @@ _PLAIN_ROWS = 64
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="benchmarks.attention", description="Either attention.")
+    parser = argparse.ArgumentParser(description="Either attention.")
     parser.add_argument("model", type=Path)
     parser.add_argument("--threads", type=int, default=machine.usable_cpus())
     parser.add_argument("--rounds", type=int, default=8)

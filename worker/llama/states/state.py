@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from worker.cache.state import Parts
-from worker.llama.blob import (
+from worker.llama.states.blob import (
     EXT_BYTES,
     HEAD_BYTES,
     MAGIC,
@@ -24,9 +24,10 @@ from worker.llama.blob import (
     CellsSection,
     Reader,
     RecurrentForm,
-    Scratch,
     Writer,
+    copy_rows,
 )
+from worker.llama.states.scratch import Scratch
 
 _VERSION = 2  # values of a cell side by side, however llama.cpp stores them
 _ALIGNMENT = 256  # cells; llama.cpp computes with a multiple of them, kernels in smaller groups
@@ -34,8 +35,7 @@ CellRun = tuple[list[np.ndarray], int]  # arrays of cells, and how many of their
 
 
 class SavedState:
-    """Implements `worker.cache.state.SlotState`. Its rows are views of the blob that was read,
-    or copies of what is transposed there.
+    """Implements `worker.cache.state.SlotState`. Its rows are views of the blob that was read.
 
     is_transposed  whether llama.cpp stores this context's values so
     """
@@ -56,11 +56,12 @@ class SavedState:
     def rows(self, begin: int, stop: int) -> np.ndarray:
         """Rows of the tokens at positions begin to stop - 1, layer by layer; a copy."""
         count = stop - begin
-        out = np.empty(count * sum(array.shape[1] for array in self.arrays), np.uint8)
+        widths = [array.shape[1] * array.itemsize for array in self.arrays]
+        out = np.empty(count * sum(widths), np.uint8)
         at = 0
-        for array in self.arrays:
-            end = at + count * array.shape[1]
-            out[at:end].reshape(count, -1)[...] = array[begin:stop]
+        for array, width in zip(self.arrays, widths, strict=True):
+            end = at + count * width
+            copy_rows(out[at:end].reshape(count, width), array[begin:stop])
             at = end
         return out
 
@@ -276,7 +277,7 @@ def _read_cells(reader: Reader, form: CellsForm) -> CellsSection:
 
 def _zeros(cells: CellsSection, count: int) -> CellRun:
     """So many cells of nothing but zeros, before those of a window."""
-    return [np.zeros((count, array.shape[1]), np.uint8) for array in cells.arrays], count
+    return [np.zeros((count, array.shape[1]), array.dtype) for array in cells.arrays], count
 
 
 def _in_order(

@@ -27,9 +27,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from worker import machine
 from worker.gguf.quant import ENCODINGS
-from worker.memory.kept import MAX_COPY_BUFFER
 
 MAGIC = 0xAF143CD8
 HEAD_BYTES = 8
@@ -83,11 +81,12 @@ class CellsForm(msgspec.Struct, frozen=True):
 
 
 class CellsSection(NamedTuple):
-    """A section of cells; the arrays are views of the blob, or copies of what is transposed there.
+    """A section of cells; the arrays are views of the blob.
 
     positions  int32 [cells]
-    arrays     uint8 [cells, width] of each layer; before them x, y and token of the cells,
-               [cells, 12], where the model has them
+    arrays     uint8 [cells, width] of each layer, or where llama.cpp stores values transposed
+               [cells, numbers] with unsigned numbers of an element's size; before them x, y and
+               token of the cells, uint8 [cells, 12], where the model has them
     """
 
     form: CellsForm
@@ -168,7 +167,8 @@ class Reader:
                 layer = LayerRows(kind, size * columns)
                 if layer.number_bytes != size:
                     raise ValueError(f"numbers of {size} bytes")
-                arrays.append(_upright(self.bytes(count * layer.width), count, size))
+                across = self.bytes(count * layer.width).reshape(columns, count * size)
+                arrays.append(_numbers(across, size).T)
             else:
                 layer = LayerRows(*self.numbers("<iQ"))
                 arrays.append(self.bytes(count * layer.width).reshape(count, layer.width))
@@ -238,8 +238,8 @@ class Writer:
             self.bytes(layer.head(transposed=is_transposed))
             if is_transposed:
                 size = layer.number_bytes
-                out = _numbers(self._array(layer.width // size, count * size), size).T
-                _gather(out, before + number, sources, size)
+                across = self._array(layer.width // size, count * size)
+                _gather(_numbers(across, size).T, before + number, sources)
             else:
                 _gather(self._array(count, layer.width), before + number, sources)
         self.numbers(*[0] * (num_streams - 1))
@@ -251,51 +251,22 @@ class Writer:
         return array
 
 
-def _gather(
-    out: np.ndarray, index: int, sources: list[tuple[list[np.ndarray], int]], size: int = 1
-) -> None:
-    """Put the sources' cells below each other; `out` has numbers of `size` bytes."""
+def _gather(out: np.ndarray, index: int, sources: list[tuple[list[np.ndarray], int]]) -> None:
     at = 0
     for arrays, count in sources:
-        out[at : at + count] = _numbers(arrays[index][:count], size)
+        copy_rows(out[at : at + count], arrays[index][:count])
         at += count
+
+
+def copy_rows(out: np.ndarray, rows: np.ndarray) -> None:
+    """Copy rows of bytes or of larger numbers into rows of the same bytes, in either form."""
+    if out.itemsize < rows.itemsize:
+        out = _numbers(out, rows.itemsize)
+    elif rows.itemsize < out.itemsize:
+        rows = _numbers(rows, out.itemsize)
+    out[...] = rows
 
 
 def _numbers(rows: np.ndarray, size: int) -> np.ndarray:
     """Rows of bytes as rows of numbers of `size` bytes."""
     return rows.view(f"<u{size}")
-
-
-def _upright(values: np.ndarray, count: int, size: int) -> np.ndarray:
-    """Transposed values, as rows of the cells; a copy."""
-    across = _numbers(values.reshape(-1, count * size), size)
-    return np.ascontiguousarray(across.T).view(np.uint8)
-
-
-def own_memory(count: int) -> np.ndarray:
-    """`count` bytes. Raises MemoryError where the machine could not do without them.
-
-    It does so for more than the memory plan counts for a copy. The system would give more than
-    there is, and end the process once it is used.
-    """
-    if count > MAX_COPY_BUFFER and count > machine.memory().available // 2:
-        raise MemoryError(f"{count} bytes")
-    return np.empty(count, np.uint8)
-
-
-class Scratch:
-    """Memory that is used again, because fresh memory costs more than what is copied into it.
-
-    Larger requests than MAX_COPY_BUFFER get memory of their own.
-    """
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
-
-    def take(self, count: int) -> np.ndarray:
-        """`count` bytes, valid until the next call. Raises MemoryError as `own_memory` does."""
-        if count > MAX_COPY_BUFFER:
-            return own_memory(count)
-        if count > len(self._memory):
-            self._memory = np.empty(min(MAX_COPY_BUFFER, count + count // 2), np.uint8)
-        return self._memory[:count]

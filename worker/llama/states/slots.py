@@ -8,9 +8,9 @@ import numpy as np
 
 from worker import log
 from worker.cache.state import Parts
-from worker.llama.blob import Scratch, own_memory
 from worker.llama.context import Context
-from worker.llama.state import CellRun, SavedState, StateForm, learn
+from worker.llama.states.scratch import Scratch, own_memory
+from worker.llama.states.state import CellRun, SavedState, StateForm, learn
 from worker.llama.weights import Weights
 
 

@@ -1,0 +1,1 @@
+"""What slots hold, copied out of a context and back."""
