@@ -123,7 +123,7 @@ def test_the_engine_changes_between_two_steps() -> None:
         engine.add(request(name, prompt, max_tokens=200))
     deltas = run(engine)
     assert not backend.fused
-    assert backend.num_arranged == 1
+    assert engine.snapshot.stats.num_rearranged == backend.num_arranged == 1
     for name, prompt in prompts.items():
         assert tokens_of(deltas[name]) == continuation(prompt, 200, backend.vocab_size)
 

@@ -56,7 +56,7 @@ class Scheduler:
         self.cells = Cells(backend)
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
         self.prefixes = Prefixes(self.cells, backend, self.keeper, stats)
-        self.layout = Layout(self.cells, backend, self.keeper, self.running, clock)
+        self.layout = Layout(self.cells, backend, self.keeper, self.running, clock, stats)
         self.cost = StepCost()
         self.padding = Padding()
         self.only_writes = False

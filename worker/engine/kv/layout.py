@@ -9,6 +9,7 @@ from worker.engine.kv.attention import Attention
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.sequence import Sequence
+from worker.engine.stats import Stats
 from worker.engine.steps.plan import StepPlan
 
 _NEW = 0.5
@@ -41,13 +42,17 @@ class Layout:
         keeper: Keeper,
         running: list[Sequence],
         clock: Callable[[], float],
+        stats: Stats,
     ) -> None:
-        """running: the scheduler's own list, which is read here."""
+        """running: the scheduler's own list, which is read here
+        stats: the engine's own, which it adds to
+        """
         self._cells = cells
         self._backend = backend
         self._keeper = keeper
         self._running = running
         self._clock = clock
+        self._stats = stats
         self._change_s = _FIRST_CHANGE_S
         self._lost_s = 0.0
         self.attention = Attention() if backend.chooses_attention else None
@@ -140,6 +145,7 @@ class Layout:
         seconds = self._clock() - started
         self._change_s += _NEW * (seconds - self._change_s)
         self._lost_s = 0.0
+        self._stats.num_rearranged += 1
         if self.attention is not None and fused != before:  # or it failed: not again at once
             self.attention.changed(fused=self._backend.fused)
         return self._backend.unified == unified
