@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ class Played:
                 self.fused = not self.fused
                 self.changes += 1
                 self.seconds += CHANGE_S
-                self.attention.changed(fused=self.fused)
+                self.attention.changed(stands=not self.fused)
             seconds = noise * self.cost(self.fused, rows, position, prompt)
             self.seconds += seconds
             self.attention.observe(
@@ -162,3 +163,25 @@ def test_a_change_that_fails_is_not_tried_again_at_once() -> None:
     assert backend.num_arranged == 1
     assert attention.worth > Attention().worth
     assert deltas["a"][-1].error is None
+
+
+def test_one_slow_change_does_not_forbid_the_next() -> None:
+    """A neighbour that took the CPU once may not keep a busy server in the slower way."""
+    backend = FakeBackend(num_cells=4_000, num_slots=2, streams=True, chooses_attention=True)
+    backend.per_row = 0.0
+    engine = engine_over(backend)
+    attention = engine.scheduler.layout.attention
+    assert attention is not None
+    arrange, slow = backend.arrange, [2.0]
+
+    def arranged(**given: Any) -> set[int]:
+        backend.now += slow.pop() if slow else 0.01
+        return arrange(**given)
+
+    backend.arrange = arranged  # type: ignore[method-assign]
+    engine.add(request("a", [1, 2, 3], max_tokens=400))
+    for _ in range(6):
+        for _ in range(4):
+            engine.step()
+        attention.lost_s = 1e9
+    assert backend.num_arranged == 5

@@ -88,9 +88,9 @@ class Attention:
         near = min(both, key=lambda k: abs(k.depth - kind.depth) * 8 + abs(k.rows - kind.rows))
         return theirs[near] / max(ours[near], 1e-9)
 
-    def changed(self, *, fused: bool) -> None:
-        """The other way is taken from now on: fused again, or plain."""
+    def changed(self, *, stands: bool) -> None:
+        """The other way is taken now. It does not stand where it is a way back, or failed."""
         self.lost_s = 0.0
         self._to_skip = _FIRST_STEPS
-        if fused:
+        if not stands:
             self.worth = min(2 * self.worth, _MOST_WORTH)

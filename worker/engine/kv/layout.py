@@ -142,12 +142,14 @@ class Layout:
         except BatchError:
             kept = set[int]()
         self._cells.rearrange(kept)
-        seconds = self._clock() - started
-        self._change_s += _NEW * (seconds - self._change_s)
+        # One change beside a busy neighbour must not forbid all that come after it.
+        seconds = self._clock() - started - 2 * self._keeper.seconds(held)
+        self._change_s += _NEW * (min(max(seconds, 0.0), 2 * self._change_s) - self._change_s)
         self._lost_s = 0.0
         self._stats.num_rearranged += 1
-        if self.attention is not None and fused != before:  # or it failed: not again at once
-            self.attention.changed(fused=self._backend.fused)
+        if self.attention is not None and fused != before:
+            is_new = self._backend.fused == fused
+            self.attention.changed(stands=is_new and not fused)
         return self._backend.unified == unified
 
     def close_gaps(self) -> None:
