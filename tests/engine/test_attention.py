@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +105,38 @@ def test_a_machine_whose_speed_changes() -> None:
     for minute in range(100):
         played.steps(1_000, position=300, noise=1.5 if minute % 2 else 1.0)
     assert played.changes * CHANGE_S < 0.03 * played.seconds
+
+
+@pytest.mark.parametrize("speeds", [(3.0, 1.0), (1.0, 3.0)])
+def test_what_was_learned_beside_others_holds_without_them(speeds: tuple[float, float]) -> None:
+    """A machine becomes three times as fast, or slow: deep contexts still become plain, short ones
+    fused."""
+    played = Played(measured_here)
+    for speed in speeds:
+        for _ in range(4):
+            played.steps(4_000, position=1_500, noise=speed)
+            assert not played.fused
+            played.steps(4_000, position=100, noise=speed)
+            assert played.fused
+
+
+@pytest.mark.parametrize("positions", [(600, 1_500, 3_000), (20, 300, 700, 1_500)])
+@pytest.mark.parametrize("seed", range(3))
+def test_beside_a_machine_that_wanders(positions: tuple[int, ...], seed: int) -> None:
+    """Steps that take half or twice as long by the minute, and now and then eight times: the time
+    lost by wrong choices and by changes is less than half of what plain attention gains."""
+    draw = random.Random(seed)
+    played, fused, best, speed = Played(measured_here), 0.0, 0.0, 0.0
+    for _ in range(1_500):
+        position, rows = draw.choice(positions), draw.choice([1, 2, 4])
+        for _ in range(60):
+            speed = 0.995 * speed + draw.gauss(0, 0.03)
+            noise = math.exp(speed + draw.gauss(0, 0.15)) * (8 if draw.random() < 0.003 else 1)
+            played.steps(1, position=position, rows=rows, noise=noise)
+            costs = [noise * measured_here(way, rows, position, False) for way in (True, False)]
+            fused += costs[0]
+            best += min(costs)
+    assert played.seconds - best < (fused - best) / 2
 
 
 def test_a_step_that_was_held_up_counts_little() -> None:

@@ -16,19 +16,27 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import NamedTuple
 
 # Contexts are padded to a multiple of so many cells, so steps of one multiple cost the same.
 _CELLS = 256
-# Until both ways are known: this share of a step is hoped to be saved by plain attention, where so
-# many multiples are passed.
+# Where nothing is known yet: this share of a step is hoped to be saved by plain attention from so
+# many multiples on, and by fused attention before the first.
 _HOPE, _DEEP = 0.1, 2
 _NEW = 0.2
 # Steps after a change in which memory is touched for the first time.
 _FIRST_STEPS = 3
+# The two ways are compared by steps that were at most so many seconds of steps before a change, or
+# after it: a shared machine is three times as fast in one minute as in another. Of those after it
+# the first few of a kind count. The median of the last changes holds.
+_NEAR_S = 20.0
+_ENOUGH, _FEW = 3, 12
+_CHANGES = 5
 # A change must be worth so many times what it costs; twice that after each change that did not
-# stand, because machines become slower and faster while nothing else changes.
-_WORTH, _MOST_WORTH = 3.0, 96.0
+# stand. That is forgotten with the seconds of steps.
+_WORTH, _MOST_WORTH, _FORGET_S = 3.0, 24.0, 60.0
 
 
 class StepKind(NamedTuple):
@@ -43,6 +51,14 @@ class StepKind(NamedTuple):
     depth: int
 
 
+class Seen(NamedTuple):
+    """What steps of one kind took lately, seconds; how many, and when the last one was."""
+
+    seconds: float
+    count: int
+    at: float
+
+
 class Attention:
     """Counts the time that the other way would have saved.
 
@@ -53,44 +69,80 @@ class Attention:
     def __init__(self) -> None:
         self.lost_s = 0.0
         self.worth = _WORTH
-        self._seconds: dict[bool, dict[StepKind, float]] = {True: {}, False: {}}  # fused -> known
+        self._now = 0.0  # seconds of all steps
+        self._changed_at = 0.0
         self._to_skip = 0
+        self._seen: dict[StepKind, Seen] = {}  # this way, since the last change
+        self._before: dict[StepKind, Seen] = {}  # the other way, right before it
+        self._ratios: dict[StepKind, float] = {}  # of a plain step's seconds to a fused one's
+        self._found: dict[StepKind, list[float]] = {}  # the same at each change, the newest last
+        self._compared: set[StepKind] = set()  # at the newest change
 
     def observe(
         self, *, fused: bool, rows: int, position: int, seconds: float, is_prompt: bool
     ) -> None:
         """A step took so long. `position`: the last one of its longest sequence."""
+        self._now += seconds
+        self.worth = max(_WORTH, self.worth * math.exp(-seconds / _FORGET_S))
         if self._to_skip:
             self._to_skip -= 1
             return
         kind = StepKind(is_prompt, rows // 16 if is_prompt else rows, position // _CELLS)
-        ours, theirs = self._seconds[fused], self._seconds[not fused]
-        known = ours.get(kind, seconds)
+        known, count, _ = self._seen.get(kind, (seconds, 0, 0.0))
         # One step that was held up must not count for many.
-        ours[kind] = known + _NEW * (min(seconds, 2 * known) - known)
-        ratio = self._ratio(kind, ours, theirs)
-        if ratio is None:
-            saved = _HOPE * ours[kind] if fused and kind.depth >= _DEEP else 0.0
-        else:
-            saved = (1 - ratio) * ours[kind]
-        self.lost_s = max(0.0, self.lost_s + saved)
+        usual = known + _NEW * (min(seconds, 2 * known) - known)
+        self._seen[kind] = Seen(usual, count + 1, self._now)
+        self._compare(kind, fused=fused)
+        self.lost_s = max(0.0, self.lost_s + usual * self._share(kind, fused=fused))
 
-    def _ratio(
-        self, kind: StepKind, ours: dict[StepKind, float], theirs: dict[StepKind, float]
-    ) -> float | None:
-        """What such a step takes the other way, of what it takes this way: where that is not known,
-        the same as of steps that are most like it; None: of none."""
-        if kind in theirs:
-            return theirs[kind] / max(ours[kind], 1e-9)
-        both = [k for k in ours if k in theirs and k.is_prompt == kind.is_prompt]
-        if not both:
+    def _compare(self, kind: StepKind, *, fused: bool) -> None:
+        """Learn from steps of one kind right before the last change and right after it."""
+        ours, theirs = self._seen[kind], self._before.get(kind)
+        if theirs is None or not _ENOUGH <= ours.count <= _FEW:
+            return
+        if self._now - self._changed_at > _NEAR_S:
+            return
+        ratio = max(ours.seconds, 1e-9) / max(theirs.seconds, 1e-9)
+        found = self._found.setdefault(kind, [])
+        if kind in self._compared:
+            found.pop()
+        self._compared.add(kind)
+        found.append(1 / ratio if fused else ratio)
+        del found[:-_CHANGES]
+        self._ratios[kind] = statistics.median(found)
+
+    def _share(self, kind: StepKind, *, fused: bool) -> float:
+        """What the other way would save of a step; negative where this way does."""
+        ratio = self._ratio(kind)
+        if ratio is not None:
+            return 1 - (ratio if fused else 1 / max(ratio, 1e-9))
+        is_open = kind.depth >= _DEEP if fused else not kind.depth
+        return _HOPE if is_open and not kind.is_prompt else 0.0
+
+    def _ratio(self, kind: StepKind) -> float | None:
+        """Of such a step, or of those most like it: of nearly the same depth, or of lesser depth
+        where both are deep, because plain attention gains with each cell."""
+        if kind in self._ratios:
+            return self._ratios[kind]
+        alike = [
+            other
+            for other in self._ratios
+            if other.is_prompt == kind.is_prompt
+            and (abs(other.depth - kind.depth) < 2 or _DEEP <= other.depth < kind.depth)
+            and (not other.depth) == (not kind.depth)
+        ]
+        if not alike:
             return None
-        near = min(both, key=lambda k: abs(k.depth - kind.depth) * 8 + abs(k.rows - kind.rows))
-        return theirs[near] / max(ours[near], 1e-9)
+        near = min(alike, key=lambda k: (abs(k.depth - kind.depth), abs(k.rows - kind.rows)))
+        return self._ratios[near]
 
     def changed(self, *, stands: bool) -> None:
         """The other way is taken now. It does not stand where it is a way back, or failed."""
         self.lost_s = 0.0
         self._to_skip = _FIRST_STEPS
+        lately = self._now - _NEAR_S
+        self._before = {kind: seen for kind, seen in self._seen.items() if seen.at > lately}
+        self._seen, self._changed_at = {}, self._now
+        self._compared = set()
         if not stands:
             self.worth = min(2 * self.worth, _MOST_WORTH)
