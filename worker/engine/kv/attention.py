@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     """What steps of one kind took lately, seconds; how many, and when the last one was."""
 
     seconds: float
-    count: int
+    times: int
     at: float
 
 
@@ -98,7 +98,7 @@ class Attention:
     def _compare(self, kind: StepKind, *, fused: bool) -> None:
         """Learn from steps of one kind right before the last change and right after it."""
         ours, theirs = self._seen[kind], self._before.get(kind)
-        if theirs is None or not _ENOUGH <= ours.count <= _FEW:
+        if theirs is None or not _ENOUGH <= ours.times <= _FEW:
             return
         if self._now - self._changed_at > _NEAR_S:
             return
