@@ -12,6 +12,7 @@ import pytest
 from tests.engine.driving import engine_over, request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.backend import BatchError
+from worker.engine.engine import Engine
 from worker.engine.kv.attention import Attention
 
 CHANGE_S = 0.2
@@ -49,7 +50,7 @@ class Played:
                 self.fused = not self.fused
                 self.changes += 1
                 self.seconds += CHANGE_S
-                self.attention.changed(stands=not self.fused)
+                self.attention.changed(fused=self.fused)
             seconds = noise * self.cost(self.fused, rows, position, prompt)
             self.seconds += seconds
             self.attention.observe(
@@ -163,14 +164,31 @@ def test_the_engine_changes_between_two_steps() -> None:
         assert tokens_of(deltas[name]) == continuation(prompt, 200, backend.vocab_size)
 
 
-def test_only_where_rows_look_at_their_own_cells() -> None:
-    """A pool of cells that several sequences share keeps attention fused, and makes it so."""
-    backend = FakeBackend(num_cells=1_000, num_slots=2, streams=True, chooses_attention=True)
+def begun(*, num_cells: int, max_tokens: int) -> tuple[FakeBackend, Engine, Attention]:
+    """An engine that chooses, after the first step of request `a`."""
+    backend = FakeBackend(
+        num_cells=num_cells, num_slots=2, streams=True, chooses_attention=True, per_row=0.0
+    )
     engine = engine_over(backend)
     attention = engine.scheduler.layout.attention
     assert attention is not None
-    engine.add(request("a", [1, 2, 3], max_tokens=40))
+    engine.add(request("a", [1, 2, 3], max_tokens=max_tokens))
     engine.step()
+    return backend, engine, attention
+
+
+def test_a_failed_change_teaches_nothing() -> None:
+    """Steps after it are no steps of the other way: that stays to be tried."""
+    played = Played(measured_here)
+    played.steps(20, position=900)
+    played.attention.failed()
+    played.steps(40, position=900)
+    assert played.attention.lost_s > 0
+
+
+def test_only_where_rows_look_at_their_own_cells() -> None:
+    """A pool of cells that several sequences share keeps attention fused, and makes it so."""
+    backend, engine, attention = begun(num_cells=1_000, max_tokens=40)
     attention.lost_s = 1e9
     engine.step()
     assert not backend.fused
@@ -184,12 +202,7 @@ def test_only_where_rows_look_at_their_own_cells() -> None:
 
 def test_a_change_that_fails_is_not_tried_again_at_once() -> None:
     """Whoever lost its state computes it again, once."""
-    backend = FakeBackend(num_cells=400, num_slots=2, streams=True, chooses_attention=True)
-    engine = engine_over(backend)
-    attention = engine.scheduler.layout.attention
-    assert attention is not None
-    engine.add(request("a", [1, 2, 3], max_tokens=30))
-    engine.step()
+    backend, engine, attention = begun(num_cells=400, max_tokens=30)
     attention.lost_s = 1e9
     backend.failures = [BatchError]
     deltas = run(engine)
@@ -201,11 +214,7 @@ def test_a_change_that_fails_is_not_tried_again_at_once() -> None:
 
 def test_one_slow_change_does_not_forbid_the_next() -> None:
     """A neighbour that took the CPU once may not keep a busy server in the slower way."""
-    backend = FakeBackend(num_cells=4_000, num_slots=2, streams=True, chooses_attention=True)
-    backend.per_row = 0.0
-    engine = engine_over(backend)
-    attention = engine.scheduler.layout.attention
-    assert attention is not None
+    backend, engine, attention = begun(num_cells=4_000, max_tokens=400)
     arrange, slow = backend.arrange, [2.0]
 
     def arranged(**given: Any) -> set[int]:
@@ -213,7 +222,6 @@ def test_one_slow_change_does_not_forbid_the_next() -> None:
         return arrange(**given)
 
     backend.arrange = arranged  # type: ignore[method-assign]
-    engine.add(request("a", [1, 2, 3], max_tokens=400))
     for _ in range(6):
         for _ in range(4):
             engine.step()

@@ -63,7 +63,7 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
     layers = kv_layers(config)
     if not layers:
         return
-    if _is_fused(config, settings):
+    if is_fused(config, settings):
         what, keys, values = "heads", {config.key_length}, {config.value_length}
         if any(is_sliding(config, layer) for layer in range(config.layers)):
             keys, values = keys | {config.key_length_swa}, values | {config.value_length_swa}
@@ -137,7 +137,7 @@ def kv_bytes_per_token(config: ModelConfig, settings: Settings) -> int:
     for key, value in layers:
         total += _row_bytes(key, settings.cache_type_k)
         if not latent:
-            width = value if _is_fused(config, settings) else widest
+            width = value if is_fused(config, settings) else widest
             total += _row_bytes(width, settings.cache_type_v)
     return total
 
@@ -168,7 +168,7 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
     rows = min(num_cells, batch, settings.ubatch_size)
     outputs = min(rows, slots + CHUNK_OUTPUTS)
     rows = -(-rows // slots) * slots
-    fused = _is_fused(config, settings)
+    fused = is_fused(config, settings)
     width, heads = config.embedding, config.max_heads
     inner = max(config.feed_forward, default=0)
     down = width
@@ -197,7 +197,7 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
     )
 
 
-def _is_fused(config: ModelConfig, settings: Settings) -> bool:
+def is_fused(config: ModelConfig, settings: Settings) -> bool:
     """Whether attention runs in the fused kernel. On the CPU `auto` means on."""
     return settings.flash_attn != "off" and config.architecture != "grok"
 

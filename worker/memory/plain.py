@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.memory.buffers import CACHE_ENCODINGS, compute_bytes, step_bytes
+from worker.memory.buffers import CACHE_ENCODINGS, compute_bytes, is_fused, step_bytes
 from worker.memory.layers import kv_layers
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -23,12 +23,12 @@ def plain_rows(config: ModelConfig, settings: Settings, num_cells: int) -> int:
     """
     slots = settings.slots
     types = (settings.cache_type_k, settings.cache_type_v)
-    if settings.flash_attn != "auto" or any(CACHE_ENCODINGS[name].quantized for name in types):
+    if settings.flash_attn != "auto" or not is_fused(config, settings):
+        return 0
+    if any(CACHE_ENCODINGS[name].quantized for name in types):
         return 0
     is_simple = not (config.recurrent or config.sliding_window or config.key_length_mla)
     if not is_simple or settings.uses_heads or len(set(kv_layers(config))) != 1:
-        return 0
-    if config.architecture == "grok":
         return 0
     fused = compute_bytes(step_bytes(config, settings, num_cells))
     for rows in _ROWS:

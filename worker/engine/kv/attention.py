@@ -136,13 +136,18 @@ class Attention:
         near = min(alike, key=lambda k: (abs(k.depth - kind.depth), abs(k.rows - kind.rows)))
         return self._ratios[near]
 
-    def changed(self, *, stands: bool) -> None:
-        """The other way is taken now. It does not stand where it is a way back, or failed."""
+    def failed(self) -> None:
+        """The other way could not be taken: it must be worth more next time."""
+        self.lost_s = 0.0
+        self.worth = min(2 * self.worth, _MOST_WORTH)
+
+    def changed(self, *, fused: bool) -> None:
+        """The other way is taken now: plain, or fused again, where the last one did not stand."""
         self.lost_s = 0.0
         self._to_skip = _FIRST_STEPS
         lately = self._now - _NEAR_S
         self._before = {kind: seen for kind, seen in self._seen.items() if seen.at > lately}
         self._seen, self._changed_at = {}, self._now
         self._compared = set()
-        if not stands:
+        if fused:
             self.worth = min(2 * self.worth, _MOST_WORTH)

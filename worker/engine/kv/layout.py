@@ -113,10 +113,15 @@ class Layout:
         attention, backend = self.attention, self._backend
         if attention is None or attention.lost_s < attention.worth * self._change_s:
             return
-        held = sum(s.slot.length for s in self._running if s.slot is not None)
-        cost = self._change_s + 2 * self._keeper.seconds(held)
+        cost = self._change_s + self._copying_s
         if attention.lost_s > attention.worth * cost and self._is_own(unified=backend.unified):
             self._change(unified=backend.unified, fused=not backend.fused)
+
+    @property
+    def _copying_s(self) -> float:
+        """Seconds in which what runs is copied out of the cells and back."""
+        held = sum(s.slot.length for s in self._running if s.slot is not None)
+        return 2 * self._keeper.seconds(held)
 
     def _is_own(self, *, unified: bool) -> bool:
         """Whether a row looks at its own sequence's cells only."""
@@ -127,9 +132,8 @@ class Layout:
 
         fused: None leaves attention as it is, where the layout allows that
         """
-        running = [s.slot for s in self._running if s.slot is not None]
-        held = sum(slot.length for slot in running)
-        if not now and self._keeper.holds_up(self._change_s + 2 * self._keeper.seconds(held)):
+        copying = self._copying_s
+        if not now and self._keeper.holds_up(self._change_s + copying):
             return False
         self._keeper.save_ended()
         before = self._backend.fused
@@ -137,19 +141,21 @@ class Layout:
             fused = before or not self._is_own(unified=unified)
         started = self._clock()
         try:
-            indices = [slot.index for slot in running]
+            indices = [s.slot.index for s in self._running if s.slot is not None]
             kept = self._backend.arrange(unified=unified, slots=indices, fused=fused)
         except BatchError:
             kept = set[int]()
         self._cells.rearrange(kept)
         # One change beside a busy neighbour must not forbid all that come after it.
-        seconds = self._clock() - started - 2 * self._keeper.seconds(held)
+        seconds = self._clock() - started - copying
         self._change_s += _NEW * (min(max(seconds, 0.0), 2 * self._change_s) - self._change_s)
         self._lost_s = 0.0
         self._stats.num_rearranged += 1
         if self.attention is not None and fused != before:
-            is_new = self._backend.fused == fused
-            self.attention.changed(stands=is_new and not fused)
+            if self._backend.fused == fused:
+                self.attention.changed(fused=fused)
+            else:
+                self.attention.failed()
         return self._backend.unified == unified
 
     def close_gaps(self) -> None:
