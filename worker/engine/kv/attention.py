@@ -75,6 +75,7 @@ class Attention:
         self._seen: dict[StepKind, Seen] = {}  # this way, since the last change
         self._before: dict[StepKind, Seen] = {}  # the other way, right before it
         self._ratios: dict[StepKind, float] = {}  # of a plain step's seconds to a fused one's
+        self._alike: dict[StepKind, float | None] = {}  # the same, of those most like it
         self._found: dict[StepKind, list[float]] = {}  # the same at each change, the newest last
         self._compared: set[StepKind] = set()  # at the newest change
 
@@ -110,6 +111,7 @@ class Attention:
         found.append(1 / ratio if fused else ratio)
         del found[:-_CHANGES]
         self._ratios[kind] = statistics.median(found)
+        self._alike.clear()
 
     def _share(self, kind: StepKind, *, fused: bool) -> float:
         """What the other way would save of a step; negative where this way does."""
@@ -120,10 +122,16 @@ class Attention:
         return _HOPE if is_open and not kind.is_prompt else 0.0
 
     def _ratio(self, kind: StepKind) -> float | None:
-        """Of such a step, or of those most like it: of nearly the same depth, or of lesser depth
-        where both are deep, because plain attention gains with each cell."""
+        """Of such a step, or of those most like it."""
         if kind in self._ratios:
             return self._ratios[kind]
+        if kind not in self._alike:  # 15 us a look, with 48 kinds known
+            self._alike[kind] = self._ratio_alike(kind)
+        return self._alike[kind]
+
+    def _ratio_alike(self, kind: StepKind) -> float | None:
+        """Of steps of nearly the same depth, or of lesser depth where both are deep, because plain
+        attention gains with each cell."""
         alike = [
             other
             for other in self._ratios
