@@ -156,6 +156,10 @@ WRONG: list[tuple[list[str], str]] = [
 WRONG_LATER: list[tuple[list[str], str]] = [
     (["generate", "a", "--temperature", "-1"], "temperature"),
     (["generate", "a", "-n", "0"], "--max-tokens"),
+    (["generate", "\udce9t"], "not UTF-8 at byte 0"),
+    (["generate", "a", "--catalog", "no-such.toml"], "no-such.toml cannot be read"),
+    (["pull", ""], "name is empty"),
+    (["quantize", "a.gguf", "", "Q4_0"], "DST is empty"),
     (["serve", "--host", "a" * 80], "--host"),
     (["serve", "--port", "0", "-fa", "off", "-ctv", "q4_0"], "--cache-type-v"),
     (["serve", "--port", "0", "--device", "Nowhere9"], "Nowhere9"),

@@ -194,11 +194,11 @@ def test_not_where_the_user_has_chosen(tmp_path: Path, chosen: dict[str, Any]) -
 def test_in_planned_memory(tmp_path: Path) -> None:
     """It takes fewer rows at once where contexts are longer, and none where that is not enough."""
     path = tmp_path / "model.gguf"
-    ggufs.write_llama(path, embedding=512, heads=8, kv_heads=2, layers=2)
+    ggufs.write_llama(path, embedding=512, heads=16, kv_heads=2, layers=2)
     config = load_config(path)
     found = [plain_rows(config, Settings(parallel=1), 1 << power) for power in range(10, 18)]
     assert found == sorted(found, reverse=True)
-    assert set(found) == {64, 32, 0}
+    assert set(found) == {64, 32, 16, 0}
     for power, rows in enumerate(found, 10):
         if rows:
             settings = Settings(parallel=1)

@@ -79,6 +79,6 @@ def tiny_config(tiny: Path) -> ModelConfig:
 
 def test_values_need_flash_attention(tiny_config: ModelConfig) -> None:
     """Without the fused kernel values are stored transposed, which no quantised type allows."""
-    with pytest.raises(UsageError, match="--cache-type-v q8_0 needs flash attention"):
+    with pytest.raises(UsageError, match="q8_0 needs flash attention, which --flash-attn off"):
         estimate(tiny_config, settings("f16", "q8_0", "off"), PLENTY)
     assert estimate(tiny_config, settings("f32", "bf16", "off"), PLENTY).fits

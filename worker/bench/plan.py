@@ -95,7 +95,9 @@ def open_corpus(path: Path) -> Corpus:
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 at byte {error.start}.") from None
+        raise UsageError(
+            f"{path} is not UTF-8 at byte {error.start}.", hint="Name a text in UTF-8."
+        ) from None
     return Corpus(
         name=path.name, path=str(path), sha256=hashlib.sha256(raw).hexdigest(), nbytes=len(raw)
     )
@@ -164,7 +166,7 @@ def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:
     """Files by the names to show: the encoding, `Q8_0`. Where two files have the same encoding,
     their file names; where those are the same too, their paths."""
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("A file was given twice.")
+        raise UsageError("A file was given twice.", hint="Name each file once.")
     names = [load_config(path).quant for path in paths]
     for longer in ([path.stem for path in paths], [str(path.with_suffix("")) for path in paths]):
         pairs = zip(names, longer, strict=True)

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
     limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
     if not 0 <= limit < math.inf:
-        raise UsageError("--cache-gb must not be negative, and a number.")
+        raise UsageError("--cache-gb must be 0 or more.", hint="Write --cache-gb 20, say.")
     cache = BenchCache(cache_folder("bench"), int(limit))
     if arguments.clean:
         with cache.locked():
@@ -126,7 +126,9 @@ def _ending_well() -> Generator[None]:
 def _plan(arguments: argparse.Namespace) -> BenchPlan:
     from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
+    from worker.lifecycle.prepared import load_draft
     from worker.model.config import load_config
+    from worker.model.heads import check_heads
 
     settings = with_draft_path(settings_from(arguments))
     if settings.draft not in (None, "model", "mtp"):
@@ -141,10 +143,14 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
             )
     # Only the demo model carries a card of ours; its kind of text is not that of others.
     known = source or Path(levels[0].path or MODEL_PATH)
-    is_demo = bool(load_config(known).card)
+    config = load_config(known)
+    is_demo = bool(config.card)
+    load_draft(config, settings)
+    if settings.uses_heads:
+        check_heads(config)
     max_kld = DEFAULT_MAX_KLD if arguments.max_kld is None else arguments.max_kld
     if not 0 < max_kld < math.inf:
-        raise UsageError("--max-kld must be above 0, and a number.")
+        raise UsageError("--max-kld must be above 0.", hint="Write --max-kld 0.05, say.")
     if arguments.imatrix is not None:
         from worker.gguf.imatrix import read_imatrix
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from typing import Any
@@ -51,7 +52,7 @@ def add_parser(commands: Any, line: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Stream the continuation to stdout, figures to stderr."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    prompt = _prompt(arguments.prompt)
     if arguments.max_tokens < 1:
         raise UsageError("--max-tokens must be at least 1.")
     log.configure("console", verbose=settings.verbose, quiet=True)
@@ -83,6 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
         engine.add(request)
         _stream(engine, request)
     return 0
+
+
+def _prompt(text: str) -> str:
+    """The text, or with "-" that of standard input. UsageError where it is not UTF-8."""
+    try:
+        raw = sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The prompt is not UTF-8 at byte {error.start}.", hint="Convert it with iconv."
+        ) from None
 
 
 def _stream(engine: Any, request: Any) -> None:

@@ -31,6 +31,15 @@ COMMANDS = {
     "version": "say what is installed and which backends it has",
 }
 _INTERRUPTED = 130
+_FREE_ROOM = "Free some room where the output goes, and start again."
+_LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
+_NEXT_STEPS = {
+    errno.ENOSPC: _FREE_ROOM,
+    errno.EDQUOT: _FREE_ROOM,
+    errno.EACCES: _LOOK_AT_RIGHTS,
+    errno.EPERM: _LOOK_AT_RIGHTS,
+    errno.EROFS: _LOOK_AT_RIGHTS,
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,11 +103,9 @@ def _foreign(error: Exception) -> WorkerError:
         return exhausted
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return WorkerError(
-            f"{place}{error.strerror or error}.", code="IO",
-            hint="Free some room where the output goes, and start again." if is_full else None,
-        )  # fmt: skip
+            f"{place}{error.strerror or error}.", code="IO", hint=_NEXT_STEPS.get(error.errno or 0)
+        )
     log.get("cli").error("unforeseen", exc_info=error)
     return WorkerError(f"This should not happen: {error!r}.")
 

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from worker import machine
 from worker.demo import MODEL_PATH
-from worker.errors import UsageError
 from worker.hub.name import parse
 from worker.settings import Settings
 
@@ -19,6 +18,10 @@ def model_path(settings: Settings) -> Path:
     `hub/name.py` has the forms of a name. Raises UsageError for an unknown name, ModelFileError for
     a model that has not been pulled.
     """
+    if settings.catalog is not None:
+        from worker.hub.catalog import load_catalog
+
+        load_catalog(settings.catalog)  # what was named is read, also where a path needs none
     return MODEL_PATH if settings.model is None else _find(settings.model, settings)
 
 
@@ -30,8 +33,6 @@ def with_draft_path(settings: Settings) -> Settings:
 
 
 def _find(text: str, settings: Settings) -> Path:
-    if not text:
-        raise UsageError("The model's name is empty.", hint="Name a file or a model.")
     reference = parse(text)
     if isinstance(reference, Path):
         return reference

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from worker import machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.errors import UsageError
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.llama.quantize.plan import QuantizeOptions, plan
     from worker.llama.quantize.target import quantize
 
+    if not arguments.target:
+        raise UsageError("DST is empty.", hint="Name the file to write.")
     arguments.model = arguments.source
     settings = settings_from(arguments)
     threads = settings.threads or machine.usable_cpus()

@@ -22,6 +22,7 @@ from worker.fleet.choices import check_choices
 from worker.values import KeyFile, host, key_file
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_CORRECT = "docs/fleet.md shows what a fleet's file holds."
 _FIELD = re.compile(r"`([^`]+)`")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -111,8 +112,10 @@ def read_fleet(path: Path | None) -> Fleet:
             f"{path} cannot be read: {error.strerror}.",
             hint="Name a fleet's file, or leave it away for a fleet of the demo model.",
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML file: {error}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no text in UTF-8.", hint=_CORRECT) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is no TOML file: {error}.", hint=_CORRECT) from None
     source = _Source(path, text)
     for name in tables:
         if name not in ("fleet", "models"):

@@ -101,7 +101,10 @@ def _read(path: Path) -> dict[str, Entry]:
             raise UsageError(f"The catalogue {path} is larger than {_MAX_BYTES} bytes.")
         tables = tomllib.loads(data.decode())
     except OSError as error:
-        raise UsageError(f"The catalogue {path} cannot be read: {error.strerror}.") from error
+        raise UsageError(
+            f"The catalogue {path} cannot be read: {error.strerror}.",
+            hint="Name a file like the packaged models.toml.",
+        ) from error
     except UnicodeDecodeError:
         raise UsageError(f"The catalogue {path} is no text in UTF-8.", hint=hint) from None
     except tomllib.TOMLDecodeError as error:

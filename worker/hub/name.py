@@ -45,7 +45,12 @@ Reference = Path | Named | Remote
 
 
 def parse(text: str) -> Reference:
-    """Read a reference. Where a file of that name exists, the text means that file."""
+    """Read a reference. Where a file of that name exists, the text means that file.
+
+    Raises UsageError where it is empty or no such reference.
+    """
+    if not text:
+        raise UsageError("The model's name is empty.", hint="Name a file or a model.")
     if text.startswith("file:"):
         return Path(text.removeprefix("file:"))
     if text.startswith("hf:"):

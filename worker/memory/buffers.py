@@ -70,9 +70,14 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
     else:
         what, keys, values = "rows", {key for key, _ in layers}, set[int]()
         if CACHE_ENCODINGS[settings.cache_type_v].quantized:
+            quantized = f"--cache-type-v {settings.cache_type_v}"
+            if settings.flash_attn == "off":
+                raise UsageError(
+                    f"{quantized} needs flash attention, which --flash-attn off forbids.",
+                    hint="Leave out one of them.",
+                )
             raise UsageError(
-                f"--cache-type-v {settings.cache_type_v} needs flash attention, which this model "
-                "runs without.",
+                f"{quantized} needs flash attention, which this model runs without.",
                 hint="Use --cache-type-v f16.",
             )
     for option, cache_type, widths in (
