@@ -46,11 +46,11 @@ class Played:
     ) -> None:
         """So many steps of the same kind."""
         for _ in range(count):
-            if self.attention.lost_s > self.attention.worth * CHANGE_S:
+            if self.attention.wants_change(CHANGE_S):
                 self.fused = not self.fused
                 self.changes += 1
                 self.seconds += CHANGE_S
-                self.attention.changed(fused=self.fused)
+                self.attention.changed()
             seconds = noise * self.cost(self.fused, rows, position, prompt)
             self.seconds += seconds
             self.attention.observe(
@@ -69,25 +69,26 @@ def test_short_contexts_stay_fused() -> None:
 
 @pytest.mark.parametrize(("rows", "position"), [(1, 700), (8, 900), (1, 4000)])
 def test_deep_contexts_become_plain(rows: int, position: int) -> None:
-    """After some seconds of deep steps, once."""
+    """After some seconds of deep steps: tried, and taken."""
     played = Played(measured_here)
     played.steps(100, position=100, rows=rows)
     played.steps(3_000, position=position, rows=rows)
     assert not played.fused
-    assert played.changes == 1
+    assert played.changes == 3
 
 
 def test_back_where_contexts_become_short() -> None:
-    """Both ways are known by then, so nothing is tried."""
+    """Each is tried once, and then known: the last change needs no trial."""
     played = Played(measured_here)
     played.steps(200, position=100)
     played.steps(2_000, position=2_000)
     assert not played.fused
     played.steps(4_000, position=100)
     assert played.fused
+    assert played.changes == 3 + 3
     played.steps(20_000, position=2_000)
     assert not played.fused
-    assert played.changes == 3
+    assert played.changes == 3 + 3 + 1
 
 
 def test_a_trial_that_does_not_pay_is_not_repeated_for_long() -> None:
@@ -98,6 +99,26 @@ def test_a_trial_that_does_not_pay_is_not_repeated_for_long() -> None:
         played.steps(60, position=900)
     assert played.fused
     assert played.changes == 2
+
+
+@pytest.mark.parametrize("speeds", [(3.0, 1.0), (1.0, 3.0)])
+def test_a_neighbour_that_leaves_during_a_trial(speeds: tuple[float, float]) -> None:
+    """What it took, or gave back, is no merit of plain attention."""
+    played = Played(measured_elsewhere)
+    while not played.changes:
+        played.steps(1, position=900, noise=speeds[0])
+    played.steps(20_000, position=900, noise=speeds[1])
+    assert played.fused
+
+
+def test_what_was_found_long_ago_is_tried_again() -> None:
+    """A machine that becomes another one: plain attention saves nothing, and later much."""
+    played = Played(measured_elsewhere)
+    played.steps(20_000, position=900)
+    assert played.fused
+    played.cost = measured_here
+    played.steps(400_000, position=900)
+    assert not played.fused
 
 
 def test_a_machine_whose_speed_changes() -> None:
@@ -153,13 +174,20 @@ def test_a_step_that_was_held_up_counts_little() -> None:
 def test_the_engine_changes_between_two_steps() -> None:
     """Running sequences go on with what they have, and get the tokens that they get alone."""
     backend = FakeBackend(num_cells=4_096, num_slots=2, streams=True, chooses_attention=True)
+    decode = backend.decode
+
+    def slower_fused() -> None:
+        backend.now += backend.fused
+        decode()
+
+    backend.decode = slower_fused  # type: ignore[method-assign]
     engine = engine_over(backend)
     prompts = {name: [ord(name) % 40 + i % 9 + 1 for i in range(600)] for name in "ab"}
     for name, prompt in prompts.items():
         engine.add(request(name, prompt, max_tokens=200))
     deltas = run(engine)
     assert not backend.fused
-    assert engine.snapshot.stats.num_rearranged == backend.num_arranged == 1
+    assert engine.snapshot.stats.num_rearranged == backend.num_arranged == 3
     for name, prompt in prompts.items():
         assert tokens_of(deltas[name]) == continuation(prompt, 200, backend.vocab_size)
 

@@ -99,7 +99,9 @@ def test_one_thread_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a team there is nothing to shorten."""
     alone = Spin(1)
     monkeypatch.setattr(alone, "displaced", lambda: SHARED)
-    alone.decoded(0.2)
+    for _ in range(3):
+        alone.decoded(0.2)
+    assert alone.is_shared
     assert not alone.is_short
 
 

@@ -96,6 +96,41 @@ def test_tried_again_when_neighbours_have_gone() -> None:
         assert choice.one == best
 
 
+def test_tried_again_at_once_when_they_are_seen_to_leave() -> None:
+    """A verdict of a busy hour would wait for a thousand steps."""
+    choice = ThreadChoice(2)
+    for _ in range(5_000):
+        choice.observe(1, {2: 0.2, 1: 0.1}[choice.one])
+    assert choice.best == (1, 2)
+    choice.look_again()
+    for _ in range(20):
+        choice.observe(1, {2: 0.1, 1: 0.2}[choice.one])
+    assert choice.best == (2, 2)
+
+
+def test_a_backend_tells_its_choice_who_has_left(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When compute threads no longer wait for a CPU, and only then."""
+    options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
+    told: list[ThreadChoice] = []
+    monkeypatch.setattr(ThreadChoice, "look_again", told.append)
+    with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
+        backend.choose_threads()
+        spin = backend.spin
+        for position, is_shared in enumerate((False, True, True, False, False)):
+
+            def timed(_: object, is_shared: bool = is_shared) -> float:
+                spin.is_shared = is_shared
+                return 0.1
+
+            monkeypatch.setattr(spin, "timed", timed)
+            backend.batch.clear()
+            backend.batch.add_one(5, position, 0)
+            backend.decode()
+            assert len(told) == (position > 2)
+
+
 def test_a_wrong_verdict_does_not_last() -> None:
     """One thread was best in the few steps of the trial only: two are back within a hundred."""
     choice = ThreadChoice(2)

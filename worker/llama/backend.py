@@ -121,7 +121,10 @@ class LlamaBackend:
         """Compute the batch."""
         choice = self._choice
         is_lesson = choice is not None and self._set_threads(choice)
+        was_shared = self.spin.is_shared
         seconds = self.spin.timed(self.context.decode)
+        if choice is not None and was_shared and not self.spin.is_shared:
+            choice.look_again()
         if is_lesson:
             assert choice is not None
             choice.observe(self.batch.size, seconds)

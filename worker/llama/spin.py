@@ -93,12 +93,13 @@ class Spin:
     """Watches how long compute threads wait for a CPU, and makes libgomp spin short or long.
 
     threads     compute threads of the thread that decodes
+    is_shared   whether others keep the CPUs busy, as far as it is known
     is_short    whether waiting threads go to sleep at once now
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.is_short = False
+        self.is_shared = self.is_short = False
         self._decoded = self._ended = 0.0
         self._busy = self._calm = 0  # looks in a row that found neighbours, or none
         self._waited = waiting_ns()
@@ -127,7 +128,7 @@ class Spin:
 
     def decoded(self, seconds: float) -> None:
         """Count the seconds of one decode; after each _INTERVAL_S of them look and decide."""
-        if self._gomp is None or self.threads == 1:  # a thread alone waits for nobody
+        if self._gomp is None:
             return
         self._decoded += seconds
         if self._decoded < _INTERVAL_S:
@@ -138,8 +139,11 @@ class Spin:
         # What takes the CPU once for a tenth of a second is over before a short spin helps, and
         # what is busy now and then does not change it each time.
         if self._busy >= _BUSY_LOOKS:
-            self._shorten()
+            self.is_shared = True
+            if self.threads > 1:  # a thread alone waits for nobody
+                self._shorten()
         elif self._calm == _CALM_LOOKS:
+            self.is_shared = False
             self.close()
 
     def displaced(self) -> float:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from typing import NamedTuple
 
 # Contexts are padded to a multiple of so many cells, so steps of one multiple cost the same.
@@ -25,17 +26,20 @@ _CELLS = 256
 # Where nothing is known yet: this share of a step is hoped to be saved by plain attention from so
 # many multiples on, and by fused attention before the first.
 _HOPE, _DEEP = 0.1, 2
-_NEW = 0.2
 # Steps after a change in which memory is touched for the first time.
 _FIRST_STEPS = 3
-# The two ways are compared by steps that were at most so many seconds of steps before a change, or
-# after it: a shared machine is three times as fast in one minute as in another. Of those after it
-# the first few of a kind count. The median of the last changes holds.
-_NEAR_S = 20.0
-_ENOUGH, _FEW = 3, 12
-_CHANGES = 5
-# A change must be worth so many times what it costs; twice that after each change that did not
-# stand. That is forgotten with the seconds of steps.
+# A turn of a trial ends when so many steps were of a kind that the first turn had, or after so many
+# steps of any kind. Kinds of fewer than a few steps are not compared.
+_MANY, _ENOUGH, _LONGEST_TURN = 12, 3, 60
+# A shared machine is three times as fast in one minute as in another. Where both turns of the same
+# way differ by more, or there was nothing to compare, a trial says nothing.
+_STEADY = 1.25
+# Steps of some kind must take this share of their time, for a trial to have found something.
+_BETTER = 0.97
+# The median of the last trials holds, for so many seconds of steps.
+_TRIALS, _HOLDS_S = 5, 1800.0
+# A change must be worth so many times what it costs; twice that after each trial that found nothing
+# better. That is forgotten with the seconds of steps.
 _WORTH, _MOST_WORTH, _FORGET_S = 3.0, 24.0, 60.0
 
 
@@ -51,16 +55,15 @@ class StepKind(NamedTuple):
     depth: int
 
 
-class Seen(NamedTuple):
-    """What steps of one kind took lately, seconds; how many, and when the last one was."""
-
-    seconds: float
-    times: int
-    at: float
+Turn = dict[StepKind, float]  # the usual seconds of each kind of step, computed in one way
 
 
 class Attention:
-    """Counts the time that the other way would have saved.
+    """Counts the time that the other way would have saved, and tries it where nobody knows.
+
+    A **trial** has three turns: this way, the other, and this way again. Only where both turns of
+    this way took the same time is the other one compared with them: a neighbour that left between
+    two turns would else look like the merit of one way.
 
     lost_s  seconds, less those that this way saved
     worth   how many times a change's cost they must be
@@ -69,15 +72,28 @@ class Attention:
     def __init__(self) -> None:
         self.lost_s = 0.0
         self.worth = _WORTH
+        self._hoped_s = 0.0  # as much of them as is hope
         self._now = 0.0  # seconds of all steps
-        self._changed_at = 0.0
-        self._to_skip = 0
-        self._seen: dict[StepKind, Seen] = {}  # this way, since the last change
-        self._before: dict[StepKind, Seen] = {}  # the other way, right before it
-        self._ratios: dict[StepKind, float] = {}  # of a plain step's seconds to a fused one's
+        self._known_at = 0.0
+        self._steps = 0  # since the last change
+        self._seen: dict[StepKind, deque[float]] = {}  # what the newest of them took
+        self._seen_at: dict[StepKind, int] = {}
+        self._turns: list[Turn] = []  # of a trial, those that are over
+        self._found: dict[StepKind, deque[float]] = {}  # plain seconds / fused ones, by trial
+        self._ratios: dict[StepKind, float] = {}  # their median
         self._alike: dict[StepKind, float | None] = {}  # the same, of those most like it
-        self._found: dict[StepKind, list[float]] = {}  # the same at each change, the newest last
-        self._compared: set[StepKind] = set()  # at the newest change
+
+    def wants_change(self, cost: float) -> bool:
+        """Whether to take the other way now, where that costs so many seconds."""
+        if self._turns:
+            return len(self._turns) == 1 and self._is_turn_over()
+        if self.lost_s < self.worth * cost:
+            return False
+        return not self._is_hope or bool(self._turn())
+
+    @property
+    def _is_hope(self) -> bool:
+        return self._hoped_s > self.lost_s / 2
 
     def observe(
         self, *, fused: bool, rows: int, position: int, seconds: float, is_prompt: bool
@@ -85,41 +101,67 @@ class Attention:
         """A step took so long. `position`: the last one of its longest sequence."""
         self._now += seconds
         self.worth = max(_WORTH, self.worth * math.exp(-seconds / _FORGET_S))
-        if self._to_skip:
-            self._to_skip -= 1
+        if self._now - self._known_at > _HOLDS_S:
+            self._forget()
+        self._steps += 1
+        if self._steps <= _FIRST_STEPS:
             return
         kind = StepKind(is_prompt, rows // 16 if is_prompt else rows, position // _CELLS)
-        known, count, _ = self._seen.get(kind, (seconds, 0, 0.0))
+        if kind not in self._seen:
+            self._seen[kind] = deque(maxlen=_MANY)
+        seen = self._seen[kind]
+        seen.append(seconds)
+        self._seen_at[kind] = self._steps
+        if len(self._turns) == 2 and self._is_turn_over():
+            self._conclude(fused=fused)
         # One step that was held up must not count for many.
-        usual = known + _NEW * (min(seconds, 2 * known) - known)
-        self._seen[kind] = Seen(usual, count + 1, self._now)
-        self._compare(kind, fused=fused)
-        self.lost_s = max(0.0, self.lost_s + usual * self._share(kind, fused=fused))
-
-    def _compare(self, kind: StepKind, *, fused: bool) -> None:
-        """Learn from steps of one kind right before the last change and right after it."""
-        ours, theirs = self._seen[kind], self._before.get(kind)
-        if theirs is None or not _ENOUGH <= ours.times <= _FEW:
-            return
-        if self._now - self._changed_at > _NEAR_S:
-            return
-        ratio = max(ours.seconds, 1e-9) / max(theirs.seconds, 1e-9)
-        found = self._found.setdefault(kind, [])
-        if kind in self._compared:
-            found.pop()
-        self._compared.add(kind)
-        found.append(1 / ratio if fused else ratio)
-        del found[:-_CHANGES]
-        self._ratios[kind] = statistics.median(found)
-        self._alike.clear()
-
-    def _share(self, kind: StepKind, *, fused: bool) -> float:
-        """What the other way would save of a step; negative where this way does."""
+        usual = min(seconds, 2 * sorted(seen)[len(seen) // 2])
         ratio = self._ratio(kind)
-        if ratio is not None:
-            return 1 - (ratio if fused else 1 / max(ratio, 1e-9))
-        is_open = kind.depth >= _DEEP if fused else not kind.depth
-        return _HOPE if is_open and not kind.is_prompt else 0.0
+        saved = usual * _saved(kind, ratio, fused=fused)
+        self.lost_s = max(0.0, self.lost_s + saved)
+        self._hoped_s = min(self.lost_s, self._hoped_s + (saved if ratio is None else 0.0))
+
+    def _is_turn_over(self) -> bool:
+        """Whether the running turn of a trial has steps enough, or none to wait for."""
+        if self._steps > _LONGEST_TURN:
+            return True
+        return any(
+            len(seen) == _MANY for kind, seen in self._seen.items() if kind in self._turns[0]
+        )
+
+    def _turn(self) -> Turn:
+        """What the last steps took, since the last change."""
+        lately = self._steps - _LONGEST_TURN
+        return {
+            kind: statistics.median(seen)
+            for kind, seen in self._seen.items()
+            if len(seen) >= _ENOUGH and self._seen_at[kind] > lately
+        }
+
+    def _conclude(self, *, fused: bool) -> None:
+        """The end of a trial: learn of the kinds of steps that all turns have."""
+        first, other = self._turns
+        again = self._turn()
+        self._turns = []
+        is_better = False
+        for kind in first.keys() & other.keys() & again.keys():
+            if not 1 / _STEADY < again[kind] / max(first[kind], 1e-9) < _STEADY:
+                continue
+            ratio = max(other[kind], 1e-9) / max(math.sqrt(first[kind] * again[kind]), 1e-9)
+            is_better |= ratio < _BETTER
+            found = self._found.setdefault(kind, deque(maxlen=_TRIALS))
+            found.append(ratio if fused else 1 / ratio)
+            self._ratios[kind] = statistics.median(found)
+            self._known_at = self._now
+        self._alike.clear()
+        if not is_better:
+            self._not_worth_it()
+
+    def _forget(self) -> None:
+        """Neighbours come and go, and threads with them: what was found long ago is tried again."""
+        self._known_at = self._now
+        for known in (self._found, self._ratios, self._alike):
+            known.clear()
 
     def _ratio(self, kind: StepKind) -> float | None:
         """Of such a step, or of those most like it."""
@@ -146,16 +188,29 @@ class Attention:
 
     def failed(self) -> None:
         """The other way could not be taken: it must be worth more next time."""
-        self.lost_s = 0.0
+        self._turns = []
+        self.lost_s = self._hoped_s = 0.0
+        self._not_worth_it()
+
+    def changed(self) -> None:
+        """The other way is taken now."""
+        if len(self._turns) == 2:  # the layout asked for it
+            self._turns = []
+        elif self._turns or self._is_hope:
+            self._turns.append(self._turn())
+        self.lost_s = self._hoped_s = 0.0
+        self._seen, self._seen_at, self._steps = {}, {}, 0
+
+    def _not_worth_it(self) -> None:
         self.worth = min(2 * self.worth, _MOST_WORTH)
 
-    def changed(self, *, fused: bool) -> None:
-        """The other way is taken now: plain, or fused again, where the last one did not stand."""
-        self.lost_s = 0.0
-        self._to_skip = _FIRST_STEPS
-        lately = self._now - _NEAR_S
-        self._before = {kind: seen for kind, seen in self._seen.items() if seen.at > lately}
-        self._seen, self._changed_at = {}, self._now
-        self._compared = set()
-        if fused:
-            self.worth = min(2 * self.worth, _MOST_WORTH)
+
+def _saved(kind: StepKind, ratio: float | None, *, fused: bool) -> float:
+    """What share of a step the other way would save; negative where this way does.
+
+    ratio: of a plain step's seconds to a fused one's
+    """
+    if ratio is not None:
+        return 1 - (ratio if fused else 1 / ratio)
+    is_open = kind.depth >= _DEEP if fused else not kind.depth
+    return _HOPE if is_open and not kind.is_prompt else 0.0

@@ -111,10 +111,10 @@ class Layout:
     def consider_attention(self) -> None:
         """Compute attention the other way where it pays; called before each step."""
         attention, backend = self.attention, self._backend
-        if attention is None or attention.lost_s < attention.worth * self._change_s:
+        if attention is None or not attention.wants_change(self._change_s):
             return
         cost = self._change_s + self._copying_s
-        if attention.lost_s > attention.worth * cost and self._is_own(unified=backend.unified):
+        if attention.wants_change(cost) and self._is_own(unified=backend.unified):
             self._change(unified=backend.unified, fused=not backend.fused)
 
     @property
@@ -153,7 +153,7 @@ class Layout:
         self._stats.num_rearranged += 1
         if self.attention is not None and fused != before:
             if self._backend.fused == fused:
-                self.attention.changed(fused=fused)
+                self.attention.changed()
             else:
                 self.attention.failed()
         return self._backend.unified == unified
