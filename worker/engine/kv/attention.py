@@ -16,9 +16,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 # Contexts are padded to a multiple of so many cells, so steps of one multiple cost the same.
@@ -28,9 +30,9 @@ _CELLS = 256
 _HOPE, _DEEP = 0.1, 2
 # Steps after a change in which memory is touched for the first time.
 _FIRST_STEPS = 3
-# A turn of a trial ends when so many steps were of a kind that the first turn had, or after so many
-# steps of any kind. Kinds of fewer than a few steps are not compared.
-_MANY, _ENOUGH, _LONGEST_TURN = 12, 3, 60
+# A turn of a trial ends when so many steps were of a kind like those of the turns before, or after
+# so many steps of any kind. Kinds of fewer than a few steps are not compared.
+_MANY, _ENOUGH, _LONGEST_TURN = 12, 3, 200
 # A shared machine is three times as fast in one minute as in another. Where both turns of the same
 # way differ by more, or there was nothing to compare, a trial says nothing.
 _STEADY = 1.25
@@ -53,6 +55,14 @@ class StepKind(NamedTuple):
     is_prompt: bool
     rows: int
     depth: int
+
+    def alike(self, others: Iterable[StepKind]) -> list[StepKind]:
+        """Those of as many rows and of nearly the same depth."""
+        return [k for k in others if k[:2] == self[:2] and abs(k.depth - self.depth) < 2]
+
+    def apart(self, pair: tuple[StepKind, StepKind]) -> int:
+        """How far this depth is from the middle of two others, in halves of 256 cells."""
+        return abs(pair[0].depth + pair[1].depth - 2 * self.depth)
 
 
 Turn = dict[StepKind, float]  # the usual seconds of each kind of step, computed in one way
@@ -126,7 +136,8 @@ class Attention:
         if self._steps > _LONGEST_TURN:
             return True
         return any(
-            len(seen) == _MANY for kind, seen in self._seen.items() if kind in self._turns[0]
+            len(seen) == _MANY and all(kind.alike(turn) for turn in self._turns)
+            for kind, seen in self._seen.items()
         )
 
     def _turn(self) -> Turn:
@@ -139,15 +150,24 @@ class Attention:
         }
 
     def _conclude(self, *, fused: bool) -> None:
-        """The end of a trial: learn of the kinds of steps that all turns have."""
+        """The end of a trial: learn of the kinds of steps that all turns have.
+
+        Contexts grow with each step. The first turn and the third are then as much shorter and
+        deeper than the second one, and their mean is what it is compared with.
+        """
         first, other = self._turns
         again = self._turn()
         self._turns = []
         is_better = False
-        for kind in first.keys() & other.keys() & again.keys():
-            if not 1 / _STEADY < again[kind] / max(first[kind], 1e-9) < _STEADY:
+        for kind, seconds in other.items():
+            pairs = itertools.product(kind.alike(first), kind.alike(again))
+            pair = min(pairs, key=kind.apart, default=None)
+            if pair is None or kind.apart(pair) > 1:
                 continue
-            ratio = max(other[kind], 1e-9) / max(math.sqrt(first[kind] * again[kind]), 1e-9)
+            this_way = [max(first[pair[0]], 1e-9), max(again[pair[1]], 1e-9)]
+            if max(this_way) > _STEADY * min(this_way):
+                continue
+            ratio = max(seconds, 1e-9) / math.sqrt(math.prod(this_way))
             is_better |= ratio < _BETTER
             found = self._found.setdefault(kind, deque(maxlen=_TRIALS))
             found.append(ratio if fused else 1 / ratio)
