@@ -102,33 +102,32 @@ def test_tried_again_at_once_when_they_are_seen_to_leave() -> None:
     for _ in range(5_000):
         choice.observe(1, {2: 0.2, 1: 0.1}[choice.one])
     assert choice.best == (1, 2)
-    choice.look_again()
+    choice.note_neighbours(busy=True)
+    choice.note_neighbours(busy=False)
     for _ in range(20):
         choice.observe(1, {2: 0.1, 1: 0.2}[choice.one])
     assert choice.best == (2, 2)
 
 
-def test_a_backend_tells_its_choice_who_has_left(
+def test_a_backend_tells_its_choice_of_neighbours(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When compute threads no longer wait for a CPU, and only then."""
+    """What it learns from how long compute threads wait for a CPU."""
     options = ContextOptions(num_cells=512, num_slots=4, threads=2, threads_batch=2)
-    told: list[ThreadChoice] = []
-    monkeypatch.setattr(ThreadChoice, "look_again", told.append)
+    told: list[bool] = []
+
+    def note(_: ThreadChoice, *, busy: bool) -> None:
+        told.append(busy)
+
+    monkeypatch.setattr(ThreadChoice, "note_neighbours", note)
     with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         backend.choose_threads()
-        spin = backend.spin
-        for position, is_shared in enumerate((False, True, True, False, False)):
-
-            def timed(_: object, is_shared: bool = is_shared) -> float:
-                spin.is_shared = is_shared
-                return 0.1
-
-            monkeypatch.setattr(spin, "timed", timed)
+        for position, busy in enumerate((False, True, False)):
+            backend.spin.is_shared = busy
             backend.batch.clear()
             backend.batch.add_one(5, position, 0)
             backend.decode()
-            assert len(told) == (position > 2)
+    assert told == [False, True, False]
 
 
 def test_a_wrong_verdict_does_not_last() -> None:

@@ -121,19 +121,14 @@ class LlamaBackend:
         """Compute the batch."""
         choice = self._choice
         is_lesson = choice is not None and self._set_threads(choice)
-        was_shared = self.spin.is_shared
         seconds = self.spin.timed(self.context.decode)
-        if choice is not None and was_shared and not self.spin.is_shared:
-            choice.look_again()
-        if is_lesson:
-            assert choice is not None
-            choice.observe(self.batch.size, seconds)
+        if choice is not None:
+            choice.note_neighbours(busy=self.spin.is_shared)
+            if is_lesson:
+                choice.observe(self.batch.size, seconds)
 
     def choose_threads(self) -> None:
-        """Learn from now on how many threads are fastest, at most as many as there are now.
-
-        The numbers for one row and for several are tried on the steps that are computed anyway.
-        """
+        """Learn on real steps from now on how many threads are fastest, up to those there are."""
         self._choice = ThreadChoice(self.context.threads)
 
     def settle_threads(self) -> None:

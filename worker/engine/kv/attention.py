@@ -65,7 +65,7 @@ class StepKind(NamedTuple):
         return abs(pair[0].depth + pair[1].depth - 2 * self.depth)
 
 
-Turn = dict[StepKind, float]  # the usual seconds of each kind of step, computed in one way
+UsualSeconds = dict[StepKind, float]  # of each kind of step, computed in one way
 
 
 class Attention:
@@ -88,7 +88,7 @@ class Attention:
         self._steps = 0  # since the last change
         self._seen: dict[StepKind, deque[float]] = {}  # what the newest of them took
         self._seen_at: dict[StepKind, int] = {}
-        self._turns: list[Turn] = []  # of a trial, those that are over
+        self._turns: list[UsualSeconds] = []  # of a trial, those that are over
         self._found: dict[StepKind, deque[float]] = {}  # plain seconds / fused ones, by trial
         self._ratios: dict[StepKind, float] = {}  # their median
         self._alike: dict[StepKind, float | None] = {}  # the same, of those most like it
@@ -140,7 +140,7 @@ class Attention:
             for kind, seen in self._seen.items()
         )
 
-    def _turn(self) -> Turn:
+    def _turn(self) -> UsualSeconds:
         """What the last steps took, since the last change."""
         lately = self._steps - _LONGEST_TURN
         return {

@@ -40,6 +40,7 @@ class ThreadChoice:
     def __init__(self, limit: int) -> None:
         """limit: threads to begin with, and the most that are tried"""
         self._one, self._several = ThreadLesson(limit), ThreadLesson(limit)
+        self._is_shared = False
 
     @property
     def one(self) -> int:
@@ -66,10 +67,12 @@ class ThreadChoice:
         """Whether nothing is tried for steps of so many rows, for now."""
         return not (self._one if rows == 1 else self._several).others
 
-    def look_again(self) -> None:
-        """Neighbours that kept the CPUs busy have gone."""
-        self._one.look_again()
-        self._several.look_again()
+    def note_neighbours(self, *, busy: bool) -> None:
+        """Whether others keep the CPUs busy. Once they have gone more threads are tried."""
+        if self._is_shared and not busy:
+            self._one.look_again()
+            self._several.look_again()
+        self._is_shared = busy
 
     def observe(self, rows: int, seconds: float) -> None:
         """A step of so many rows of as many sequences took so long."""
