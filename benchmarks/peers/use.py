@@ -6,6 +6,7 @@ import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.peers.cases.case import Case
 from benchmarks.peers.endpoints import HttpPeer
@@ -28,8 +29,11 @@ def use(endpoints: Sequence[HttpPeer], case: Case, minutes: float) -> None:
     try:
         time.sleep(60 * minutes)
     finally:
+        # At once: who is stopped last would have been talked to for longer.
+        with ThreadPoolExecutor(len(talks)) as pool:
+            for talk in talks:
+                pool.submit(talk.stop)
         for talk in talks:
-            talk.stop()
             totals = talk.totals
             errors = [f"{count} x {what}" for what, count in totals.errors.items()]
             said = [f"{totals.answers.total()} answers", f"{totals.hit_rate:.0%} cached", *errors]
