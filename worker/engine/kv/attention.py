@@ -99,7 +99,7 @@ class Attention:
             return len(self._turns) == 1 and self._is_turn_over()
         if self.lost_s < self.worth * cost:
             return False
-        return not self._is_hope or bool(self._turn())
+        return not self._is_hope or any(map(self._is_usual, self._seen))
 
     @property
     def _is_hope(self) -> bool:
@@ -142,12 +142,12 @@ class Attention:
 
     def _turn(self) -> UsualSeconds:
         """What the last steps took, since the last change."""
+        return {k: statistics.median(seen) for k, seen in self._seen.items() if self._is_usual(k)}
+
+    def _is_usual(self, kind: StepKind) -> bool:
+        """Whether enough of the last steps were of this kind."""
         lately = self._steps - _LONGEST_TURN
-        return {
-            kind: statistics.median(seen)
-            for kind, seen in self._seen.items()
-            if len(seen) >= _ENOUGH and self._seen_at[kind] > lately
-        }
+        return len(self._seen[kind]) >= _ENOUGH and self._seen_at[kind] > lately
 
     def _conclude(self, *, fused: bool) -> None:
         """The end of a trial: learn of the kinds of steps that all turns have.

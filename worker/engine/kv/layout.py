@@ -113,8 +113,9 @@ class Layout:
         attention, backend = self.attention, self._backend
         if attention is None or not attention.wants_change(self._change_s):
             return
-        cost = self._change_s + self._copying_s
-        if attention.wants_change(cost) and self._is_own(unified=backend.unified):
+        if not self._is_own(unified=backend.unified):
+            return
+        if attention.wants_change(self._change_s + self._copying_s):
             self._change(unified=backend.unified, fused=not backend.fused)
 
     @property
