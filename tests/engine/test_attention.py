@@ -77,6 +77,28 @@ def test_deep_contexts_become_plain(rows: int, position: int) -> None:
     assert played.changes == 3
 
 
+def test_what_a_trial_found_is_taken_at_once() -> None:
+    """It does not wait for as much lost time again, nor for prompts that gain nothing."""
+    played = Played(measured_here)
+    while played.changes < 2:
+        played.steps(1, position=900)
+    played.steps(20, position=900, rows=32, prompt=True)
+    played.steps(12, position=900)
+    assert played.fused
+    played.steps(1, position=900)
+    assert not played.fused
+
+
+def test_what_a_trial_found_is_not_taken_where_it_gains_nothing() -> None:
+    """Contexts became short while it went on."""
+    played = Played(measured_here)
+    while played.changes < 2:
+        played.steps(1, position=900)
+    played.steps(300, position=100)
+    assert played.changes == 2
+    assert played.fused
+
+
 def test_back_where_contexts_become_short() -> None:
     """Each is tried once, and then known: the last change needs no trial."""
     played = Played(measured_here)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 _CELLS = 256
 # Where nothing is known yet: this share of a step is hoped to be saved by plain attention from so
 # many multiples on, and by fused attention before the first.
-_HOPE, _DEEP = 0.1, 2
+_HOPE, _DEEP = 0.2, 2
 # Steps after a change in which memory is touched for the first time.
 _FIRST_STEPS = 3
 # A turn of a trial ends when so many steps were of a kind like those of the turns before, or after
@@ -40,9 +40,10 @@ _STEADY = 1.25
 _BETTER = 0.97
 # The median of the last trials holds, for so many seconds of steps.
 _TRIALS, _HOLDS_S = 5, 1800.0
-# A change must be worth so many times what it costs; twice that after each trial that found nothing
-# better. That is forgotten with the seconds of steps.
-_WORTH, _MOST_WORTH, _FORGET_S = 3.0, 24.0, 60.0
+# A change must be worth so many times what it costs, a trial what one change costs; twice that
+# after each trial that found nothing better. That is forgotten with the seconds of steps. What a
+# trial found to be better is taken at once.
+_WORTH, _TRIAL_WORTH, _MOST_WORTH, _FORGET_S = 5.0, 1.0, 24.0, 60.0
 
 
 class StepKind(NamedTuple):
@@ -76,13 +77,14 @@ class Attention:
     two turns would else look like the merit of one way.
 
     lost_s  seconds, less those that this way saved
-    worth   how many times a change's cost they must be
+    worth   how many times a change's cost they must be, for a trial
     """
 
     def __init__(self) -> None:
         self.lost_s = 0.0
-        self.worth = _WORTH
+        self.worth = _TRIAL_WORTH
         self._hoped_s = 0.0  # as much of them as is hope
+        self._is_found = False  # the trial that has just ended found the other way to be faster
         self._now = 0.0  # seconds of all steps
         self._known_at = 0.0
         self._steps = 0  # since the last change
@@ -97,9 +99,11 @@ class Attention:
         """Whether to take the other way now, where that costs so many seconds."""
         if self._turns:
             return len(self._turns) == 1 and self._is_turn_over()
-        if self.lost_s < self.worth * cost:
-            return False
-        return not self._is_hope or any(map(self._is_usual, self._seen))
+        if self._is_found:
+            return True
+        if not self._is_hope:
+            return self.lost_s >= max(self.worth, _WORTH) * cost
+        return self.lost_s >= self.worth * cost and any(map(self._is_usual, self._seen))
 
     @property
     def _is_hope(self) -> bool:
@@ -110,7 +114,7 @@ class Attention:
     ) -> None:
         """A step took so long. `position`: the last one of its longest sequence."""
         self._now += seconds
-        self.worth = max(_WORTH, self.worth * math.exp(-seconds / _FORGET_S))
+        self.worth = max(_TRIAL_WORTH, self.worth * math.exp(-seconds / _FORGET_S))
         if self._now - self._known_at > _HOLDS_S:
             self._forget()
         self._steps += 1
@@ -130,6 +134,7 @@ class Attention:
         saved = usual * _saved(kind, ratio, fused=fused)
         self.lost_s = max(0.0, self.lost_s + saved)
         self._hoped_s = min(self.lost_s, self._hoped_s + (saved if ratio is None else 0.0))
+        self._is_found &= self.lost_s > 0
 
     def _is_turn_over(self) -> bool:
         """Whether the running turn of a trial has steps enough, or none to wait for."""
@@ -176,6 +181,10 @@ class Attention:
         self._alike.clear()
         if not is_better:
             self._not_worth_it()
+        ratios = {kind: self._ratio(kind) for kind in self._seen}
+        known = {kind: sum(self._seen[kind]) for kind, ratio in ratios.items() if ratio is not None}
+        saved = sum(took * _saved(kind, ratios[kind], fused=fused) for kind, took in known.items())
+        self._is_found = is_better and saved > (1 - _BETTER) * sum(known.values())
 
     def _forget(self) -> None:
         """Neighbours come and go, and threads with them: what was found long ago is tried again."""
@@ -210,15 +219,17 @@ class Attention:
         """The other way could not be taken: it must be worth more next time."""
         self._turns = []
         self.lost_s = self._hoped_s = 0.0
+        self._is_found = False
         self._not_worth_it()
 
     def changed(self) -> None:
         """The other way is taken now."""
         if len(self._turns) == 2:  # the layout asked for it
             self._turns = []
-        elif self._turns or self._is_hope:
+        elif self._turns or (self._is_hope and not self._is_found):
             self._turns.append(self._turn())
         self.lost_s = self._hoped_s = 0.0
+        self._is_found = False
         self._seen, self._seen_at, self._steps = {}, {}, 0
 
     def _not_worth_it(self) -> None:
