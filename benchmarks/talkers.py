@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +59,7 @@ class _Event(msgspec.Struct):
 
 
 class Talkers:
-    """Threads that ask as fast as they are answered, until `stop`.
+    """Tasks that ask as fast as they are answered, until `stop`; one thread runs them all.
 
     Of ten requests about five go on with a conversation of anybody, two begin one with one of
     three system prompts, two are asked once; one in ten of all is left after a few tokens, and
@@ -74,30 +74,34 @@ class Talkers:
         self._context = context
         self._stream = stream
         self._conversations: list[list[TalkMessage]] = []
-        self._stopping = threading.Event()
         self._words_per_token = self._measured(random.Random(seed))
         self._chats = self._has_template()
         draw = random.Random(seed)
         size = min(stream // 4, 400)
         self._system_prompts = [self._text(draw, size) for _ in range(NUM_SYSTEM_PROMPTS)]
         seeds = [seed * 1_000 + number + 1 for number in range(count)]
-        self._threads = [threading.Thread(target=self._run, args=[one]) for one in seeds]
-        for thread in self._threads:
-            thread.start()
+        self._loop = asyncio.new_event_loop()
+        self._tasks = [self._loop.create_task(self._run(one)) for one in seeds]
+        self._thread = threading.Thread(target=self._run_all)
+        self._thread.start()
 
     def stop(self) -> None:
-        """Let them end what they have begun."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(TIMEOUT_S)
+        """They hang up: a long prompt would be read for minutes."""
+        for task in self._tasks:
+            self._loop.call_soon_threadsafe(task.cancel)
+        self._thread.join(TIMEOUT_S)
 
-    def _run(self, seed: int) -> None:
+    def _run_all(self) -> None:
+        self._loop.run_until_complete(asyncio.wait(self._tasks))
+        self._loop.close()
+
+    async def _run(self, seed: int) -> None:
         draw = random.Random(seed)
-        with httpx.Client(base_url=self._url, timeout=TIMEOUT_S) as client:
-            while not self._stopping.is_set():
-                self._turn(client, draw)
+        async with httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S) as client:
+            while True:
+                await self._turn(client, draw)
 
-    def _turn(self, client: httpx.Client, draw: random.Random) -> None:
+    async def _turn(self, client: httpx.AsyncClient, draw: random.Random) -> None:
         """Ask once, and remember what comes back later."""
         kind = draw.choices(["again", "new", "once", "long"], [50, 22, 26, 2])[0]
         messages: list[TalkMessage] = []
@@ -118,7 +122,7 @@ class Talkers:
         question = self._text(draw, draw.randint(low, max(low, high)))
         messages = [*messages, {"role": "user", "content": question}]
         leaves = draw.randint(1, 8) if draw.random() < 0.1 else None
-        answer, num_tokens = self._ask(client, kind, messages, draw.randint(8, 64), leaves)
+        answer, num_tokens = await self._ask(client, kind, messages, draw.randint(8, 64), leaves)
         # A conversation ends where the next turn might not fit.
         if kind in ("new", "again") and answer and num_tokens < self._stream * 0.75:
             with self.totals.lock:
@@ -126,9 +130,9 @@ class Talkers:
                 if len(self._conversations) > MAX_CONVERSATIONS:
                     del self._conversations[0]
 
-    def _ask(
+    async def _ask(
         self,
-        client: httpx.Client,
+        client: httpx.AsyncClient,
         kind: str,
         messages: list[TalkMessage],
         max_tokens: int,
@@ -148,16 +152,16 @@ class Talkers:
         }  # fmt: skip
         text, usage, events = "", None, 0
         try:
-            with client.stream("POST", path, json=body) as response:
+            async with client.stream("POST", path, json=body) as response:
                 if response.status_code != 200:
-                    error = msgspec.json.decode(response.read(), type=_Event).error or {}
-                    return self._failed(f"HTTP {response.status_code}: {error.get('code')}")
-                for line in response.iter_lines():
+                    error = msgspec.json.decode(await response.aread(), type=_Event).error or {}
+                    return await self._failed(f"HTTP {response.status_code}: {error.get('code')}")
+                async for line in response.aiter_lines():
                     if not line.startswith("data:") or line.endswith("[DONE]"):
                         continue
                     event = msgspec.json.decode(line[5:], type=_Event)
                     if event.error:
-                        return self._failed(str(event.error))
+                        return await self._failed(str(event.error))
                     text += "".join(c.delta.content or c.text for c in event.choices)
                     usage = event.usage or usage
                     events += 1
@@ -166,9 +170,9 @@ class Talkers:
                             self.totals.answers["cancelled"] += 1
                         return "", 0
         except httpx.HTTPError as error:
-            return self._failed(f"{type(error).__name__}: {error}")
+            return await self._failed(f"{type(error).__name__}: {error}")
         if usage is None:
-            return self._failed("an answer without its usage")
+            return await self._failed("an answer without its usage")
         with self.totals.lock:
             self.totals.answers[kind] += 1
             self.totals.prompt_tokens[kind] += usage["prompt_tokens"]
@@ -176,10 +180,10 @@ class Talkers:
             self.totals.cached_tokens[kind] += details.get("cached_tokens", 0)
         return text, usage["total_tokens"]
 
-    def _failed(self, reason: str) -> tuple[str, int]:
+    async def _failed(self, reason: str) -> tuple[str, int]:
         with self.totals.lock:
             self.totals.errors[reason] += 1
-        time.sleep(0.1)  # whoever is refused at once does not ask again at once
+        await asyncio.sleep(0.1)  # whoever is refused at once does not ask again at once
         return "", 0
 
     def _text(self, draw: random.Random, num_tokens: int) -> str:
