@@ -5,6 +5,7 @@ No message repeats the text of a key or of an address, because both may be secre
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -43,7 +44,9 @@ def number(low: float, high: float) -> Callable[[str], float]:
         try:
             value = float(text)
         except ValueError:
-            raise ValueError(f"must be a number, not {text!r}") from None
+            value = math.nan
+        if math.isnan(value):
+            raise ValueError(f"must be a number, not {text!r}")
         if not low <= value <= high:
             raise ValueError(f"must be from {low:g} to {high:g}, not {text}")
         return value

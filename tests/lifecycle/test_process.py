@@ -149,16 +149,19 @@ WRONG: list[tuple[list[str], str]] = [
     (["serve", "--port", "70000"], "--port"),
     (["serve", "--no-such-flag"], "--no-such-flag"),
     (["frobnicate"], "frobnicate"),
+    (["generate", "a", "-n", "0"], "--max-tokens/-n: must be from 1"),
+    (["generate", "a", "--seed", "abc"], "--seed: must be a whole number, not 'abc'"),
+    (["generate", "a", "--temperature", "nan"], "--temperature: must be a number, not 'nan'"),
     (["serve", "model.gguf"], "--model FILE"),
     ([], "COMMAND"),
 ]
 # Refused by who uses them.
 WRONG_LATER: list[tuple[list[str], str]] = [
     (["generate", "a", "--temperature", "-1"], "temperature"),
-    (["generate", "a", "-n", "0"], "--max-tokens"),
     (["generate", "\udce9t"], "not UTF-8 at byte 0"),
     (["generate", "a", "--catalog", "no-such.toml"], "no-such.toml cannot be read"),
     (["pull", ""], "name is empty"),
+    (["generate", "a", "--model", "file:"], "name is empty"),
     (["quantize", "a.gguf", "", "Q4_0"], "DST is empty"),
     (["serve", "--host", "a" * 80], "--host"),
     (["serve", "--port", "0", "-fa", "off", "-ctv", "q4_0"], "--cache-type-v"),

@@ -17,10 +17,11 @@ import msgspec
 
 from worker import machine
 from worker.cli.model import model_path, with_draft_path
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
 from worker.settings import Settings
+from worker.values import number
 
 if TYPE_CHECKING:
     from worker.bench.plan import BenchPlan, Level
@@ -52,12 +53,12 @@ def add_parser(commands: Any, line: str) -> None:
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="fewer repetitions and less text")
     effort.add_argument("--thorough", action="store_true", help="more of both")
-    add("--max-kld", type=float, metavar="NATS",
+    add("--max-kld", type=reader(number(0, math.inf)), metavar="NATS",
         help="divergence from the reference that a recommended level may have (0.05)")  # fmt: skip
     add("--out", metavar="DIR", help="write report.json, .md, .csv, .svg and .html there")
     add("--json", action="store_true", help="the report as JSON on standard output")
     add("--fresh", action="store_true", help="take no timings of an interrupted run")
-    add("--cache-gb", type=float, metavar="GB",
+    add("--cache-gb", type=reader(number(0, 1e9)), metavar="GB",
         help="bound of what is kept: quantised files, reference rows (20)")  # fmt: skip
     add("--clean", action="store_true", help="remove what was kept, and do nothing else")
     add("--compare", nargs=2, metavar=("A.json", "B.json"),
@@ -79,8 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
         return _compare(*map(Path, arguments.compare), as_json=arguments.json)
     limit = DEFAULT_BYTES if arguments.cache_gb is None else arguments.cache_gb * _GB
-    if not 0 <= limit < math.inf:
-        raise UsageError("--cache-gb must be 0 or more.", hint="Write --cache-gb 20, say.")
     cache = BenchCache(cache_folder("bench"), int(limit))
     if arguments.clean:
         with cache.locked():

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from worker import log, machine
 from worker.cli.model import model_path
-from worker.cli.options import add_options, settings_from
+from worker.cli.options import add_options, reader, settings_from
 from worker.errors import RequestError, UsageError
+from worker.values import integer, number
 
-_SAMPLING: tuple[tuple[str, type, str], ...] = (
-    ("temperature", float, "0 is greedy"),
-    ("top_k", int, "keep the k likeliest tokens"),
-    ("top_p", float, "keep the likeliest with this much probability"),
-    ("min_p", float, "keep what has this share of the likeliest's probability"),
-    ("repeat_penalty", float, "above 1 repeats less"),
-    ("seed", int, "the same seed gives the same text"),
+_READ_FLOAT = number(-math.inf, math.inf)  # SamplingParams has the ranges
+_READ_INT = integer(-(2**63), 2**63 - 1)
+_SAMPLING: tuple[tuple[str, Callable[[str], float], str], ...] = (
+    ("temperature", _READ_FLOAT, "0 is greedy"),
+    ("top_k", _READ_INT, "keep the k likeliest tokens"),
+    ("top_p", _READ_FLOAT, "keep the likeliest with this much probability"),
+    ("min_p", _READ_FLOAT, "keep what has this share of the likeliest's probability"),
+    ("repeat_penalty", _READ_FLOAT, "above 1 repeats less"),
+    ("seed", _READ_INT, "the same seed gives the same text"),
 )
 
 
@@ -36,10 +41,12 @@ def add_parser(commands: Any, line: str) -> None:
     )
     parser.add_argument("prompt", help="the text to continue; - reads it from standard input")
     parser.add_argument(
-        "--max-tokens", "-n", type=int, default=200, metavar="N", help="tokens at most (200)"
-    )
-    for name, kind, text in _SAMPLING:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="X", help=text)
+        "--max-tokens", "-n", type=reader(integer(1, 2**31 - 1)), default=200, metavar="N",
+        help="tokens at most (200)",
+    )  # fmt: skip
+    for name, read, text in _SAMPLING:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=reader(read), metavar="X", help=text)
     add_options(
         parser,
         "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
@@ -53,8 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Stream the continuation to stdout, figures to stderr."""
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
-    if arguments.max_tokens < 1:
-        raise UsageError("--max-tokens must be at least 1.")
     log.configure("console", verbose=settings.verbose, quiet=True)
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine

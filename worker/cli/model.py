@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from worker import machine
 from worker.demo import MODEL_PATH
-from worker.hub.name import parse
+from worker.hub.name import Reference, parse
 from worker.settings import Settings
 
 
@@ -18,26 +18,26 @@ def model_path(settings: Settings) -> Path:
     `hub/name.py` has the forms of a name. Raises UsageError for an unknown name, ModelFileError for
     a model that has not been pulled.
     """
-    if settings.catalog is not None:
-        from worker.hub.catalog import load_catalog
-
-        load_catalog(settings.catalog)  # what was named is read, also where a path needs none
-    return MODEL_PATH if settings.model is None else _find(settings.model, settings)
+    return _find(MODEL_PATH if settings.model is None else parse(settings.model), settings)
 
 
 def with_draft_path(settings: Settings) -> Settings:
     """The same settings with the file of the draft model instead of its name. Raises as above."""
     if settings.draft_model is None:
         return settings
-    return replace(settings, draft_model=str(_find(settings.draft_model, settings)))
+    return replace(settings, draft_model=str(_find(parse(settings.draft_model), settings)))
 
 
-def _find(text: str, settings: Settings) -> Path:
-    reference = parse(text)
-    if isinstance(reference, Path):
+def _find(reference: Reference, settings: Settings) -> Path:
+    is_path = isinstance(reference, Path)
+    if is_path and settings.catalog is None:
         return reference
     # A path needs neither the Hub's client nor the catalogue.
     from worker.hub.catalog import load_catalog
+
+    catalog = load_catalog(settings.catalog)  # what was named is read, also where a path needs none
+    if is_path:
+        return reference
     from worker.hub.locate import locate
 
-    return locate(reference, load_catalog(settings.catalog), machine.memory())
+    return locate(reference, catalog, machine.memory())

@@ -27,15 +27,15 @@ def _add(group: Any, option: Option) -> None:
     group.add_argument(
         *option.flags,
         dest=option.field,
-        type=_reader(option.read),
+        type=reader(option.read),
         metavar=option.metavar,
         help=option.help.replace("%", "%%"),
         **extra,
     )
 
 
-def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Raise what argparse shows: it hides the text of a ValueError."""
+def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The same as an argument's type: argparse hides the text of a ValueError."""
 
     def convert(text: str) -> Any:
         try:

@@ -49,7 +49,7 @@ def parse(text: str) -> Reference:
 
     Raises UsageError where it is empty or no such reference.
     """
-    if not text:
+    if text in ("", "file:"):
         raise UsageError("The model's name is empty.", hint="Name a file or a model.")
     if text.startswith("file:"):
         return Path(text.removeprefix("file:"))
