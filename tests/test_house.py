@@ -57,8 +57,8 @@ ALLOWED: dict[str, set[str]] = {
     # options of its workers as `worker serve` does.
     "cli": {
         "fleet", "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub",
-        "memory", "model", "gguf", "settings", "options", "files", "machine", "errors", "log",
-        "demo",
+        "memory", "model", "gguf", "settings", "options", "values", "files", "machine", "errors",
+        "log", "demo",
     },
     "fleet": {
         "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",

@@ -39,7 +39,8 @@ _CLOSED = "the connection is closed"
 
 # Connections
 CONNECTIONS = Limit(
-    1024, "connections; fewer where the system grants fewer open files",
+    1024, "connections, and one more for each request that may run or wait; fewer where the system "
+    "grants fewer open files",
     (503, "too_many_connections"), "first those are closed that ask nothing", "--max-connections",
 )  # fmt: skip
 PIPELINED = Limit(16, "requests of a connection that wait for their turn", None, _CLOSED)

@@ -60,10 +60,10 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("host", ("--host",), values.nonempty, "address to listen on (127.0.0.1)", "ADDR"),
         Option("port", ("--port",), values.integer(0, 65535),
                "port to listen on; 0 takes a free one (8080)"),
-        Option("api_key", ("--api-key",), values.key,
-               "bearer key that all paths but /health ask for; process lists show it until the "
-               "worker has overwritten it: better a file or a variable",
-               "KEY", env=("LLAMA_API_KEY", "LLORCH_API_TOKEN")),
+        Option("api_key", ("--api-key",), values.keys,
+               "bearer key that all paths but /health ask for, or several, separated by commas; "
+               "process lists show it until the worker has overwritten it: better a file or a "
+               "variable", "KEY", env=("LLAMA_API_KEY", "LLORCH_API_TOKEN")),
         Option("api_key_file", ("--api-key-file",), values.key_file,
                "file of such keys, one a line, # begins a comment; read again at SIGHUP", "FILE"),
         Option("cors", ("--cors", "--cors-origins"), values.origins,
@@ -118,7 +118,8 @@ TOPICS: dict[str, tuple[Option, ...]] = {
     "Work": (
         Option("ctx_size", ("--ctx-size", "-c", "--n-ctx", "--max-model-len"),
                values.integer(0, _INT32),
-               "KV cells in all, shared by all sequences (fitted to model and memory)"),
+               "KV cells in all, shared by all sequences, rounded up to a multiple of 256 "
+               "(fitted to model and memory)"),
         Option("parallel", ("--parallel", "-np", "--max-num-seqs"), values.integer(1, 256),
                "sequences decoded at once (4, fewer where memory is short)",
                env=("LLAMA_ARG_N_PARALLEL",)),
@@ -146,7 +147,7 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "draft model, the file's own heads, or text and model or heads (model where there "
                "is one, else none)", "none|ngram|model|mtp|both"),
         Option("threads", ("--threads", "-t"), values.integer(1, 4096),
-               "compute threads (the CPUs this process may use)"),
+               "compute threads at most (the CPUs this process may use)"),
         Option("threads_batch", ("--threads-batch", "-tb"), values.integer(1, 4096),
                "compute threads for prompts (as --threads)"),
         Option("batch_size", ("--batch-size", "-b"), values.integer(1, 65536),

@@ -168,6 +168,7 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
     _forget_other_keys(argv, found)
+    _check_keys(argv, environ)
     _check_cache(found)
     _check_draft(found)
     if found.get("local_mode"):
@@ -187,6 +188,16 @@ def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
     for way in ways:
         if named and way not in named:
             found.pop(way, None)
+
+
+def _check_keys(argv: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """A key that did not arrive must not open the worker to everybody."""
+    ways = ("api_key", "api_key_file")
+    if any(argv.get(way) is not None for way in ways):
+        return
+    for name in (name for o in OPTIONS if o.field in ways for name in o.variables):
+        if environ.get(name) == "":
+            raise UsageError(f"{name} is set, and empty.", hint="Unset it, or give it a key.")
 
 
 def _check_cache(found: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -212,6 +213,13 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
+def keys(text: str) -> str:
+    """Bearer keys, separated by commas as llama-server takes them."""
+    for part in text.split(","):
+        key(part)
+    return text
+
+
 def key(text: str) -> str:
     """A bearer key: characters that a header can carry."""
     if not text or not text.isascii() or not text.isprintable() or " " in text:
@@ -231,7 +239,7 @@ class KeyFile(msgspec.Struct, frozen=True):
     def again(self) -> KeyFile:
         """The file as it is now. Raises ValueError where it cannot be used."""
         try:
-            if not Path(self.path).is_file():  # a pipe would be waited for
+            if not stat.S_ISREG(Path(self.path).stat().st_mode):  # a pipe would be waited for
                 raise ValueError("is no regular file, which alone can be read again")
         except OSError as error:
             raise ValueError(f"cannot be read: {error.strerror}") from None
@@ -242,8 +250,11 @@ class KeyFile(msgspec.Struct, frozen=True):
 
 
 def keys_of(alone: str | None, file: KeyFile | None) -> tuple[str, ...]:
-    """A key that was given by itself, and those of a file; none: everybody may ask."""
-    return (*(() if alone is None else (alone,)), *(() if file is None else file.keys))
+    """Keys that were given by themselves, and those of a file; none: everybody may ask.
+
+    alone  separated by commas
+    """
+    return (*(() if alone is None else alone.split(",")), *(() if file is None else file.keys))
 
 
 def key_file(text: str) -> KeyFile:

@@ -230,6 +230,9 @@ def test_a_key_file_that_is_a_pipe(tmp_path: Path) -> None:
     assert held.keys == ("k",)
     with pytest.raises(ValueError, match="no regular file"):
         held.again()
+    pipe.unlink()
+    with pytest.raises(ValueError, match="cannot be read: No such file"):
+        held.again()
 
 
 def test_a_folder_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +299,32 @@ def test_foreign_flags_are_refused(hint: str, capsys: pytest.CaptureFixture[str]
         for words in ([flag], [flag, "7"]):
             assert main(["serve", *words]) == 2
             assert capsys.readouterr().err == f"error: USAGE: {flag} is not supported. {hint}\n"
+
+
+def test_foreign_variables() -> None:
+    """llama-server's variables are treated as its flags are; what is off changes nothing."""
+    variables = foreign.foreign_variables
+    assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
+    ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_MLOCK": "1"}
+    assert variables(ignored) == list(ignored)
+    for name in ("HF_REPO", "SSL_KEY_FILE", "API_PREFIX", "CHAT_TEMPLATE", "EMBEDDINGS"):
+        with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
+            variables({f"LLAMA_ARG_{name}": "x"})
+
+
+@pytest.mark.parametrize("name", ["LLAMA_API_KEY", "LLAMA_ARG_API_KEY", "LLAMA_ARG_API_KEY_FILE"])
+def test_an_empty_key_does_not_open_the_worker(name: str) -> None:
+    """A secret that did not arrive; the command line may name another."""
+    with pytest.raises(UsageError, match=f"{name} is set, and empty"):
+        make({}, {name: ""})
+    assert make({"api_key": "k"}, {name: ""}).api_keys == ("k",)
+
+
+def test_several_keys_in_one_option() -> None:
+    """As llama-server takes them."""
+    assert settings_of("--api-key", "one,two").api_keys == ("one", "two")
+    with pytest.raises(UsageError, match="must be printable ASCII"):
+        settings_of("--api-key", "one,")
 
 
 def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:

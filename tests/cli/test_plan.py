@@ -40,6 +40,12 @@ def plan_of(capsys: pytest.CaptureFixture[str], *words: str) -> MemoryPlan:
     return msgspec.json.decode(output, type=MemoryPlan)
 
 
+def test_two_models(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which one is meant is not guessed."""
+    assert main(["plan", model, "--model", "other.gguf"]) == 2
+    assert "Two models are named. Leave out FILE or --model." in capsys.readouterr().err
+
+
 def test_json_is_the_plan(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` prints one line that reads back as the plan for the options given."""
     plan = plan_of(capsys, model, "-c", "1000", "-np", "3")

@@ -123,6 +123,19 @@ def test_a_trial_that_does_not_pay_is_not_repeated_for_long() -> None:
     assert played.changes == 2
 
 
+@pytest.mark.parametrize("speeds", [(1.0, 1.1, 1.4), (1.4, 1.1, 1.0)])
+def test_what_is_better_than_both_is_better(speeds: tuple[float, ...]) -> None:
+    """Also where the machine became slower or faster during a trial."""
+    played = Played(measured_here)
+    for count, noise in enumerate(speeds):
+        while played.changes <= count:
+            played.steps(1, position=1_500, noise=noise)
+    assert played.changes == 3
+    played.steps(2_000, position=1_500)
+    assert not played.fused
+    assert played.changes == 3
+
+
 @pytest.mark.parametrize("speeds", [(3.0, 1.0), (1.0, 3.0)])
 def test_a_neighbour_that_leaves_during_a_trial(speeds: tuple[float, float]) -> None:
     """What it took, or gave back, is no merit of plain attention."""

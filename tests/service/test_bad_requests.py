@@ -43,6 +43,35 @@ def test_bad_body(server: Server, name: str) -> None:
     assert answer.json()["error"]["message"]
 
 
+def test_compressed_bodies_are_refused(server: Server) -> None:
+    """Also where what comes would be JSON."""
+    for coding in ("gzip", "br"):
+        headers = {"content-encoding": coding}
+        answer = http.post(server.url + "/v1/completions", content=b"{}", headers=headers)
+        assert answer.status_code == 415
+        assert answer.json()["error"]["code"] == "unsupported_encoding"
+    headers = {"content-encoding": "identity"}
+    body = b'{"prompt": "a", "max_tokens": 1}'
+    url = server.url + "/v1/completions"
+    assert http.post(url, content=body, headers=headers).status_code == 200
+
+
+def test_where_it_is_not_utf8(server: Server) -> None:
+    """Counted from the body's first byte."""
+    answer = http.post(server.url + "/v1/completions", content=b'{"prompt":"\xff"}')
+    assert "byte 11 is not UTF-8" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+def test_paths_without_v1(server: Server, path: str) -> None:
+    """They answer as those with it do, errors too."""
+    for body in ({"input": "Hi", "messages": [{"role": "user", "content": "Hi"}]}, {"input": 5}):
+        answers = [server.post({**body, "temperature": 0}, at) for at in (path, f"/v1{path}")]
+        assert answers[0].status_code == answers[1].status_code
+        assert answers[0].json().keys() == answers[1].json().keys()
+    assert http.get(server.url + "/models").json() == http.get(server.url + "/v1/models").json()
+
+
 def test_large_body(server: Server) -> None:
     """A body above the limit is a 413."""
     body = b'{"prompt": "' + b"a" * (17 * 2**20) + b'"}'

@@ -1,17 +1,20 @@
 """Flags of llama-server and of the original worker that this worker does not have.
 
 A flag is accepted where a caller sees no difference without it; one warning names all of them. A
-flag that would change answers, or what is served, is refused: accepting it would be a lie.
+flag that would change answers, or what is served, is refused: accepting it would be a lie. So are
+llama-server's variables, which are named after the flags: LLAMA_ARG_HF_REPO is --hf-repo.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from worker import log
 from worker.errors import UsageError
+from worker.options import OPTIONS
 
 # Accepted flags: those without a value, those with one, those that may have one.
 ALONE = """
@@ -92,6 +95,9 @@ REFUSED: dict[str, str] = {
         --mcp-servers-json --agent -ag --ui-mcp-proxy --webui-mcp-proxy""",
 }
 
+_PREFIX = "LLAMA_ARG_"
+_OFF = ("", "0", "false", "off", "no", "disabled")
+
 
 class _Accept(argparse.Action):
     """Remembers the flag. It forgets the value, which may be a secret."""
@@ -131,8 +137,23 @@ def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(*flags.split(), action=_Refuse, nargs="?", const=hint, **hidden)
 
 
-def warn_of_foreign_flags(arguments: argparse.Namespace) -> None:
-    """Log one line with the flags that were accepted and do nothing."""
-    flags = list(dict.fromkeys(getattr(arguments, "foreign", [])))
-    if flags:
-        log.get("cli").warning("options that mean nothing here", options=" ".join(flags))
+def foreign_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Variables that mean nothing here. Raises UsageError for one that would change something."""
+    known = {name for option in OPTIONS for name in option.variables}
+    hints = {flag: hint for hint, flags in REFUSED.items() for flag in flags.split()}
+    found = [name for name in environ if name.startswith(_PREFIX) and name not in known]
+    for name in found:
+        flag = f"--{name.removeprefix(_PREFIX).lower().replace('_', '-')}"
+        if flag in hints and environ[name].lower() not in _OFF:
+            raise UsageError(f"{name} is not supported.", hint=hints[flag])
+    return found
+
+
+def warn_of_foreign_options(arguments: argparse.Namespace) -> None:
+    """Log one line with the flags and variables that were accepted and do nothing.
+
+    Raises UsageError where a variable would change something.
+    """
+    named = [*dict.fromkeys(getattr(arguments, "foreign", [])), *foreign_variables()]
+    if named:
+        log.get("cli").warning("options that mean nothing here", options=" ".join(named))

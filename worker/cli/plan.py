@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, settings_from
+from worker.errors import UsageError
 from worker.machine import human_bytes
 from worker.settings import Settings
 
@@ -50,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.model.config import load_config
 
     if arguments.file is not None:
+        if arguments.model is not None:
+            raise UsageError("Two models are named.", hint="Leave out FILE or --model.")
         arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))
     config = load_config(model_path(settings))

@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 from worker import log
-from worker.cli.foreign import add_foreign_flags, warn_of_foreign_flags
+from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
 from worker.cli.options import add_options, environment_help, settings_from
 from worker.lifecycle.leave import leave_when_told, told_to_stop
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.api_key_file is not None:  # from now on it means that the file has changed
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
-    warn_of_foreign_flags(arguments)
+    warn_of_foreign_options(arguments)
     if settings.api_keys:
         from worker.isolation.keys import protect_key
 

@@ -27,6 +27,13 @@ class SlowBodyError(RequestError):
     default_code = "timeout"
 
 
+class CodedBodyError(RequestError):
+    """The body is compressed."""
+
+    http_status = 415
+    default_code = "unsupported_encoding"
+
+
 class Bodies:
     """All bodies that are on their way. One for an application, in the loop's thread."""
 
@@ -54,6 +61,9 @@ async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
     Litestar raises where it is larger than it may be.
     """
     bodies: Bodies = request.app.state["bodies"]
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in ("", "identity"):
+        raise CodedBodyError("The body is compressed.", hint="Send it without Content-Encoding.")
     data = bytearray()
     try:
         async with asyncio.timeout(bodies.seconds):
@@ -90,5 +100,17 @@ def _decoded(data: bytearray, shape: type[T]) -> T:
         where = (place[1] if place else "") or "the body"
         sentence = text[: place.start()] if place else text
         raise RequestError(f"{sentence}, in {where}.", param=field or None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError:
+        where = _first_wrong(data)
+        raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from None
+
+
+def _first_wrong(data: bytearray) -> int:
+    """Where it is not UTF-8. msgspec counts from the beginning of a text in it."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0

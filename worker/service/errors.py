@@ -23,13 +23,19 @@ _MESSAGES = {
 }
 
 
+def _ours(error: Exception) -> Exception:
+    """Litestar's 413 as an error of ours, anything else as it is."""
+    if isinstance(error, HTTPException) and error.status_code == TooLargeError.http_status:
+        hint = f"--max-body sets how much; without it that is {BODY.most} MiB."
+        return TooLargeError("The body is larger than this worker reads.", hint=hint)
+    return error
+
+
 def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     """(status, body, headers) for anything that was raised, Litestar's exceptions among them."""
+    error = _ours(error)
     if not isinstance(error, HTTPException) or error.status_code == 500:
         return reply_of_ours(error)
-    if error.status_code == TooLargeError.http_status:
-        hint = f"--max-body sets how much; without it that is {BODY.most} MiB."
-        return reply_of_ours(TooLargeError("The body is larger than this worker reads.", hint=hint))
     message = _MESSAGES.get(error.status_code, error.detail)
     return reply(error.status_code, message, None, None, dict(error.headers or {}))
 
@@ -43,6 +49,7 @@ def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[byte
 
 def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:
     """What was not raised on purpose is told with its traceback."""
+    error = _ours(error)
     if not isinstance(error, HTTPException):  # a path or a method that is not there has no code
         note(error)
     if status >= 500 and not isinstance(error, WorkerError):

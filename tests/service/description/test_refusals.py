@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -186,6 +187,10 @@ def misused(seen: Seen, folder: Path) -> None:
                 shown = shown.replace(f"{{{name}}}", "none")
             for body in (b"[]", PARTS) if route.takes is not None else ():
                 noted(seen, route, path, http.post(server.url + path, content=body))
+            if route.takes is not None:
+                packed = {"content-encoding": "gzip"}
+                answer = http.post(server.url + path, content=gzip.compress(b"{}"), headers=packed)
+                noted(seen, route, path, answer)
             if route.params or not route.gives:
                 noted(seen, route, path, http.request(method_of(route), server.url + shown))
             elsewhere = {"origin": "https://elsewhere.example", "accept": "text/html"}

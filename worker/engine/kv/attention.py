@@ -34,7 +34,7 @@ _FIRST_STEPS = 3
 # so many steps of any kind. Kinds of fewer than a few steps are not compared.
 _MANY, _ENOUGH, _LONGEST_TURN = 12, 3, 200
 # A shared machine is three times as fast in one minute as in another. Where both turns of the same
-# way differ by more, or there was nothing to compare, a trial says nothing.
+# way differ by more, a trial only says something if the other way was better than both, or worse.
 _STEADY = 1.25
 # Steps of some kind must take this share of their time, for a trial to have found something.
 _BETTER = 0.97
@@ -72,9 +72,9 @@ UsualSeconds = dict[StepKind, float]  # of each kind of step, computed in one wa
 class Attention:
     """Counts the time that the other way would have saved, and tries it where nobody knows.
 
-    A **trial** has three turns: this way, the other, and this way again. Only where both turns of
-    this way took the same time is the other one compared with them: a neighbour that left between
-    two turns would else look like the merit of one way.
+    A **trial** has three turns: this way, the other, and this way again. The other way is compared
+    with both turns of this way: a neighbour that left between two turns would else look like the
+    merit of one way.
 
     lost_s  seconds, less those that this way saved
     worth   how many times a change's cost they must be, for a trial
@@ -169,10 +169,10 @@ class Attention:
             pair = min(pairs, key=kind.apart, default=None)
             if pair is None or kind.apart(pair) > 1:
                 continue
-            this_way = [max(first[pair[0]], 1e-9), max(again[pair[1]], 1e-9)]
-            if max(this_way) > _STEADY * min(this_way):
+            usual = _compared_with(seconds, first[pair[0]], again[pair[1]])
+            if usual is None:
                 continue
-            ratio = max(seconds, 1e-9) / math.sqrt(math.prod(this_way))
+            ratio = max(seconds, 1e-9) / usual
             is_better |= ratio < _BETTER
             found = self._found.setdefault(kind, deque(maxlen=_TRIALS))
             found.append(ratio if fused else 1 / ratio)
@@ -234,6 +234,19 @@ class Attention:
 
     def _not_worth_it(self) -> None:
         self.worth = min(2 * self.worth, _MOST_WORTH)
+
+
+def _compared_with(seconds: float, first: float, again: float) -> float | None:
+    """What steps of this way took while the other way's took `seconds`; None: nobody knows.
+
+    first, again: what they took before and after
+    """
+    low, high = sorted((max(first, 1e-9), max(again, 1e-9)))
+    if high <= _STEADY * low:
+        return math.sqrt(low * high)
+    if low <= seconds <= high:
+        return None
+    return low if seconds < low else high  # better, or worse, than both
 
 
 def _saved(kind: StepKind, ratio: float | None, *, fused: bool) -> float:

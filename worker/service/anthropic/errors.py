@@ -15,6 +15,7 @@ _TYPES = {
     404: "not_found_error",
     408: "timeout_error",
     413: "request_too_large",
+    415: "invalid_request_error",
     429: "rate_limit_error",
     499: "api_error",
     503: "overloaded_error",

@@ -16,7 +16,7 @@ from worker.errors import (
     WorkerError,
 )
 from worker.lifecycle.state import State
-from worker.service.body import SlowBodyError
+from worker.service.body import CodedBodyError, SlowBodyError
 from worker.service.front import paths
 
 KEY = (
@@ -30,6 +30,7 @@ BODY = (
         f"The body has more than {limits.BODY.most} MiB, or more than {limits.PARTS.most} lists, "
         "objects and fields."
     ),
+    CodedBodyError("The body is compressed."),
     QueueFullError("Too many large bodies are on their way."),
 )
 TOKENIZED = (

@@ -72,7 +72,9 @@ class Gate:
         That takes no task and no body: where hundreds come at the same moment, those who are
         refused hear it before work begins for the others. Until then their places count as taken.
         """
-        path, headers = scope["path"], scope["headers"]
+        path: str = scope["path"]
+        path = scope["path"] = paths.ALIASES.get(path, path)
+        headers = scope["headers"]
         ids = ids_of(headers)
         request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
         log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})

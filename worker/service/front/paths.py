@@ -20,6 +20,11 @@ GENERATING = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
     "/api/chat", "/api/generate",
 })  # fmt: skip
+# llama-server has these without /v1 too, for clients whose base address lacks it.
+ALIASES = {
+    path.removeprefix("/v1"): path
+    for path in ("/v1/chat/completions", "/v1/models", "/v1/responses")
+}
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.

@@ -26,6 +26,7 @@ _TYPES = {
     408: "timeout_error",
     409: "conflict_error",
     413: "invalid_request_error",
+    415: "invalid_request_error",
     429: "rate_limit_error",
     499: "cancelled_error",
     500: "server_error",
