@@ -99,6 +99,19 @@ def test_what_a_trial_found_is_not_taken_where_it_gains_nothing() -> None:
     assert played.fused
 
 
+def test_nothing_is_tried_before_steps_that_lose_nothing() -> None:
+    """Deep contexts lost much while nothing could be changed; then there are short ones only."""
+    played = Played(measured_here)
+    for position in (*[900] * 300, 100):
+        played.attention.observe(
+            fused=True, rows=1, position=position, seconds=0.01, is_prompt=False
+        )
+    played.steps(300, position=100)
+    assert played.changes == 0
+    played.steps(2, position=900)
+    assert played.changes == 1
+
+
 def test_back_where_contexts_become_short() -> None:
     """Each is tried once, and then known: the last change needs no trial."""
     played = Played(measured_here)
@@ -227,6 +240,11 @@ def test_the_engine_changes_between_two_steps() -> None:
         assert tokens_of(deltas[name]) == continuation(prompt, 200, backend.vocab_size)
 
 
+def lose(attention: Attention) -> None:
+    """It looks as if much had been lost."""
+    attention.lost_s, attention.is_losing = 1e9, True
+
+
 def begun(*, num_cells: int, max_tokens: int) -> tuple[FakeBackend, Engine, Attention]:
     """An engine that chooses, after the first step of request `a`."""
     backend = FakeBackend(
@@ -252,12 +270,12 @@ def test_a_failed_change_teaches_nothing() -> None:
 def test_only_where_rows_look_at_their_own_cells() -> None:
     """A pool of cells that several sequences share keeps attention fused, and makes it so."""
     backend, engine, attention = begun(num_cells=1_000, max_tokens=40)
-    attention.lost_s = 1e9
+    lose(attention)
     engine.step()
     assert not backend.fused
     engine.add(request("b", [1 + i % 9 for i in range(700)], max_tokens=2))
     while not engine.is_idle:
-        attention.lost_s = 1e9
+        lose(attention)
         engine.step()
         assert backend.fused or not backend.unified
     assert backend.num_arranged > 1
@@ -266,7 +284,7 @@ def test_only_where_rows_look_at_their_own_cells() -> None:
 def test_a_change_that_fails_is_not_tried_again_at_once() -> None:
     """Whoever lost its state computes it again, once."""
     backend, engine, attention = begun(num_cells=400, max_tokens=30)
-    attention.lost_s = 1e9
+    lose(attention)
     backend.failures = [BatchError]
     deltas = run(engine)
     assert backend.fused
@@ -288,5 +306,5 @@ def test_one_slow_change_does_not_forbid_the_next() -> None:
     for _ in range(6):
         for _ in range(4):
             engine.step()
-        attention.lost_s = 1e9
+        lose(attention)
     assert backend.num_arranged == 5

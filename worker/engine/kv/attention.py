@@ -76,12 +76,14 @@ class Attention:
     with both turns of this way: a neighbour that left between two turns would else look like the
     merit of one way.
 
-    lost_s  seconds, less those that this way saved
-    worth   how many times a change's cost they must be, for a trial
+    lost_s     seconds, less those that this way saved
+    is_losing  whether the last step was one of those that lose: nothing is changed before others
+    worth      how many times a change's cost they must be, for a trial
     """
 
     def __init__(self) -> None:
         self.lost_s = 0.0
+        self.is_losing = False
         self.worth = _TRIAL_WORTH
         self._hoped_s = 0.0  # as much of them as is hope
         self._is_found = False  # the trial that has just ended found the other way to be faster
@@ -99,8 +101,8 @@ class Attention:
         """Whether to take the other way now, where that costs so many seconds."""
         if self._turns:
             return len(self._turns) == 1 and self._is_turn_over()
-        if self._is_found:
-            return True
+        if self._is_found or not self.is_losing:
+            return self._is_found and self.is_losing
         if not self._is_hope:
             return self.lost_s >= max(self.worth, _WORTH) * cost
         return self.lost_s >= self.worth * cost and any(map(self._is_usual, self._seen))
@@ -135,6 +137,7 @@ class Attention:
         self.lost_s = max(0.0, self.lost_s + saved)
         self._hoped_s = min(self.lost_s, self._hoped_s + (saved if ratio is None else 0.0))
         self._is_found &= self.lost_s > 0
+        self.is_losing = saved > 0
 
     def _is_turn_over(self) -> bool:
         """Whether the running turn of a trial has steps enough, or none to wait for."""
