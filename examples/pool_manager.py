@@ -56,7 +56,7 @@ class Pool:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), 0.2)
             self.members.pop(name, None)
-            print(f"{name}: ended with {process.returncode}", flush=True)
+            print(f"{name}: ended with {process.returncode}\n", end="", flush=True)
             if process.returncode > 0 and not any(m.port for m in (member, *self.members.values())):
                 self.stopping.set()  # a wrong option or file: the next one would end like it
             with contextlib.suppress(TimeoutError):
@@ -66,7 +66,7 @@ class Pool:
     async def hear(self, head: bytes, body: bytes, peer: asyncio.StreamWriter) -> None:
         """A ready callback or a heartbeat; who is none of ours is refused, and leaves."""
         report = json.loads(body)
-        member = self.members.get(report["worker_id"])
+        member = self.members.get(name := report["worker_id"])
         if member is None:
             answer(peer, 200 if self.stopping.is_set() else 404, "No such worker any more.")
             return
@@ -74,7 +74,7 @@ class Pool:
             member.kill_at = time.monotonic() + SILENT_S
         if head.startswith(b"POST /ready "):
             member.port = report["port"]
-            print(f"{report['worker_id']}: pid {report['pid']} at {report['url']}", flush=True)
+            print(f"{name}: pid {report['pid']} at {report['url']}\n", end="", flush=True)
         answer(peer, 200, "Noted.")
 
     async def relay(self, head: bytes, body: bytes, peer: asyncio.StreamWriter) -> None:
@@ -133,7 +133,8 @@ async def main(workers: int, port: int, options: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, pool.stopping.set)
     reports = await listen(pool.hear, 0)
-    print(f"listening on {await listen(pool.relay, port)}", flush=True)
+    # The line end in the same write, also under `python -u`: workers write here too.
+    print(f"listening on {await listen(pool.relay, port)}\n", end="", flush=True)
     codes = await asyncio.gather(*(pool.keep(f"worker-{n + 1}", reports) for n in range(workers)))
     if rest := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(rest, timeout=1)  # the last bytes for clients

@@ -93,8 +93,8 @@ def test_help() -> None:
 
 
 def test_short_enough_to_read() -> None:
-    """The example stays below 150 lines: it is documentation, and nobody reads long ones."""
-    assert len((EXAMPLES / "pool_manager.py").read_text().splitlines()) < 150
+    """The example has at most 150 lines: it is documentation, and nobody reads long ones."""
+    assert len((EXAMPLES / "pool_manager.py").read_text().splitlines()) <= 150
 
 
 def test_one_address_for_all(calm: PoolProgram, client: openai.OpenAI) -> None:

@@ -146,7 +146,7 @@ def test_texts_through_the_engine(backend: LlamaBackend) -> None:
         if engine.is_idle:
             break
         if step % 7 == 6:
-            attention.lost_s = 1e9
+            attention.lost_s, attention.is_losing = 1e9, True
         for delta in engine.step():
             assert delta.error is None
             if delta.token is not None:
