@@ -56,6 +56,15 @@ def test_requests_are_counted(counted: Server) -> None:
     assert after["worker_inference_duration_ms_bucket2500.0"] >= 2
 
 
+def test_what_was_chosen(counted: Server) -> None:
+    """They say how the worker computes now: a sequence longer than its stream changes that."""
+    counted.post({"prompt": [1] * 400, "max_tokens": 1})
+    found = scrape(counted.url)
+    assert found["worker_kv_unified"] == found["worker_attention_fused"] == 1
+    assert found["worker_compute_threadsone"] == found["worker_compute_threadsseveral"] == 1
+    assert found["worker_neighbours_busy"] in (0, 1)
+
+
 def test_echo_with_drafting(counted: Server) -> None:
     """A scored prompt beside drafting is answered whole."""
     body = {"prompt": [5, 6, 7] * 8, "echo": True, "logprobs": 1, "max_tokens": 60}

@@ -53,8 +53,19 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
     }  # fmt: skip
     yield Reading("gauge", "worker_kv_cells", "KV cells: of running sequences, kept for their "
                   "prefix, free", cells, ("state",))  # fmt: skip
-    kept = engine.kept
+    backend, kept = loaded.backend, engine.kept
+    threads = {
+        ("one",): backend.context.threads, ("several",): backend.context.threads_batch,
+    }  # fmt: skip
+    yield Reading("gauge", "worker_compute_threads", "Compute threads of a step of one row, and of "
+                  "several, now", threads, ("rows",))  # fmt: skip
     for name, text, value in (
+        ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
+         backend.fused),
+        ("worker_kv_unified", "Whether all sequences share one pool of KV cells now",
+         backend.unified),
+        ("worker_neighbours_busy", "Whether compute threads wait for CPUs that others use",
+         backend.spin.is_shared),
         ("worker_kv_cells_live_ratio", "Share of KV cells in use",
          engine.live_cells / engine.num_cells),
         ("worker_requests_running", "Sequences that run", engine.num_running),
