@@ -147,7 +147,7 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "draft model, the file's own heads, or text and model or heads (model where there "
                "is one, else none)", "none|ngram|model|mtp|both"),
         Option("threads", ("--threads", "-t"), values.integer(1, 4096),
-               "compute threads at most (the CPUs this process may use)"),
+               "compute threads (as many as are fastest, at most the CPUs this process may use)"),
         Option("threads_batch", ("--threads-batch", "-tb"), values.integer(1, 4096),
                "compute threads for prompts (as --threads)"),
         Option("batch_size", ("--batch-size", "-b"), values.integer(1, 65536),

@@ -22,6 +22,7 @@ from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft import nextn
 from worker.llama.draft.heads import Heads
+from worker.model.config import load_config
 from worker.settings import Settings
 
 Known = tuple[int, ...]
@@ -225,7 +226,8 @@ def test_a_build_without_the_calls(
 ) -> None:
     """Where llama.cpp gives no hidden states, heads are not loaded, and one sentence says why."""
     monkeypatch.setattr(nextn, "missing", "no such symbol")
-    for asked, left in (("mtp", "none"), ("both", "ngram")):
+    forgets = load_config(path).recurrent is None
+    for asked, left in (("mtp", "none"), ("both", "ngram" if forgets else "none")):
         prepared = prepare(path, Settings(draft=asked, ctx_size=512))
         assert (prepared.guesses, prepared.uses_heads) == (left, False)
         assert prepared.plan.draft_bytes == 0

@@ -10,8 +10,10 @@ import pytest
 from tests.support.models import ggufs
 from tests.support.models.architectures import WRITERS
 from worker.errors import UsageError
+from worker.lifecycle.prepared import prepare
 from worker.model.config import load_config
 from worker.model.drafts import load_draft_config
+from worker.settings import Settings
 
 
 def write(path: Path, changed: dict[str | bytes, Any] | None = None, **options: Any) -> Path:
@@ -66,3 +68,12 @@ def test_states_that_cannot_be_cut(tmp_path: Path) -> None:
     for target, draft in ((recurrent, llama), (llama, recurrent)):
         with pytest.raises(UsageError, match="cannot forget a wrong guess"):
             load_draft_config(draft, load_config(target))
+
+
+@pytest.mark.parametrize("name", ["mamba", "lfm2"])
+def test_no_guesses_from_its_text_either(name: str, tmp_path: Path) -> None:
+    """Guesses that could not be verified are refused, not left out in silence."""
+    path = WRITERS[name](tmp_path / "model.gguf")
+    with pytest.raises(UsageError, match="cannot forget a wrong guess") as caught:
+        prepare(path, Settings(draft="ngram"))
+    assert "Leave --draft out." in str(caught.value.hint)

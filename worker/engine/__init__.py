@@ -1,1 +1,1 @@
-"""Deciding what runs next. Pure Python; only `thread.py` and `stream.py` know asyncio and time."""
+"""Deciding what runs next. Pure Python; only thread, outbox and stream know asyncio."""

@@ -87,8 +87,8 @@ class Backend(Protocol):
                    where tails can be cut
     needs_rest     whether a state has parts that belong to all its tokens together; such a state
                    is of use only as it was saved (recurrent and hybrid models, sliding windows)
-    mixed_rows     rows that several sequences share a step with at most; in a step of more rows
-                   each row is computed against the cells of all sequences
+    mixed_rows     rows that several sequences share a step with at most in the unified layout; in
+                   a step of more rows each row is computed against the cells of all sequences
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     max_outputs    rows whose logits one batch may ask for

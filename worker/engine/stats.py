@@ -219,7 +219,7 @@ def progress_of(sequence: Sequence) -> SequenceProgress:
 
 
 class EngineSnapshot(msgspec.Struct, frozen=True):
-    """The engine's counters at one moment. Any thread may read it; nobody changes it.
+    """The engine's counters at one moment, but for `stats`. Any thread may read it.
 
     max_running   sequences that run at once at most
     running       the sequences that run, the oldest first
@@ -228,7 +228,7 @@ class EngineSnapshot(msgspec.Struct, frozen=True):
                   that running sequences hold
     num_steps     batches that were computed or failed, since the start
     num_preempted times that a running sequence was put back into the queue for want of cells
-    stats         sums since the start; they go on growing
+    stats         sums since the start, the engine's own: they go on growing, `copy` stands still
     kept          states of ended sequences outside of the KV cache
     """
 

@@ -13,6 +13,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
 from worker.llama.process import large_pages
+from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
 
@@ -69,6 +70,12 @@ class Loaded:
     def is_busy(self) -> bool:
         """Whether a new request would have to wait."""
         return self.engine.num_streams >= self.engine.snapshot.max_running
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether attention is fused now."""
+        backend = self.backend
+        return backend.fused and is_fused(self.config, backend.context.options.flash_attn)
 
     @property
     def memory_architecture(self) -> str:

@@ -16,7 +16,7 @@ from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.process.heap import stay_small
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.buffers import CACHE_ENCODINGS
+from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
 from worker.memory.offload import HOST
 from worker.memory.plain import plain_rows
 from worker.memory.plan import CELL_STEP, MemoryPlan
@@ -25,7 +25,7 @@ from worker.settings import Settings
 
 
 def load_backend(
-    path: Path, settings: Settings, prepared: Prepared, *, chunk_outputs: int = 64
+    path: Path, settings: Settings, prepared: Prepared, *, chunk_outputs: int = CHUNK_OUTPUTS
 ) -> LlamaBackend:
     """Both steps in one: `load_weights` and `open_backend`."""
     weights = load_weights(path, settings, prepared)
@@ -33,7 +33,7 @@ def load_backend(
 
 
 def open_backend(
-    weights: Weights, settings: Settings, prepared: Prepared, *, chunk_outputs: int = 64
+    weights: Weights, settings: Settings, prepared: Prepared, *, chunk_outputs: int = CHUNK_OUTPUTS
 ) -> LlamaBackend:
     """A context over loaded weights, which it closes with itself; checked and warmed up.
 

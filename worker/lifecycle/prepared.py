@@ -17,7 +17,7 @@ from worker.llama import library, rpc
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
-from worker.model.drafts import load_draft_config
+from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
 from worker.settings import Settings
 
@@ -70,8 +70,11 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
 def with_heads(config: ModelConfig, settings: Settings) -> Settings:
     """The settings, without heads that guess tokens where this build cannot use them.
 
-    Raises UsageError where heads were asked for and the file has none.
+    Raises UsageError where heads were asked for and the file has none, or guesses from the text of
+    a model that cannot forget them.
     """
+    if settings.guesses == "ngram":
+        check_forgets(config, "--draft")
     if not settings.uses_heads:
         if settings.guesses == "none" and why_no_heads(config) is None:
             log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
@@ -83,7 +86,8 @@ def with_heads(config: ModelConfig, settings: Settings) -> Settings:
     if why is None:
         return settings
     log.get("load").warning("the file's heads that guess tokens are not used", reason=why)
-    return msgspec.structs.replace(settings, draft="ngram" if settings.draft == "both" else "none")
+    can_do_without = settings.draft == "both" and config.recurrent is None
+    return msgspec.structs.replace(settings, draft="ngram" if can_do_without else "none")
 
 
 def find_devices(settings: Settings) -> Devices:

@@ -12,6 +12,8 @@ class State(StrEnum):
     loading -> ready -> draining -> stopped
        |         |          |
        +---------+----------+-----> failed
+
+    A stop while loading goes to draining at once.
     """
 
     LOADING = "loading"

@@ -32,8 +32,8 @@ from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import whole_cells
 
 # From 64 rows on ggml's attention on a CPU works in tiles (GGML_FA_TILE_Q), and each row then
-# computes with the cells of all sequences: 62 streams of the Llama-1B shape write 113 tokens a
-# second, 64 streams write 50.
+# computes with the cells of all sequences in the unified layout: 62 streams of the Llama-1B shape
+# write 113 tokens a second, 64 streams write 50.
 _CPU_ROWS = 63
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4

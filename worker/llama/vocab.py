@@ -87,7 +87,6 @@ class Vocab:
         self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
         self.bos = _token(native.llama_vocab_bos(handle))
         self.eos = _token(native.llama_vocab_eos(handle))
-        self.eot = _token(native.llama_vocab_eot(handle))
         self.infill = tuple(
             _token(find(handle))
             for find in (
@@ -204,10 +203,6 @@ class Vocab:
     def name(self, token: int) -> str:
         """A token as a person would write it, control tokens included."""
         return self._piece(token, special=True).decode("utf-8", "backslashreplace")
-
-    def is_control(self, token: int) -> bool:
-        """Whether the token is never shown as text."""
-        return bool(native.llama_vocab_get_attr(self.handle, token) & _HIDDEN)
 
     def _piece(self, token: int, *, special: bool) -> bytes:
         # One for each call: native calls release the GIL, so another thread could write into it.

@@ -63,7 +63,7 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
     layers = kv_layers(config)
     if not layers:
         return
-    if is_fused(config, settings):
+    if is_fused(config, settings.flash_attn):
         what, keys, values = "heads", {config.key_length}, {config.value_length}
         if any(is_sliding(config, layer) for layer in range(config.layers)):
             keys, values = keys | {config.key_length_swa}, values | {config.value_length_swa}
@@ -142,7 +142,7 @@ def kv_bytes_per_token(config: ModelConfig, settings: Settings) -> int:
     for key, value in layers:
         total += _row_bytes(key, settings.cache_type_k)
         if not latent:
-            width = value if is_fused(config, settings) else widest
+            width = value if is_fused(config, settings.flash_attn) else widest
             total += _row_bytes(width, settings.cache_type_v)
     return total
 
@@ -173,7 +173,7 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
     rows = min(num_cells, batch, settings.ubatch_size)
     outputs = min(rows, slots + CHUNK_OUTPUTS)
     rows = -(-rows // slots) * slots
-    fused = is_fused(config, settings)
+    fused = is_fused(config, settings.flash_attn)
     width, heads = config.embedding, config.max_heads
     inner = max(config.feed_forward, default=0)
     down = width
@@ -202,9 +202,9 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
     )
 
 
-def is_fused(config: ModelConfig, settings: Settings) -> bool:
+def is_fused(config: ModelConfig, flash_attn: str) -> bool:
     """Whether attention runs in the fused kernel. On the CPU `auto` means on."""
-    return settings.flash_attn != "off" and config.architecture != "grok"
+    return flash_attn != "off" and config.architecture != "grok"
 
 
 def _row_bytes(width: int, cache_type: str) -> int:

@@ -23,7 +23,7 @@ def plain_rows(config: ModelConfig, settings: Settings, num_cells: int) -> int:
     """
     slots = settings.slots
     types = (settings.cache_type_k, settings.cache_type_v)
-    if settings.flash_attn != "auto" or not is_fused(config, settings):
+    if settings.flash_attn != "auto" or not is_fused(config, settings.flash_attn):
         return 0
     if any(CACHE_ENCODINGS[name].quantized for name in types):
         return 0

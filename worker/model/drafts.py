@@ -24,12 +24,7 @@ def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
     Raises UsageError where it cannot, ModelFileError.
     """
     draft = load_config(path)
-    if target.recurrent is not None:
-        raise UsageError(
-            f"{target.architecture} models keep one state for all tokens, which cannot forget a "
-            "wrong guess.",
-            hint="Leave --draft-model out.",
-        )
+    check_forgets(target, "--draft-model")
     if draft.recurrent is not None:
         raise UsageError(
             f"{path.name} keeps one state for all tokens and cannot forget a wrong guess.",
@@ -42,6 +37,16 @@ def load_draft_config(path: Path, target: ModelConfig) -> ModelConfig:
             hint="Choose a --draft-model of the same family.",
         )
     return draft
+
+
+def check_forgets(target: ModelConfig, option: str) -> None:
+    """Raise UsageError where the model cannot forget a wrong guess; `option` asked for guesses."""
+    if target.recurrent is not None:
+        raise UsageError(
+            f"{target.architecture} models keep one state for all tokens, which cannot forget a "
+            "wrong guess.",
+            hint=f"Leave {option} out.",
+        )
 
 
 def _difference(target: ModelConfig, draft: ModelConfig) -> str | None:

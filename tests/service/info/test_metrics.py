@@ -65,6 +65,12 @@ def test_what_was_chosen(counted: Server) -> None:
     assert found["worker_neighbours_busy"] in (0, 1)
 
 
+def test_attention_that_the_user_has_chosen(tiny: Path) -> None:
+    """Where flash attention is off, the metric says so."""
+    with serving("--model", tiny, "--flash-attn", "off", "-t", "1") as server:
+        assert scrape(server.url)["worker_attention_fused"] == 0
+
+
 def test_echo_with_drafting(counted: Server) -> None:
     """A scored prompt beside drafting is answered whole."""
     body = {"prompt": [5, 6, 7] * 8, "echo": True, "logprobs": 1, "max_tokens": 60}

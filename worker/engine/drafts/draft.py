@@ -14,7 +14,7 @@ from typing import Literal
 from worker.engine.drafts.lookup import Lookup
 from worker.engine.steps.cost import StepCost
 
-# Where a guess comes from: earlier text of the sequence, or a second model.
+# Where a guess comes from: earlier text of the sequence, or a second model or heads.
 DraftSource = Literal["text", "model"]
 
 # Weights of the newest guess in the hit rates: of its sequence, and of all sequences. Text begins

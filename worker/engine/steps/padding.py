@@ -10,7 +10,7 @@ import msgspec
 from worker.engine.kv.slot import Slot
 
 # Kernels compute rows in blocks of so many: Llama-1B Q4_K_M takes 114 ms for 3 rows and 95 for 4,
-# 348 for 15 and 245 for 16, but 139 for 5 and 205 for 8 (2 cores, AVX-512).
+# 348 for 15 and 245 for 16, but 139 for 5 and 205 for 8 (2 slow cores, AVX-512).
 ROW_BLOCK = 4
 # Some kernels compute blocks of so many: 265 ms for 12 rows of that model.
 _LARGE_BLOCK = 16

@@ -1,1 +1,1 @@
-"""A second model beside the one that is served."""
+"""What guesses tokens: a second model beside the one that is served, or heads of its own file."""

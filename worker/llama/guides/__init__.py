@@ -1,1 +1,1 @@
-"""llguidance: which tokens may come next, so that a text matches a constraint."""
+"""Which tokens may come next, so that a text matches a constraint: by llguidance or llama.cpp."""

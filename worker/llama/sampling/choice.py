@@ -43,7 +43,8 @@ def choice_of(params: SamplingParams, vocab: Vocab, workspace: Workspace) -> Tok
 
     greedy                                     the largest logit
     mirostat, typical-p or XTC on everything   llama.cpp, with all tokens as candidates
-    top-k                                      llama.cpp, with few candidates
+    top-k                                      llama.cpp, with few candidates; with all of them in
+                                               one native call where there are few tokens
     temperature, top-p, min-p                  `Draw`, without candidates
     """
     seed = secrets.randbelow(SEED_RANGE) if params.seed is None else params.seed

@@ -61,7 +61,7 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
                   "several, now", threads, ("rows",))  # fmt: skip
     for name, text, value in (
         ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
-         backend.fused),
+         loaded.is_fused),
         ("worker_kv_unified", "Whether all sequences share one pool of KV cells now",
          backend.unified),
         ("worker_neighbours_busy", "Whether compute threads wait for CPUs that others use",
