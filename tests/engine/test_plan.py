@@ -98,6 +98,26 @@ def test_a_long_prompt_is_not_overtaken_for_ever() -> None:
     assert 2 < order.index("long") < 20
 
 
+def test_a_short_prompt_waits_for_no_long_one_that_is_due() -> None:
+    """It has every second turn, where the long one has waited for another long one before."""
+    backend = FakeBackend(num_cells=20_000, num_slots=8, capacity=64, vocab_size=10**6, per_row=0.0)
+    engine = Engine(backend, lambda: backend.now)
+    for number in range(2):
+        engine.add(request(f"long{number}", [10 + number] * 3_000, max_tokens=1))
+    ended: list[str] = []
+    while not ended:
+        ended += [delta.id for delta in engine.step()]
+    engine.add(request("short", [5] * 150, max_tokens=1))
+    steps = 0
+    while "short" not in ended:
+        ended += [delta.id for delta in engine.step()]
+        steps += 1
+    assert steps <= 6  # three of its own, and as many of the one that is due
+    while not engine.is_idle:
+        ended += [delta.id for delta in engine.step()]
+    assert ended == ["long0", "short", "long1"]
+
+
 def test_what_fits_beside_the_end_of_a_prompt_is_read_with_it() -> None:
     """A prompt that is short enough shares the step, one that would only be begun does not."""
     backend = FakeBackend(num_cells=9_000, num_slots=4, capacity=64, vocab_size=10**6)

@@ -40,6 +40,9 @@ class StepPlan(msgspec.Struct, frozen=True):
 FEW_CELLS = 512
 # Where streams leave a prompt fewer rows than this in a step that is cheap, they take turns.
 _FEW_ROWS = 16
+# A prompt that misses at most this share of the one that is due has every second turn. Two of 8,000
+# tokens once made one of 93 wait until both were read.
+_SHORT = 0.25
 
 
 class Planner:
@@ -59,6 +62,7 @@ class Planner:
         self._turns = 0
         self._num_read = 0  # tokens of prompts
         self._prompts_next = True
+        self._short_next = True
 
     def plan(
         self, streams: list[Sequence], prompts: list[Sequence], num_available: int
@@ -73,7 +77,7 @@ class Planner:
         if not prompts:
             return self._plain(streams, num_available)
         backend, count = self._backend, len(streams)
-        prompts = sorted(prompts, key=self._due)
+        prompts, is_contested = self._in_turns(prompts)
         if backend.one_prompt_a_step:
             prompts = prompts[:1]
         capacity, room = backend.batch.capacity, num_available - count
@@ -91,6 +95,7 @@ class Planner:
         chunks = self._chunks(prompts, len(streams), rows)
         prompt_rows = sum(chunk for _, chunk in chunks)
         self._num_read += prompt_rows
+        self._short_next ^= is_contested
         runs = self._in_order([*((s, 1) for s in streams), *chunks])
         return StepPlan(runs, len(streams), prompt_rows, count - len(streams))
 
@@ -156,6 +161,16 @@ class Planner:
             ]
         return list(zip(streams, counts, strict=True))
 
+    def _in_turns(self, prompts: list[Sequence]) -> tuple[list[Sequence], bool]:
+        """In the order of reading; and whether a much shorter one takes turns with who is due."""
+        prompts = sorted(prompts, key=self._due)
+        shortest = min(prompts, key=_missing)
+        is_contested = shortest.num_missing <= _SHORT * prompts[0].num_missing
+        if is_contested and self._short_next:
+            prompts.remove(shortest)
+            prompts.insert(0, shortest)
+        return prompts, is_contested
+
     def _due(self, sequence: Sequence) -> int:
         """Who is due first is read first: tokens read when it came, and those that it misses.
 
@@ -189,6 +204,10 @@ class Planner:
             runs.append((sequence, count))
             rows -= count
         return runs
+
+
+def _missing(sequence: Sequence) -> int:
+    return sequence.num_missing
 
 
 def _last_turn(sequence: Sequence) -> int:
