@@ -161,7 +161,10 @@ def parent(text: str) -> str:
     """process, stdin, or off (also as a switch)."""
     if text.lower() in ("process", "stdin"):
         return text.lower()
-    return "process" if switch(text) else "off"
+    try:
+        return "process" if switch(text) else "off"
+    except ValueError:
+        raise ValueError(f"must be process, stdin or off, not {text!r}") from None
 
 
 def host(text: str) -> str:

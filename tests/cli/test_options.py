@@ -157,6 +157,12 @@ def test_other_systems_variables(name: str) -> None:
 SEVERAL = ("--local-mode", "--cache-ram", "--draft")
 
 
+def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error offers what the option takes."""
+    assert main(["serve", "--die-with-parent", "foo"]) == 2
+    assert "--die-with-parent: must be process, stdin or off, not 'foo'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [

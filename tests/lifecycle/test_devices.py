@@ -61,7 +61,7 @@ def test_choice(
     [
         ((CPU,), {"backend": "cuda"}, ResidencyError, "no cuda device"),
         ((CPU,), {"device": ("CUDA0",)}, UsageError, "'CUDA0'"),
-        ((CPU,), {"device": ("gpu:0",)}, UsageError, "This build sees: CPU"),
+        ((CPU,), {"device": ("gpu:0",)}, UsageError, "this build sees: CPU"),
         ((*CUDA, CPU), {"device": ("2",)}, UsageError, "'2'"),
         ((*CUDA, CPU), {"device": ("cuda:2",)}, UsageError, "'cuda:2'"),
         ((*CUDA, CPU), {"device": ("CUDA0", "CPU")}, UsageError, "the CPU beside"),

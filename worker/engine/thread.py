@@ -25,7 +25,7 @@ from worker.errors import QueueFullError, RequestError, UnavailableError, Worker
 _READY_S = 0.05
 # Between two times that the event loop is woken for what is written. To wake it for a token takes
 # 0.2 ms of CPU time from the step beside it, which for a small model is 5 % of the step. A token
-# that comes sooner goes with the next one, a step later.
+# that comes sooner goes with those that follow it in this time.
 _PAUSE_S = 0.01
 
 

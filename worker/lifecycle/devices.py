@@ -113,5 +113,5 @@ def _find(name: str, pool: tuple[Device, ...], there: tuple[Device, ...]) -> Dev
             return device
     raise UsageError(
         f"There is no device {name!r}.",
-        hint=f"This build sees: {', '.join(device.name for device in there)}.",
+        hint=f"Name one that this build sees: {', '.join(device.name for device in there)}.",
     )

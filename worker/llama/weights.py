@@ -174,7 +174,7 @@ def _params(
         if unknown:
             raise UsageError(
                 f"There is no device {unknown[0]!r}.",
-                hint=f"This build sees: {', '.join(handles)}.",
+                hint=f"Name one that this build sees: {', '.join(handles)}.",
             )
         array = (ctypes.c_void_p * (len(options.devices) + 1))(
             *[handles[name] for name in options.devices], None
