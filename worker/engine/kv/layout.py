@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from worker.engine.backend import Backend, BatchError
@@ -13,6 +14,10 @@ from worker.engine.stats import Stats
 from worker.engine.steps.plan import StepPlan
 
 _NEW = 0.5
+# What changes cost beside busy neighbours is forgotten in so many seconds of steps: after an hour
+# beside three servers a change was taken to cost more than streams may wait, and the cells stayed
+# unified for good (eight streams of a 125M shape at 0.92 of llama-server).
+_FORGET_S = 60.0
 # Until the first change is measured. 125M shape, 16,384 cells: 0.13 s; Llama-1B, 8,192: 0.17 s.
 _FIRST_CHANGE_S = 0.2
 # Tokens that a sequence must have left in a stream, for a change to streams.
@@ -26,7 +31,8 @@ class Layout:
     can have `num_cells / num_slots` cells. It is the layout as long as every sequence has room.
     **Unified**: one pool of cells, in which a row looks at everybody's cells. It is the layout
     while a sequence is longer than a stream, and until the streams have lost as much time by it as
-    another change costs: a single long conversation does not change the layout in every turn.
+    another change costs: a single long conversation does not change the layout in every turn. Where
+    streams would have to wait too long for a change, it comes before the next one begins.
 
     Attention is fused, or plain where that is faster (`Attention`) and each row looks at its own
     cells only.
@@ -54,6 +60,7 @@ class Layout:
         self._clock = clock
         self._stats = stats
         self._change_s = _FIRST_CHANGE_S
+        self._least_change_s = math.inf  # that was measured
         self._lost_s = 0.0
         self.attention = Attention() if backend.chooses_attention else None
 
@@ -79,15 +86,15 @@ class Layout:
         longest_waiting: tokens that the next sequence of the queue needs; 0: nobody waits
         """
         backend = self._backend
-        if not backend.unified or not backend.stream_cells or len(self._running) < 2:
+        if not backend.unified or not backend.stream_cells or len(self._running) == 1:
             return
         lengths = [s.num_known for s in self._running]
         soon = [min(s.limit, s.num_known + _SOON) for s in self._running]
-        if max(longest_waiting, *soon) > backend.stream_cells:
+        if max([longest_waiting, *soon]) > backend.stream_cells:
             self._lost_s = 0.0
             return
         # A stream alone would look at the cells of the longest one, in streams too.
-        foreign = sum(lengths) - max(lengths)
+        foreign = sum(lengths) - max(lengths, default=0)
         self._lost_s += len(lengths) * foreign * backend.scan_seconds
         if self._lost_s > self._change_s:
             self._change(unified=False)
@@ -97,6 +104,9 @@ class Layout:
 
         Not from steps that write and read, or that read several prompts: no two are alike.
         """
+        if self._change_s > self._least_change_s:
+            share = min(1.0, seconds / _FORGET_S)
+            self._change_s += share * (self._least_change_s - self._change_s)
         if self.attention is None or (plan.prompt_rows and len(plan.runs) > 1):
             return
         batch = self._backend.batch
@@ -148,8 +158,9 @@ class Layout:
             kept = set[int]()
         self._cells.rearrange(kept)
         # One change beside a busy neighbour must not forbid all that come after it.
-        seconds = self._clock() - started - copying
-        self._change_s += _NEW * (min(max(seconds, 0.0), 2 * self._change_s) - self._change_s)
+        seconds = max(0.0, self._clock() - started - copying)
+        self._change_s += _NEW * (min(seconds, 2 * self._change_s) - self._change_s)
+        self._least_change_s = min(seconds, self._least_change_s)
         self._lost_s = 0.0
         self._stats.num_rearranged += 1
         if self.attention is not None and fused != before:
