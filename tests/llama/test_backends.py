@@ -63,10 +63,10 @@ def test_a_plain_step_on_the_cpu_is_less_than_a_tile(tiny: Path) -> None:
     sampling = SamplingParams(temperature=0, ignore_eos=True)
     with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         engine = Engine(backend, lambda: 0.0)
-        for i in range(66):
+        for i in range(64):
             engine.add(Request(id=str(i), prompt=(5 + i, 9), max_tokens=3, sampling=sampling))
-        assert len(engine.step()) == 66
-        assert [len(engine.step()) for _ in range(4)] == [33] * 4
+        assert len(engine.step()) == 64
+        assert [len(engine.step()) for _ in range(4)] == [32] * 4
         assert engine.is_idle
 
 

@@ -44,7 +44,14 @@ def fake_worker(kept: CacheStats | None = None) -> tuple[Worker, Loaded]:
     worker: Any = SimpleNamespace(is_stalled=False, started_at=0.0)
     loaded: Any = SimpleNamespace(
         engine=SimpleNamespace(snapshot=snapshot),
-        backend=SimpleNamespace(max_length=512, vocab_size=320),
+        backend=SimpleNamespace(
+            max_length=512,
+            vocab_size=320,
+            unified=False,
+            context=SimpleNamespace(threads=1, threads_batch=2),
+            spin=SimpleNamespace(is_shared=False),
+        ),
+        is_fused=True,
         config=SimpleNamespace(quant="F16"),
         model_id="m",
         memory_bytes=1000,
