@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import resource
 import sys
 from pathlib import Path
@@ -70,6 +71,15 @@ def _cpu_quota() -> float | None:
         if quota_us and period_us and int(quota_us) > 0:
             found.append(int(quota_us) / int(period_us))
     return min(found, default=None)
+
+
+def cpu() -> tuple[str, str]:
+    """(name, features) of the first CPU, as the system says them; features "" where it does not."""
+    first = (_read(Path("/proc/cpuinfo")) or "").partition("\n\n")[0]
+    pairs = [line.partition(":") for line in first.splitlines()]
+    fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    name = fields.get("model name") or fields.get("cpu part") or platform.processor()
+    return name or platform.machine(), fields.get("flags") or fields.get("features", "")
 
 
 def memory() -> Memory:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.audit.scales import MAX_WEIGHT, NumberField, Storage
+from worker.gguf.scales import MAX_WEIGHT, NumberField, Storage
 
 _Bits = NDArray[np.unsignedinteger[Any]]
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.audit.numbers import odd_numbers
-from worker.audit.scales import MAX_WEIGHT, fields_of
 from worker.gguf.header import Header, ModelFile, TensorInfo, refuse
 from worker.gguf.pinned import pinned
+from worker.gguf.scales import MAX_WEIGHT, fields_of
 from worker.hub.checksum import Digest
 
 BytesRead = Callable[[int], object]

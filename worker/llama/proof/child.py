@@ -1,0 +1,150 @@
+"""The process that computes: `python -m worker.llama.proof.child`.
+
+A wrong instruction or a fault in native code ends this process and no other. It writes to standard
+output, one JSON object a line: first what the library is compiled for, then each case before it is
+computed, an Error where it is wrong, and at the end a Done. When its standard input ends it leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from worker import log
+from worker.llama import library
+from worker.llama.context import Context
+from worker.llama.context_options import ContextOptions
+from worker.llama.library import native
+from worker.llama.proof.blocks import PROVEN, Floats
+from worker.llama.proof.model import ROWS, TOKENS, ProofModel
+from worker.llama.proof.said import Case, Done, Features, Said, Wrong, encode
+from worker.llama.weights import LoadOptions, Weights
+
+# From vectors over small products to whole tiles.
+ROW_COUNTS = (1, 4, 8, 16, 64, ROWS)
+_TWO_THREADS = 8  # rows that two threads compute: tiles are set up by each
+# What ggml lists beside them: parts of the build.
+_NO_FEATURES = {"LLAMAFILE", "OPENMP", "REPACK", "ACCELERATE"}
+# Squared error over squared logits. Rounded activations (8 bits a value) and cells give up to 0.001
+# in all rows together and 0.02 in one; a block that is read at a wrong place gives 0.1 and more.
+MAX_ERROR, MAX_ROW_ERROR = 0.01, 0.15
+
+
+class Way(msgspec.Struct, frozen=True):
+    """How attention is computed, and what its cells hold."""
+
+    attention: Literal["fused", "plain"]
+    cells: Literal["f16", "q8_0"]
+
+
+# Values are kept as they are where attention is plain: llama.cpp quantises them for the fused one.
+WAYS = (Way("fused", "f16"), Way("fused", "q8_0"), Way("plain", "f16"), Way("plain", "q8_0"))
+
+
+def say(what: Said) -> None:
+    """Write one line at once: what follows may be the end of the process."""
+    os.write(1, encode(what))
+
+
+def prove() -> bool:
+    """Compute all cases; False after the first wrong one."""
+    cases, worst = 0, 0.0
+    say(Features(features()))
+    with tempfile.TemporaryDirectory(prefix="gguf-worker-proof-") as folder:
+        for number, name in enumerate(PROVEN):
+            for error in _errors(name, WAYS[0], WAYS[1 + number % 3], Path(folder)):
+                if error > MAX_ERROR:
+                    say(Wrong(error, MAX_ERROR))
+                    return False
+                cases, worst = cases + 1, max(worst, error)
+    say(Done(cases, worst))
+    return True
+
+
+def features() -> tuple[str, ...]:
+    """CPU features that the library uses; it says them as "CPU : AVX2 = 1 | AMX_INT8 = 1 | "."""
+    library.start()
+    parts = (native.llama_print_system_info() or b"").decode().split("|")
+    found = [part.rpartition(":")[2].partition("=") for part in parts]
+    names = [name.strip() for name, _, value in found if value.strip() not in ("", "0")]
+    return tuple(name for name in names if name not in _NO_FEATURES)
+
+
+def _errors(name: str, first: Way, second: Way, folder: Path) -> Iterator[float]:
+    """The error of each case of an encoding. All ways meet all numbers of rows, each with a third
+    of the encodings, and the first with each one: kernels of weights know nothing of attention."""
+    say(Case(name, 0))
+    model, path = ProofModel(name), folder / f"{name}.gguf"
+    right = model.logits()
+    model.write(path)
+    with Weights(path, LoadOptions(n_gpu_layers=0)) as weights:
+        for way in (first, second):
+            with _context(weights, way) as context:
+                for rows in ROW_COUNTS:
+                    say(Case(name, rows, way.attention, way.cells))
+                    yield _error(_computed(context, rows), right[:rows])
+    path.unlink()
+
+
+def _context(weights: Weights, way: Way) -> Context:
+    is_fused = way.attention == "fused"
+    return Context(
+        weights,
+        ContextOptions(
+            num_cells=ROWS,
+            num_slots=1,
+            chunk_outputs=ROWS,
+            cache_type_k=way.cells,
+            cache_type_v=way.cells if is_fused else "f16",
+            flash_attn="on" if is_fused else "off",
+        ),
+    )
+
+
+def _computed(context: Context, rows: int) -> Floats:
+    """The logits of the first `rows` tokens, computed in one batch."""
+    context.clear()
+    context.batch.clear()
+    context.batch.add(TOKENS[:rows], 0, 0)
+    context.batch.outputs[:rows] = 1
+    threads = 2 if rows == _TWO_THREADS else 1
+    context.set_threads(threads, threads)
+    context.decode()
+    return np.stack([context.logits(row) for row in range(rows)])
+
+
+def _error(found: Floats, right: Floats) -> float:
+    """Squared error over squared logits, of all rows; 1 and more where one row is far off."""
+    errors = ((found - right) ** 2).sum(1)
+    sizes = (right**2).sum(1)
+    if not np.isfinite(errors).all():
+        return float("inf")
+    worst = float((errors / sizes).max())
+    return float(errors.sum() / sizes.sum()) if worst <= MAX_ROW_ERROR else max(1.0, worst)
+
+
+def _leave_with_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Prove, and leave with 0 where all is right."""
+    log.configure("console", quiet=True)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    code = 0 if prove() else 1
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Has the installed llama.cpp proven in a child process, and remembers what was found.
+
+Nothing here loads native code: a library of another machine may die at its first instruction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from worker import log, machine
+from worker.errors import BackendError, WorkerError
+from worker.files import cache_folder, written_whole
+from worker.llama.proof.said import Case, Done, Features, Wrong, read
+
+PATIENCE_S = 300.0
+"""How long a proof may take; on an idle machine it is four seconds."""
+
+# Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
+# machine, and the next start proves again.
+_NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
+_HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": ""}  # this is about the CPU
+_CODE = "NOT_PROVEN"
+_HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a proof found.
+
+    features  of the CPU, which the library uses, as ggml names them
+    proven    when, in UTC
+    seconds   how long it took
+    cases     that were right
+    worst     the largest error among them: squared error over squared logits
+    problem   what is wrong, as a clause; "": nothing
+    """
+
+    features: tuple[str, ...]
+    proven: str
+    seconds: float
+    cases: int = 0
+    worst: float = 0.0
+    problem: str = ""
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"not sound on this CPU: it {self.problem}"
+        return f"{self.cases} cases right in {self.seconds:.1f} s, using {', '.join(self.features)}"
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it may be used."""
+        return not self.problem
+
+    def require(self) -> None:
+        """Raise BackendError where the library is not to be used on this CPU."""
+        if self.problem:
+            used = ", ".join(self.features) or "unknown"
+            raise BackendError(
+                f"The installed llama.cpp is not sound on this CPU: it {self.problem} "
+                f"(features in use: {used}).",
+                hint=_HINT,
+                code=_CODE,
+            )
+
+
+class Proof:
+    """A proof that is known, or under way in a child process."""
+
+    def __init__(self, variant: str = "") -> None:
+        """Look for what is known; else start the child, which works beside the caller."""
+        self._key = key(variant)
+        self._known = recall(self._key)
+        self._child = None if self._known else _Child(variant)
+        self._lock = threading.Lock()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `verdict` need not wait."""
+        return self._known is not None
+
+    def verdict(self) -> Verdict:
+        """What was found; waits for the child. Raises BackendError where it could not be proven:
+        it was killed, or took too long."""
+        with self._lock:
+            if self._known is None:
+                assert self._child is not None
+                self._known = self._child.verdict()
+                remember(self._key, self._known)
+                log.get("proof").info(
+                    "llama.cpp is proven on this CPU" if self._known.is_sound else "not sound",
+                    cases=self._known.cases, seconds=round(self._known.seconds, 1),
+                    features=" ".join(self._known.features),
+                )  # fmt: skip
+            return self._known
+
+
+_begun: dict[str, Proof] = {}
+_begun_lock = threading.Lock()
+
+
+def begin(variant: str = "") -> Proof:
+    """The proof of this process's library, started at the first call."""
+    with _begun_lock:
+        if variant not in _begun:
+            _begun[variant] = Proof(variant)
+        return _begun[variant]
+
+
+def anew(variant: str = "") -> Verdict:
+    """Prove now, whatever is known. Raises what `Proof.verdict` raises."""
+    found = _Child(variant).verdict()
+    remember(key(variant), found)
+    return found
+
+
+def key(variant: str = "") -> str:
+    """A hash of the library's files and of this CPU."""
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        raise BackendError(
+            "llama-cpp-python is not installed.", hint="Run `make install`.", code=_CODE
+        )
+    files = sorted((Path(spec.origin).parent / "lib").glob("lib*"))
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    text = repr((states, machine.cpu(), variant, _source()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _source() -> list[int]:
+    """Of the proof itself: another one proves anew."""
+    return [path.stat().st_size for path in sorted(Path(__file__).parent.glob("*.py"))]
+
+
+def recall(key: str) -> Verdict | None:
+    """What is remembered; None where nothing is, or nothing that can be read."""
+    for folder in _folders():
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=Verdict)
+    return None
+
+
+def remember(key: str, verdict: Verdict) -> None:
+    """Keep it for later processes, beside the environment or in the user's cache."""
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with written_whole(folder / f"{key}.json") as partial:
+                partial.write_bytes(msgspec.json.encode(verdict))
+            return
+    log.get("proof").warning(
+        "that llama.cpp was proven cannot be remembered, so each start proves it again",
+        hint="set XDG_CACHE_HOME to a folder that can be written to",
+    )
+
+
+def _folders() -> list[Path]:
+    """Where verdicts are: in the virtual environment, for all its users, and in the cache."""
+    folders: list[Path] = []
+    if sys.prefix != sys.base_prefix:
+        folders.append(Path(sys.prefix) / "share" / "gguf-worker" / "proofs")
+    with contextlib.suppress(WorkerError):
+        folders.append(cache_folder("proofs"))
+    return folders
+
+
+class _Child:
+    """The process that computes. It leaves when our end of its standard input is closed."""
+
+    def __init__(self, variant: str) -> None:
+        self._begun = time.monotonic()
+        theirs, self._ours = os.pipe()
+        # Its session is its own, so that Ctrl-C reaches us alone. With -P a folder named `worker`
+        # in the current folder is not taken for this package.
+        self._process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
+            [sys.executable, "-P", "-m", "worker.llama.proof.child", variant],
+            stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            env=os.environ | _HIDDEN | {"OPENBLAS_NUM_THREADS": "1", "GGML_NO_BACKTRACE": "1"},
+        )  # fmt: skip
+        os.close(theirs)
+
+    def verdict(self) -> Verdict:
+        """Wait for its end, and say what its lines and its end mean. Raises BackendError."""
+        try:
+            output, errors = self._process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise BackendError(
+                f"The proof of llama.cpp on this CPU took more than {PATIENCE_S:.0f} seconds.",
+                hint="Start again when the machine is less busy.",
+                code=_CODE,
+            ) from None
+        finally:
+            os.close(self._ours)
+        case, features, problem, done = Case("", 0), tuple[str, ...](), "", None
+        for line in output.splitlines():
+            match read(line):
+                case Features() as found:
+                    features = found.names
+                case Case() as found:
+                    case = found
+                case Wrong() as found:
+                    problem = f"computes {case} wrongly, {found}"
+                case Done() as found:
+                    done = found
+                case None:
+                    pass
+        if done is None and not problem:
+            where = str(case) if case.encoding else "its start"
+            problem = _death(self._process.returncode, errors, where)
+        return Verdict(
+            features=features,
+            proven=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            seconds=round(time.monotonic() - self._begun, 2),
+            cases=done.cases if done else 0,
+            worst=round(done.worst, 6) if done else 0.0,
+            problem=problem,
+        )
+
+
+def _death(code: int, errors: bytes, where: str) -> str:
+    """What is wrong where the child ended early; raises BackendError where that says nothing."""
+    if code < 0 and -code in _NATIVE:
+        return f"dies of {signal.Signals(-code).name} at {where}"
+    lines = errors.decode(errors="replace").strip().splitlines()
+    last = lines[-1].strip() if lines else ""
+    if "llama.cpp gave up" in last:  # a failed assertion, in our words
+        return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
+    how = signal.Signals(-code).name if code < 0 else last or f"exit code {code}"
+    raise BackendError(
+        f"llama.cpp could not be proven on this CPU: the proof ended at {where} with {how}.",
+        hint="Start again; if memory is short, free some.",
+        code=_CODE,
+    )
