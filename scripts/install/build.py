@@ -19,6 +19,8 @@ from scripts.install.source import NAME, cache_folder, fetch
 from scripts.install.talk import InstallError, advice, say, since
 
 HOOK = Path(__file__).with_name("llama-cpp-options.cmake")
+# What the build is told by files.
+HOOK_FILES = (HOOK, *sorted(Path(__file__).parent.glob("amx-*")))
 APPLE = sys.platform == "darwin"
 DEFAULT_BACKEND = "metal" if APPLE and platform.machine() == "arm64" else "cpu"
 # ggml's options, spelled out where llama-cpp-python or ggml would choose by platform.
@@ -71,7 +73,8 @@ class Library:
     def key(self) -> str:
         """A hash of all that shapes the build, apart from the compiler."""
         lock = [locked_text(NAME)] if self.locked else []
-        return key_of(self, self.options, HOOK.read_text(), cpu_features(), *lock)
+        hooks = [file.read_text() for file in HOOK_FILES]
+        return key_of(self, self.options, *hooks, cpu_features(), *lock)
 
 
 def key_of(*values: object) -> str:
