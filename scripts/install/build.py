@@ -15,6 +15,7 @@ from pathlib import Path
 
 from scripts.install.commands import locked, output_of, run
 from scripts.install.lock import locked_text, write_requirements
+from scripts.install.proof import options_without
 from scripts.install.source import NAME, cache_folder, fetch
 from scripts.install.talk import InstallError, advice, say, since
 
@@ -42,7 +43,8 @@ CPU_FEATURES = re.compile(r"\b(?:s?sse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme|i
 class Library:
     """A build that is wanted; `cmake_args` are the user's own.
 
-    locked  its source and what builds it have the hashes of the lock
+    locked   its source and what builds it have the hashes of the lock
+    without  features of the CPU that its kernels must not use: they failed the proof
     """
 
     version: str = ""
@@ -50,15 +52,20 @@ class Library:
     rpc: bool = False
     cmake_args: str = ""
     locked: bool = field(default=False, repr=False)
+    without: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
         kind = f"{self.backend}{' + rpc' * self.rpc}{', locked' * self.locked}"
-        return f"{NAME} {self.version} for {kind}"
+        without = f" without {' and '.join(self.without)}" if self.without else ""
+        return f"{NAME} {self.version} for {kind}{without}"
 
     @property
     def options(self) -> list[str]:
+        cpu = (
+            options_without(self.without, cpu_features()) if self.without else ["-DGGML_NATIVE=ON"]
+        )
         return [
-            "-DGGML_NATIVE=ON",  # built where it runs
+            *cpu,  # built where it runs
             "-DLLAVA_BUILD=OFF",
             # llama.cpp's own install puts a second copy of each library into site-packages/lib.
             "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",

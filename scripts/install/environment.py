@@ -13,6 +13,7 @@ from pathlib import Path
 from scripts.install.build import Library, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
 from scripts.install.lock import LOCK, check_extras, write_requirements
+from scripts.install.proof import next_without, proofs_of, prove
 from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
 
@@ -57,6 +58,11 @@ class Environment:
         run("Making the environment", [python, "-m", "venv", str(self.path)], self.log)
         self.keep(replace(self.record, base=base))
 
+    def install_library(self, goal: Record) -> None:
+        """Build or find the goal's library and install it; the record is then `goal`."""
+        wheel = wheel_of(goal.library, [str(self.python), "-m", "pip"])
+        self.install("Installing the library", ["--force-reinstall", "--no-deps", str(wheel)], goal)
+
     def install(self, doing: str, arguments: list[str], goal: Record) -> None:
         """Let pip install; the record is then `goal`. Raises InstallError."""
         self.keep(Record(goal.library, goal.extras))
@@ -66,6 +72,29 @@ class Environment:
             self.keep(replace(self.record, base=goal.base))
             raise
         self.keep(goal)
+
+
+def prove_library(environment: Environment, goal: Record) -> Record:
+    """See that the library computes rightly here; build it anew without a feature that it fails
+    with, as often as that helps. Returns what is there then. Raises InstallError."""
+    say("proving the library on this CPU")
+    while True:
+        started = time.monotonic()
+        problem, features = prove(environment.python)
+        if not problem:
+            say(f"proven in {since(started)}, using {', '.join(features) or 'no special feature'}")
+            return goal
+        without = next_without(goal.library.without, features)
+        if not without:
+            environment.keep(replace(goal, build=""))
+            raise InstallError(
+                f"The library is not sound on this CPU: it {problem}. Try another compiler "
+                "(CXX=...), and report it as SECURITY.md says."
+            )
+        say(f"the library is not sound here: it {problem}; trying without {without[-1]}")
+        library = replace(goal.library, without=without)
+        goal = replace(goal, library=library, build=library.key)
+        environment.install_library(goal)
 
 
 def goal_of(
@@ -88,6 +117,7 @@ def goal_of(
         old.rpc if rpc is None else rpc == "1",
         os.environ.get("CMAKE_ARGS", old.cmake_args),
         old.locked if lock is None else lock == "1",
+        old.without,
     )
     packages = key_of(project, CONSTRAINTS.read_text())
     if library.locked:
@@ -110,7 +140,10 @@ def install(
     environment = Environment(ROOT / venv)
     goal = goal_of(environment.record, backend, rpc, extra, lock)
     lacks_templates = "dev" in goal.extras and not templates_folder(goal.library.version).exists()
-    if environment.record == goal and environment.python.exists() and not lacks_templates:
+    is_there = (
+        environment.record == goal and environment.python.exists() and proofs_of(environment.path)
+    )
+    if is_there and not lacks_templates:
         if not quiet:
             say(f"installed already: {goal.library}")
         return
@@ -126,9 +159,7 @@ def install(
             made = replace(goal, build=environment.record.build, packages="")
             environment.install("Installing locked packages", arguments, made)
         if environment.record.build != goal.build:
-            wheel = wheel_of(goal.library, [str(environment.python), "-m", "pip"])
-            arguments = ["--force-reinstall", "--no-deps", str(wheel)]
-            environment.install("Installing the library", arguments, replace(goal, packages=""))
+            environment.install_library(replace(goal, packages=""))
         if lacks_templates:
             fetch_templates(goal.library.version, [str(environment.python), "-m", "pip"])
         if environment.record != goal:
@@ -139,6 +170,7 @@ def install(
             # pip compiles what it copies, not what it points to. Where Python may not write
             # bytecode, as in many containers, each start would compile the worker.
             output_of(str(environment.python), "-m", "compileall", "-q", str(ROOT / "worker"))
+        goal = prove_library(environment, goal)
     say(f"ready after {since(started)}: {goal.library} in {environment.path.name}")
 
 

@@ -72,6 +72,38 @@ def test_a_failed_build_changes_nothing(installed: Checkout) -> None:
     assert "installed already: llama-cpp-python 0.3.36 for cpu" in installed.install()
 
 
+def test_what_fails_the_proof_is_left_out(installed: Checkout) -> None:
+    """A library that is not sound on this CPU is built again without the feature that it fails
+    with, one after the other; the choice stays, until a backend is chosen anew. Where nothing is
+    left that could be the reason, one sentence says what is wrong."""
+    folder = ("--venv", ".venv-unsound")
+    said = installed.install(*folder, "--backend", "cpu", FAKE_UNSOUND="AMX_INT8 AVX512")
+    assert "it computes Q4_K with 1 row wrongly, because of AMX_INT8; trying without AMX" in said
+    assert "because of AVX512; trying without AVX-512" in said
+    assert "proven in" in said
+    assert said.splitlines()[-1].endswith("for cpu without AMX and AVX-512 in .venv-unsound")
+    arguments = installed.cmake_args(".venv-unsound")
+    for option in ("NATIVE=OFF", "AMX_INT8=OFF", "AVX512=OFF", "AVX512_VNNI=OFF"):
+        assert f"-DGGML_{option}" in arguments
+    assert "installed already" in installed.install(*folder)
+    for options in (("--backend", "cpu"), ()):  # nor is it taken for a good one the next time
+        said = installed.install(*folder, *options, code=1, FAKE_UNSOUND="ALWAYS")
+        assert "The library is not sound on this CPU: it computes Q4_K" in said.splitlines()[-1]
+    said = installed.install(*folder, "--backend", "cpu")
+    assert said.splitlines()[-1].endswith("for cpu in .venv-unsound")
+    assert installed.leftovers() == []
+
+
+def test_a_proof_that_was_taken_back_is_made_again(installed: Checkout) -> None:
+    """After llama.cpp died the worker forgets the proof; the next install proves the library."""
+    for file in (installed.root / ".venv/share/gguf-worker/proofs").iterdir():
+        file.unlink()
+    said = installed.install("--quiet")
+    assert "proving the library on this CPU" in said
+    assert "from source" not in said
+    assert installed.install("--quiet") == ""
+
+
 def test_an_interrupted_build_leaves_nothing(installed: Checkout, tmp_path: Path) -> None:
     """The compiler ends too, its folder goes, and the environment works as before."""
     building = tmp_path / "pid"

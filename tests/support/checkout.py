@@ -69,6 +69,22 @@ build_editable, prepare_metadata_for_build_editable = build_wheel, prepare_metad
 """
 
 
+# The worker's proof: a library with an option that FAKE_UNSOUND names is not sound.
+PROOF = """
+import json, os, pathlib, sys
+import llama_cpp
+
+features = [f"{name}" for name in ("AMX_INT8", "AVX512", "AVX2")
+            if f"-DGGML_{name}=OFF" not in llama_cpp.arguments]
+bad = [name for name in features if name in os.environ.get("FAKE_UNSOUND", "")]
+bad += ["its compiler"] * ("ALWAYS" in os.environ.get("FAKE_UNSOUND", ""))
+problem = f"computes Q4_K with 1 row wrongly, because of {bad[0]}" if bad else ""
+folder = pathlib.Path(sys.prefix, "share/gguf-worker/proofs")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "0.json").write_text(problem)
+print(json.dumps({"problem": problem, "features": features}))
+"""
+
 _OURS = ("PIP_", "CMAKE_", "PYTHON")  # variables that change what an installer does
 
 
@@ -85,6 +101,8 @@ class Checkout:
         (self.root / "constraints.txt").touch()
         (self.root / "worker").mkdir()
         (self.root / "worker/__init__.py").touch()
+        (self.root / "worker/llama/proof").mkdir(parents=True)
+        (self.root / "worker/llama/proof/__main__.py").write_text(PROOF)
         own = ("gguf_worker", "1", f"llama-cpp-python=={VERSION}", "worker")
         (self.root / "backend.py").write_text(BACKEND.format(names=own))
         library = ("llama_cpp_python", VERSION, "", "llama_cpp")
@@ -125,10 +143,10 @@ class Checkout:
         assert process.returncode == code, said
         return said
 
-    def cmake_args(self) -> str:
+    def cmake_args(self, venv: str = ".venv") -> str:
         """The options that the installed library was built with."""
         code = "import worker, llama_cpp; print(llama_cpp.arguments)"
-        python = self.root / ".venv/bin/python"
+        python = self.root / venv / "bin/python"
         return subprocess.check_output([python, "-c", code], text=True, timeout=TIMEOUT_S)
 
     def templates(self) -> dict[str, str]:

@@ -1,0 +1,77 @@
+"""Whether the installed library computes rightly on this CPU; if not, what to build it without."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from scripts.install.commands import ROOT
+from scripts.install.talk import InstallError
+
+# What is left out, in this order, and ggml's options that go with it. A later one needs the former
+# ones left out too.
+LEFT_OUT = {
+    "AMX": ("AMX_TILE", "AMX_INT8", "AMX_BF16"),
+    "AVX-512": ("AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"),
+    "AVX2": ("AVX2", "AVX_VNNI", "FMA", "BMI2"),
+}
+# ggml's option -> what a CPU has that it is for, as Linux names it.
+OPTIONS = {
+    "SSE42": {"sse4_2"},
+    "AVX": {"avx"},
+    "F16C": {"f16c"},
+    "AVX2": {"avx2"},
+    "FMA": {"fma"},
+    "BMI2": {"bmi2"},
+    "AVX_VNNI": {"avx_vnni"},
+    "AVX512": {"avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"},
+    "AVX512_VBMI": {"avx512vbmi"},
+    "AVX512_VNNI": {"avx512_vnni"},
+    "AVX512_BF16": {"avx512_bf16"},
+    "AMX_TILE": {"amx_tile"},
+    "AMX_INT8": {"amx_int8"},
+    "AMX_BF16": {"amx_bf16"},
+}
+
+
+def options_without(without: list[str], cpu: str) -> list[str]:
+    """CMake's options for all that the CPU has but these; `cpu` are its features."""
+    has = set(cpu.split())
+    gone = {option for name in without for option in LEFT_OUT[name]}
+    return [
+        "-DGGML_NATIVE=OFF",
+        *(
+            f"-DGGML_{option}={'ON' if needed <= has and option not in gone else 'OFF'}"
+            for option, needed in OPTIONS.items()
+        ),
+    ]
+
+
+def proofs_of(environment: Path) -> list[Path]:
+    """What was found there; the worker removes it when llama.cpp died."""
+    return list((environment / "share" / "gguf-worker" / "proofs").glob("*.json"))
+
+
+def prove(python: Path) -> tuple[str, list[str]]:
+    """What is wrong, "" where nothing is, and the CPU's features that the library uses.
+
+    Raises InstallError where it could not be proven.
+    """
+    done = subprocess.run(  # noqa: S603  (our own module)
+        [python, "-m", "worker.llama.proof", "--json"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    try:
+        found = json.loads(done.stdout)
+        return found["problem"], found["features"]
+    except (ValueError, KeyError):
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise InstallError(f"llama.cpp could not be proven: {last}") from None
+
+
+def next_without(without: list[str], features: list[str]) -> list[str]:
+    """What to leave out of the next build, where the last one used these features; []: nothing
+    is left that could be."""
+    for name, options in LEFT_OUT.items():
+        if name not in without and any(option in features for option in options):
+            return [*without, name]
+    return []
