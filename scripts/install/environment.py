@@ -13,7 +13,7 @@ from pathlib import Path
 from scripts.install.build import Library, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
 from scripts.install.lock import LOCK, check_extras, write_requirements
-from scripts.install.proof import next_without, proofs_of, prove
+from scripts.install.proof import is_kept, next_without, prove
 from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
 
@@ -27,6 +27,7 @@ class Record:
     base: str = ""  # the checkout and the Python
     build: str = ""
     packages: str = ""
+    proof: str = ""
 
 
 class Environment:
@@ -80,18 +81,20 @@ def prove_library(environment: Environment, goal: Record) -> Record:
     say("proving the library on this CPU")
     while True:
         started = time.monotonic()
-        problem, features = prove(environment.python)
-        if not problem:
-            say(f"proven in {since(started)}, using {', '.join(features) or 'no special feature'}")
+        found = prove(environment.python)
+        used = ", ".join(found.features) or "no special feature"
+        if not found.problem:
+            say(f"proven in {since(started)}, using {used}")
+            environment.keep(replace(environment.record, proof=found.key))
             return goal
-        without = next_without(goal.library.without, features)
+        without = next_without(goal.library.without, found.features)
         if not without:
             environment.keep(replace(goal, build=""))
             raise InstallError(
-                f"The library is not sound on this CPU: it {problem}. Try another compiler "
+                f"The library is not sound on this CPU: it {found.problem}. Try another compiler "
                 "(CXX=...), and report it as SECURITY.md says."
             )
-        say(f"the library is not sound here: it {problem}; trying without {without[-1]}")
+        say(f"the library is not sound here: it {found.problem}; trying without {without[-1]}")
         library = replace(goal.library, without=without)
         goal = replace(goal, library=library, build=library.key)
         environment.install_library(goal)
@@ -124,7 +127,9 @@ def goal_of(
         check_extras([*record.extras, *extra])
         packages = key_of(packages, LOCK.read_text() if LOCK.exists() else "")
     base = f"{ROOT} {sys.implementation.cache_tag}"
-    return Record(library, sorted({*record.extras, *extra}), base, library.key, packages)
+    return Record(
+        library, sorted({*record.extras, *extra}), base, library.key, packages, record.proof
+    )
 
 
 def install(
@@ -140,9 +145,8 @@ def install(
     environment = Environment(ROOT / venv)
     goal = goal_of(environment.record, backend, rpc, extra, lock)
     lacks_templates = "dev" in goal.extras and not templates_folder(goal.library.version).exists()
-    is_there = (
-        environment.record == goal and environment.python.exists() and proofs_of(environment.path)
-    )
+    is_there = environment.record == goal and environment.python.exists()
+    is_there = is_there and is_kept(environment.path, goal.proof)
     if is_there and not lacks_templates:
         if not quiet:
             say(f"installed already: {goal.library}")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.install.commands import ROOT
@@ -46,23 +47,30 @@ def options_without(without: list[str], cpu: str) -> list[str]:
     ]
 
 
-def proofs_of(environment: Path) -> list[Path]:
-    """What was found there; the worker removes it when llama.cpp died."""
-    return list((environment / "share" / "gguf-worker" / "proofs").glob("*.json"))
+@dataclass(frozen=True)
+class Finding:
+    """What the worker's proof found: under which key it is kept, what is wrong ("": nothing), and
+    the CPU's features that the library uses."""
+
+    key: str
+    problem: str
+    features: list[str]
 
 
-def prove(python: Path) -> tuple[str, list[str]]:
-    """What is wrong, "" where nothing is, and the CPU's features that the library uses.
+def is_kept(environment: Path, key: str) -> bool:
+    """Whether the environment has the proof still; the worker removes it when llama.cpp died."""
+    return (environment / "share" / "gguf-worker" / "proofs" / f"{key}.json").exists()
 
-    Raises InstallError where it could not be proven.
-    """
+
+def prove(python: Path) -> Finding:
+    """Raises InstallError where it could not be proven."""
     done = subprocess.run(  # noqa: S603  (our own module)
         [python, "-m", "worker.llama.proof", "--json"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
     try:
-        found = json.loads(done.stdout)
-        return found["problem"], found["features"]
+        said = json.loads(done.stdout)
+        return Finding(said["key"], said["found"]["problem"], said["found"]["features"])
     except (ValueError, KeyError):
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise InstallError(f"llama.cpp could not be proven: {last}") from None

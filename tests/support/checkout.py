@@ -82,7 +82,7 @@ problem = f"computes Q4_K with 1 row wrongly, because of {bad[0]}" if bad else "
 folder = pathlib.Path(sys.prefix, "share/gguf-worker/proofs")
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "0.json").write_text(problem)
-print(json.dumps({"problem": problem, "features": features}))
+print(json.dumps({"key": "0", "found": {"problem": problem, "features": features}}))
 """
 
 _OURS = ("PIP_", "CMAKE_", "PYTHON")  # variables that change what an installer does

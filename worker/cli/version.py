@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import platform
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from worker import __version__
+from worker import __version__, machine
 from worker.machine import human_bytes
+
+if TYPE_CHECKING:
+    from worker.llama.proof.verdict import Soundness
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -15,7 +18,8 @@ def add_parser(commands: Any, line: str) -> None:
     parser = commands.add_parser(
         "version",
         help=line,
-        description="Versions, the backends of the installed llama.cpp and the devices they see.",
+        description="Versions, the backends of the installed llama.cpp and the devices they see, "
+        "and which features of this CPU it uses, since when that is proven.",
         epilog="Example: worker version --json",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -30,14 +34,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.cli.console import data_console, write_json
     from worker.llama import library
+    from worker.llama.proof import verdict
 
     build, devices = library.build(), library.devices()
+    proof = verdict.recall(verdict.key())
     if arguments.json:
         report = {
             "version": __version__,
             "python": platform.python_version(),
             "packages": {name: installed(name) for name in ("llama-cpp-python", "gguf")},
             "build": build,
+            "cpu": machine.cpu()[0],
+            "proof": proof,
             "devices": devices,
         }
         write_json(report)
@@ -45,9 +53,22 @@ def run(arguments: argparse.Namespace) -> int:
     console = data_console()
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
+    console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
     table = Table("device", "kind", "backend", "memory", "description", box=None)
     for device in devices:
         memory = human_bytes(device.memory_total) if device.memory_total else "–"
         table.add_row(device.name, device.kind, device.backend, memory, device.description)
     console.print(table)
     return 0
+
+
+def _proven(proof: Soundness | None) -> str:
+    """What is known of this library on this CPU."""
+    if proof is None:
+        return "llama.cpp is not proven on it yet: the first start does that"
+    if not proof.is_sound:
+        return f"llama.cpp is not sound on it: it {proof.problem}"
+    return (
+        f"llama.cpp uses {', '.join(proof.features)}; proven {proof.proven} in "
+        f"{proof.cases} cases, {proof.seconds:.1f} s"
+    )

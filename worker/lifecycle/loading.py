@@ -7,7 +7,7 @@ from pathlib import Path
 from worker import log, machine
 from worker.engine.steps.padding import Padding
 from worker.lifecycle.devices import Devices
-from worker.lifecycle.prepared import Prepared, load_weights, maps_file
+from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_native
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
@@ -15,6 +15,7 @@ from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.process.heap import stay_small
+from worker.llama.proof import verdict as proof
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
 from worker.memory.offload import HOST
@@ -40,6 +41,9 @@ def open_backend(
     `chunk_outputs` rows of a prompt can have their logits in one batch.
     """
     stay_small()
+    proof.begin().verdict().require()  # before anything is computed
+    path = Path(prepared.config.path)
+    note_native(f"it computed with {path.name}", path, prepared.config)
     threads = settings.threads or machine.usable_cpus()
     plan = prepared.plan
     backend = LlamaBackend(

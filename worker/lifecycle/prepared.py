@@ -14,6 +14,8 @@ from worker import log, machine
 from worker.errors import ModelLoadError, UsageError
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
+from worker.llama.process import death
+from worker.llama.proof import verdict as proof
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
@@ -49,8 +51,9 @@ def prepare(path: Path, settings: Settings) -> Prepared:
 
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
-    devices = find_devices(settings)
+    proof.begin()
     config = load_config(path)
+    devices = find_devices(settings)
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
@@ -114,6 +117,7 @@ def load_weights(
     Raises what `Weights` raises, and ModelLoadError for a model that does not continue text.
     """
     devices, plan = prepared.devices, prepared.plan
+    note_native(f"it read the weights of {path.name}", path, prepared.config)
     weights = Weights(
         path,
         LoadOptions(
@@ -140,6 +144,16 @@ def load_weights(
         weights.close()
         raise
     return weights
+
+
+def note_native(what: str, path: Path, config: ModelConfig) -> None:
+    """Say what native code does from now on, should it die of it."""
+    encodings = ", ".join(config.mix)
+    death.doing(
+        f"{what} ({encodings})",
+        f"Look at the file with `worker check --deep {path}`; `make install` proves llama.cpp on "
+        "this CPU again.",
+    )
 
 
 def maps_file(settings: Settings, devices: Devices) -> bool:

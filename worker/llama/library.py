@@ -17,10 +17,12 @@ from worker import log
 from worker.errors import BackendError
 from worker.imports import bare_package
 from worker.llama import spin
+from worker.llama.process import death
 from worker.llama.process.abort import leave_with_reason
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
+death.watch()
 
 with bare_package("llama_cpp"):
     import llama_cpp.llama_cpp as native

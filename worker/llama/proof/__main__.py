@@ -20,7 +20,7 @@ def main() -> int:
     try:
         found = verdict.anew()
         if "--json" in sys.argv[1:]:
-            print(msgspec.json.encode(found).decode())  # noqa: T201
+            print(msgspec.json.encode({"key": verdict.key(), "found": found}).decode())  # noqa: T201
             return 0 if found.is_sound else 1
         found.require()
     except WorkerError as error:

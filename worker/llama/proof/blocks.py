@@ -6,6 +6,8 @@ quantises is needed.
 
 from __future__ import annotations
 
+import math
+
 import gguf
 import numpy as np
 from gguf import quants
@@ -14,8 +16,8 @@ from numpy.typing import NDArray
 from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.gguf.scales import FIELDS, NumberField
 
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
+BlockBytes = NDArray[np.uint8]
+Rows32 = NDArray[np.float32]
 
 # Package gguf cannot write it yet.
 _NOT_WRITTEN = {"Q2_0"}
@@ -37,7 +39,9 @@ _E8M0_ONE, _NVFP4_SCALES, _NVFP4_MIDDLE = 127, 4, 56
 _LEAST_SCALE, _LARGEST_SCALE = 0.5, 1.5
 
 
-def weights(name: str, rows: int, width: int, rms: float, random: np.random.Generator) -> Bytes:
+def weights(
+    name: str, rows: int, width: int, rms: float, random: np.random.Generator
+) -> BlockBytes:
     """[rows, bytes of a row]: values with a mean of about 0 and about this root mean square."""
     encoding = _BY_NAME[name][1]
     if not encoding.quantized:
@@ -51,7 +55,7 @@ def weights(name: str, rows: int, width: int, rms: float, random: np.random.Gene
     return blocks.reshape(rows, -1)
 
 
-def values(name: str, data: Bytes) -> Floats:
+def values(name: str, data: BlockBytes) -> Rows32:
     """float32 [rows, width] of what `weights` made."""
     number = _BY_NAME[name][0]
     if name == "Q1_0":  # a bit says whether a weight is the scale or its opposite
@@ -61,12 +65,12 @@ def values(name: str, data: Bytes) -> Floats:
     return quants.dequantize(data, gguf.GGMLQuantizationType(number)).astype(np.float32)
 
 
-def _plain(name: str, numbers: Floats) -> Bytes:
+def _plain(name: str, numbers: Rows32) -> BlockBytes:
     number = gguf.GGMLQuantizationType(_BY_NAME[name][0])
     return quants.quantize(numbers, number).view(np.uint8).reshape(len(numbers), -1)
 
 
-def _scale(name: str, blocks: Bytes, rms: float, random: np.random.Generator) -> None:
+def _scale(name: str, blocks: BlockBytes, rms: float, random: np.random.Generator) -> None:
     """Set the scales, and the minima so that the mean is about 0."""
     factors = random.uniform(_LEAST_SCALE, _LARGEST_SCALE, len(blocks)).astype(np.float32)
     scale, *minima = FIELDS[name]
@@ -86,7 +90,7 @@ def _scale(name: str, blocks: Bytes, rms: float, random: np.random.Generator) ->
         _set(blocks, minimum, factors * ratio)
 
 
-def _set(blocks: Bytes, field: NumberField, numbers: Floats) -> None:
+def _set(blocks: BlockBytes, field: NumberField, numbers: Rows32) -> None:
     """Write float32 [blocks] as the field of each block."""
     if field.kind == "E8M0":
         exponents = np.round(np.log2(numbers)).astype(np.int64) + _E8M0_ONE
@@ -102,9 +106,9 @@ def _set(blocks: Bytes, field: NumberField, numbers: Floats) -> None:
         high[:] = (high & 0x0F) | ((bits >> (4 * word)) & 0x0F).astype(np.uint8) << 4
 
 
-def _scale_nvfp4(blocks: Bytes, rms: float, random: np.random.Generator) -> None:
+def _scale_nvfp4(blocks: BlockBytes, rms: float, random: np.random.Generator) -> None:
     """Its scales are bytes: a step of 8 is twice the number."""
     steps = random.integers(0, 8, (len(blocks), _NVFP4_SCALES), np.uint8)
     blocks[:, :_NVFP4_SCALES] = _NVFP4_MIDDLE + steps
-    doublings = np.round(np.log2(rms / values("NVFP4", blocks).std()))
-    blocks[:, :_NVFP4_SCALES] = np.clip(_NVFP4_MIDDLE + 8 * doublings, 0, 112) + steps
+    doublings = round(math.log2(rms / float(values("NVFP4", blocks).std())))
+    blocks[:, :_NVFP4_SCALES] = min(max(_NVFP4_MIDDLE + 8 * doublings, 0), 112) + steps

@@ -23,9 +23,9 @@ from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
-from worker.llama.proof.blocks import PROVEN, Floats
+from worker.llama.proof.blocks import PROVEN, Rows32
 from worker.llama.proof.model import ROWS, TOKENS, ProofModel
-from worker.llama.proof.said import Case, Done, Features, Said, Wrong, encode
+from worker.llama.proof.said import Done, Features, ProofCase, ProofLine, Wrong, encode
 from worker.llama.weights import LoadOptions, Weights
 
 # From vectors over small products to whole tiles.
@@ -38,7 +38,7 @@ _NO_FEATURES = {"LLAMAFILE", "OPENMP", "REPACK", "ACCELERATE"}
 MAX_ERROR, MAX_ROW_ERROR = 0.01, 0.15
 
 
-class Way(msgspec.Struct, frozen=True):
+class ProofWay(msgspec.Struct, frozen=True):
     """How attention is computed, and what its cells hold."""
 
     attention: Literal["fused", "plain"]
@@ -46,10 +46,15 @@ class Way(msgspec.Struct, frozen=True):
 
 
 # Values are kept as they are where attention is plain: llama.cpp quantises them for the fused one.
-WAYS = (Way("fused", "f16"), Way("fused", "q8_0"), Way("plain", "f16"), Way("plain", "q8_0"))
+WAYS = (
+    ProofWay("fused", "f16"),
+    ProofWay("fused", "q8_0"),
+    ProofWay("plain", "f16"),
+    ProofWay("plain", "q8_0"),
+)
 
 
-def say(what: Said) -> None:
+def say(what: ProofLine) -> None:
     """Write one line at once: what follows may be the end of the process."""
     os.write(1, encode(what))
 
@@ -78,10 +83,10 @@ def features() -> tuple[str, ...]:
     return tuple(name for name in names if name not in _NO_FEATURES)
 
 
-def _errors(name: str, first: Way, second: Way, folder: Path) -> Iterator[float]:
+def _errors(name: str, first: ProofWay, second: ProofWay, folder: Path) -> Iterator[float]:
     """The error of each case of an encoding. All ways meet all numbers of rows, each with a third
     of the encodings, and the first with each one: kernels of weights know nothing of attention."""
-    say(Case(name, 0))
+    say(ProofCase(name, 0))
     model, path = ProofModel(name), folder / f"{name}.gguf"
     right = model.logits()
     model.write(path)
@@ -89,12 +94,12 @@ def _errors(name: str, first: Way, second: Way, folder: Path) -> Iterator[float]
         for way in (first, second):
             with _context(weights, way) as context:
                 for rows in ROW_COUNTS:
-                    say(Case(name, rows, way.attention, way.cells))
+                    say(ProofCase(name, rows, way.attention, way.cells))
                     yield _error(_computed(context, rows), right[:rows])
     path.unlink()
 
 
-def _context(weights: Weights, way: Way) -> Context:
+def _context(weights: Weights, way: ProofWay) -> Context:
     is_fused = way.attention == "fused"
     return Context(
         weights,
@@ -109,7 +114,7 @@ def _context(weights: Weights, way: Way) -> Context:
     )
 
 
-def _computed(context: Context, rows: int) -> Floats:
+def _computed(context: Context, rows: int) -> Rows32:
     """The logits of the first `rows` tokens, computed in one batch."""
     context.clear()
     context.batch.clear()
@@ -121,7 +126,7 @@ def _computed(context: Context, rows: int) -> Floats:
     return np.stack([context.logits(row) for row in range(rows)])
 
 
-def _error(found: Floats, right: Floats) -> float:
+def _error(found: Rows32, right: Rows32) -> float:
     """Squared error over squared logits, of all rows; 1 and more where one row is far off."""
     errors = ((found - right) ** 2).sum(1)
     sizes = (right**2).sum(1)

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 
 from worker.llama.proof import blocks
-from worker.llama.proof.blocks import Bytes, Floats
+from worker.llama.proof.blocks import BlockBytes, Rows32
 
 ROWS = 512
 """Rows that there are answers for; fewer rows have the first ones of these."""
@@ -45,8 +45,8 @@ class ProofModel:
     def __init__(self, name: str) -> None:
         random = np.random.default_rng(sum(name.encode()))
         self.name = name
-        self._data: dict[str, Bytes] = {}
-        self._values: dict[str, Floats] = {}
+        self._data: dict[str, BlockBytes] = {}
+        self._values: dict[str, Rows32] = {}
         for tensor, (rows, width) in _SHAPES.items():
             size = width**-0.5 * _SIZES.get(tensor, 1.0)
             data = blocks.weights(name, rows, width, size, random)
@@ -77,26 +77,26 @@ class ProofModel:
         writer.write_tensors_to_file()
         writer.close()
 
-    def logits(self) -> Floats:
+    def logits(self) -> Rows32:
         """[ROWS, vocabulary], of each position of TOKENS."""
         x = self._values["token_embd"][TOKENS]
         x = x + self._attention(self._norm(x, "blk.0.attn_norm"))
         x = x + self._feed_forward(self._norm(x, "blk.0.ffn_norm"))
         return self._product(self._norm(x, "output_norm"), "output")
 
-    def _norm(self, x: Floats, name: str) -> Floats:
+    def _norm(self, x: Rows32, name: str) -> Rows32:
         return x / np.sqrt((x**2).mean(1, keepdims=True) + _EPSILON) * self._values[name]
 
-    def _product(self, x: Floats, name: str) -> Floats:
+    def _product(self, x: Rows32, name: str) -> Rows32:
         return x @ self._values[name].T
 
-    def _attention(self, x: Floats) -> Floats:
+    def _attention(self, x: Rows32) -> Rows32:
         shape = (len(x), -1, _HEAD_WIDTH)
         q = _rotated(self._product(x, "blk.0.attn_q").reshape(shape))
         k = _rotated(self._product(x, "blk.0.attn_k").reshape(shape))
         v = self._product(x, "blk.0.attn_v").reshape(shape)
         is_later = np.triu(np.ones((len(x), len(x)), bool), 1)
-        heads: list[Floats] = []
+        heads: list[Rows32] = []
         for head in range(_HEADS):
             group = head // (_HEADS // _KV_HEADS)
             scores = q[:, head] @ k[:, group].T / np.float32(_HEAD_WIDTH**0.5)
@@ -105,13 +105,13 @@ class ProofModel:
             heads.append(shares / shares.sum(1, keepdims=True) @ v[:, group])
         return self._product(np.concatenate(heads, 1), "blk.0.attn_output")
 
-    def _feed_forward(self, x: Floats) -> Floats:
+    def _feed_forward(self, x: Rows32) -> Rows32:
         gate = self._product(x, "blk.0.ffn_gate")
         inner = gate / (1 + np.exp(-gate)) * self._product(x, "blk.0.ffn_up")
-        return self._product(inner, "blk.0.ffn_down")
+        return self._product(inner.astype(np.float32), "blk.0.ffn_down")
 
 
-def _rotated(x: Floats) -> Floats:
+def _rotated(x: Rows32) -> Rows32:
     """Turns the pair (2i, 2i+1) of each head of [rows, heads, width] by row · base^(-2i/width)."""
     frequencies = _BASE ** (-np.arange(0, _HEAD_WIDTH, 2) / _HEAD_WIDTH)
     angles = np.outer(np.arange(len(x)), frequencies).astype(np.float32)[:, None, :]

@@ -11,7 +11,7 @@ class Features(msgspec.Struct, frozen=True, tag="features"):
     names: tuple[str, ...]
 
 
-class Case(msgspec.Struct, frozen=True, tag="case"):
+class ProofCase(msgspec.Struct, frozen=True, tag="case"):
     """What is computed next; rows 0: the weights are read and rearranged."""
 
     encoding: str
@@ -46,16 +46,16 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     worst: float
 
 
-Said = Features | Case | Wrong | Done
-_decoder = msgspec.json.Decoder(Said)
+ProofLine = Features | ProofCase | Wrong | Done
+_decoder = msgspec.json.Decoder(ProofLine)
 
 
-def encode(what: Said) -> bytes:
+def encode(what: ProofLine) -> bytes:
     """The line, with its end."""
     return msgspec.json.encode(what) + b"\n"
 
 
-def read(line: bytes) -> Said | None:
+def read(line: bytes) -> ProofLine | None:
     """What a line says; None for one that is no line of the child's."""
     try:
         return _decoder.decode(line)

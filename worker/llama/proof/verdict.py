@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import msgspec
 from worker import log, machine
 from worker.errors import BackendError, WorkerError
 from worker.files import cache_folder, written_whole
-from worker.llama.proof.said import Case, Done, Features, Wrong, read
+from worker.llama.process import death
+from worker.llama.proof.said import Done, Features, ProofCase, Wrong, read
 
 PATIENCE_S = 300.0
 """How long a proof may take; on an idle machine it is four seconds."""
@@ -30,11 +32,12 @@ PATIENCE_S = 300.0
 # machine, and the next start proves again.
 _NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
 _HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": ""}  # this is about the CPU
+_DIED = re.compile(r"NATIVE_DEATH: .* died of (\w+)")
 _CODE = "NOT_PROVEN"
 _HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Soundness(msgspec.Struct, frozen=True, kw_only=True):
     """What a proof found.
 
     features  of the CPU, which the library uses, as ggml names them
@@ -83,13 +86,20 @@ class Proof:
         self._known = recall(self._key)
         self._child = None if self._known else _Child(variant)
         self._lock = threading.Lock()
+        death.at_death(self._forget)
 
     @property
     def is_known(self) -> bool:
         """Whether `verdict` need not wait."""
         return self._known is not None
 
-    def verdict(self) -> Verdict:
+    def _forget(self) -> None:
+        """After a native death the next start, or install, proves anew."""
+        for folder in _folders():
+            with contextlib.suppress(OSError):
+                (folder / f"{self._key}.json").unlink()
+
+    def verdict(self) -> Soundness:
         """What was found; waits for the child. Raises BackendError where it could not be proven:
         it was killed, or took too long."""
         with self._lock:
@@ -117,7 +127,7 @@ def begin(variant: str = "") -> Proof:
         return _begun[variant]
 
 
-def anew(variant: str = "") -> Verdict:
+def anew(variant: str = "") -> Soundness:
     """Prove now, whatever is known. Raises what `Proof.verdict` raises."""
     found = _Child(variant).verdict()
     remember(key(variant), found)
@@ -133,7 +143,8 @@ def key(variant: str = "") -> str:
         )
     files = sorted((Path(spec.origin).parent / "lib").glob("lib*"))
     states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    text = repr((states, machine.cpu(), variant, _source()))
+    # What is loaded in front of it may replace parts of it.
+    text = repr((states, machine.cpu(), variant, _source(), os.environ.get("LD_PRELOAD", "")))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -142,15 +153,15 @@ def _source() -> list[int]:
     return [path.stat().st_size for path in sorted(Path(__file__).parent.glob("*.py"))]
 
 
-def recall(key: str) -> Verdict | None:
+def recall(key: str) -> Soundness | None:
     """What is remembered; None where nothing is, or nothing that can be read."""
     for folder in _folders():
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=Verdict)
+            return msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=Soundness)
     return None
 
 
-def remember(key: str, verdict: Verdict) -> None:
+def remember(key: str, verdict: Soundness) -> None:
     """Keep it for later processes, beside the environment or in the user's cache."""
     for folder in _folders():
         with contextlib.suppress(OSError):
@@ -189,7 +200,7 @@ class _Child:
         )  # fmt: skip
         os.close(theirs)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Soundness:
         """Wait for its end, and say what its lines and its end mean. Raises BackendError."""
         try:
             output, errors = self._process.communicate(timeout=PATIENCE_S)
@@ -203,12 +214,12 @@ class _Child:
             ) from None
         finally:
             os.close(self._ours)
-        case, features, problem, done = Case("", 0), tuple[str, ...](), "", None
+        case, features, problem, done = ProofCase("", 0), tuple[str, ...](), "", None
         for line in output.splitlines():
             match read(line):
                 case Features() as found:
                     features = found.names
-                case Case() as found:
+                case ProofCase() as found:
                     case = found
                 case Wrong() as found:
                     problem = f"computes {case} wrongly, {found}"
@@ -219,7 +230,7 @@ class _Child:
         if done is None and not problem:
             where = str(case) if case.encoding else "its start"
             problem = _death(self._process.returncode, errors, where)
-        return Verdict(
+        return Soundness(
             features=features,
             proven=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             seconds=round(time.monotonic() - self._begun, 2),
@@ -231,10 +242,11 @@ class _Child:
 
 def _death(code: int, errors: bytes, where: str) -> str:
     """What is wrong where the child ended early; raises BackendError where that says nothing."""
-    if code < 0 and -code in _NATIVE:
-        return f"dies of {signal.Signals(-code).name} at {where}"
     lines = errors.decode(errors="replace").strip().splitlines()
     last = lines[-1].strip() if lines else ""
+    died = _DIED.search(last)
+    if died or -code in _NATIVE:
+        return f"dies of {died[1] if died else signal.Signals(-code).name} at {where}"
     if "llama.cpp gave up" in last:  # a failed assertion, in our words
         return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
     how = signal.Signals(-code).name if code < 0 else last or f"exit code {code}"

@@ -19,6 +19,7 @@ import msgspec
 
 from worker.gguf.imatrix import Importance, read_imatrix
 from worker.llama.library import native
+from worker.llama.process import death
 from worker.llama.quantize.process import QuantizeJob
 
 # Bytes of rows, source and result, that are in memory at once. llama.cpp's default is 8 GiB.
@@ -43,6 +44,10 @@ class _Line:
         *lines, self._text = self._text.split(b"\n")
         for line in lines:
             os.write(1, b"%d\t%s\n" % (self._level, line))
+
+    def finish(self) -> None:
+        """Write out a line that has no end yet: it names the tensor that is being written."""
+        os.write(1, b"%d\t%s\n" % (self._level, self._text))
 
 
 def _leave_with_parent(target: Path | None) -> None:
@@ -82,6 +87,7 @@ def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
 def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
     """Call the quantiser; returns 0 when it succeeded."""
     log = _Line()
+    death.at_death(log.finish)
     native.llama_log_set(log.callback, ctypes.c_void_p(0))
     native.llama_backend_init()
     params = native.llama_model_quantize_default_params()

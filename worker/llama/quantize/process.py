@@ -21,6 +21,7 @@ from worker.errors import BackendError
 _TENSOR = re.compile(r"\[ *\d+/ *\d+\] (?P<name>.+?) +- \[[ \d,]*\], type = *(?P<type>\w+), ")
 _TARGET = re.compile(r"-> +[\d.]+ MiB \((?P<type>\w+)\)")
 _FAILED = "failed to quantize: "
+_DIED = re.compile(r"NATIVE_DEATH: llama\.cpp died of (\w+)")
 _ERROR_LEVEL = 4
 
 
@@ -50,7 +51,7 @@ def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> G
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True, env={**os.environ, "GGML_NO_BACKTRACE": "1"},
     )  # fmt: skip
-    cause = ""
+    cause, at = "", ""
     try:
         assert process.stdout is not None
         for raw in process.stdout:
@@ -61,11 +62,20 @@ def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> G
             elif level == str(_ERROR_LEVEL):
                 cause = text.partition(_FAILED)[2] or cause
             else:
+                if found := tensor_in(text):
+                    at = f"{found[0]} of "
                 yield text
         code = process.wait()
     finally:
         process.kill()
         process.communicate()
+    if died := _DIED.search(cause):
+        raise BackendError(
+            f"llama.cpp died of {died[1]} while it quantised {at}{source.name}.",
+            hint=f"Look at the source with `worker check --deep {source}`; `make install` proves "
+            "llama.cpp on this CPU again.",
+            code="NATIVE_DEATH",
+        )
     if code:
         ended = f" was ended by {signal.Signals(-code).name}" if code < 0 else " failed"
         raise BackendError(

@@ -1,0 +1,98 @@
+"""When native code dies of a signal, a person reads a sentence, and not "Segmentation fault".
+
+`faulthandler` writes the stacks into a file in memory, in the thread that died; then the handler
+here tells of it and leaves. It is Python, which no handler of a fault should be: so an alarm ends
+the process where it cannot go on, because that thread holds a lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+
+from worker import log
+from worker.errors import BackendError
+
+_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+_PATIENCE_S = 10  # until the process dies of the alarm instead
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+# What is being done, and what to do when it fails: set by those who call native code.
+_doing = ["it was loaded", "`make install` proves it again on this CPU."]
+_last_words: list[Callable[[], object]] = []
+_is_told = threading.Lock()
+_stacks = -1
+
+
+def doing(what: str, hint: str = "") -> None:
+    """From now on a native death happened while `what`, such as "it read the weights of m.gguf";
+    `hint` is the next step."""
+    _doing[:] = what, hint
+
+
+def at_death(call: Callable[[], object]) -> None:
+    """Have this called before the process leaves for such a reason."""
+    _last_words.append(call)
+
+
+def watch() -> None:
+    """Tell of native deaths from now on, and leave with the exit code of a BackendError.
+
+    Nothing changes where faulthandler is in use already, as in tests.
+    """
+    global _stacks
+    if faulthandler.is_enabled():
+        return
+    _stacks = _file_in_memory()
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    for number in _SIGNALS:  # faulthandler calls the handler that it finds
+        libc.signal(number, ctypes.cast(_tell, ctypes.c_void_p))
+    faulthandler.enable(file=_stacks, all_threads=True)
+    _use_the_threads_own_stack(libc)
+
+
+def _file_in_memory() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("stacks")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+class _Stack(ctypes.Structure):
+    """stack_t, signal.h."""
+
+    if sys.platform == "darwin":
+        _fields_ = (("sp", ctypes.c_void_p), ("size", ctypes.c_size_t), ("flags", ctypes.c_int))
+    else:
+        _fields_ = (("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+def _use_the_threads_own_stack(libc: ctypes.CDLL) -> None:
+    """faulthandler gives this thread a stack of 16 KiB for handlers, too small for ours."""
+    disable = 4 if sys.platform == "darwin" else 2  # SS_DISABLE
+    libc.sigaltstack(ctypes.byref(_Stack(sp=None, flags=disable, size=1 << 16)), None)
+
+
+@_Handler
+def _tell(number: int) -> None:
+    signal.alarm(_PATIENCE_S)
+    if not _is_told.acquire(blocking=False):
+        time.sleep(_PATIENCE_S)  # another thread died too, and tells
+    try:
+        name, (what, hint) = signal.Signals(number).name, _doing
+        stacks = os.pread(_stacks, 1 << 20, 0).decode(errors="replace")
+        log.get("native").error("native code died", signal=name, stacks=stacks)
+        for call in _last_words:
+            call()
+        sentence = f"llama.cpp died of {name} while {what}."
+        log.say(f"error: NATIVE_DEATH: {log.harmless(f'{sentence} {hint}'.strip())}\n")
+    finally:
+        os._exit(BackendError.exit_code)
