@@ -134,6 +134,15 @@ def test_a_death_outside_of_tests_ends_the_run(
     assert told in output
 
 
+def test_a_file_that_is_missing_ends_the_run(tmp_path: Path) -> None:
+    """Test processes that end by themselves, with nothing to run, are no deaths."""
+    (tmp_path / "conftest.py").write_text(HOOKS)
+    code, output = make_test(tmp_path, {}, "-n", "2", "--dist", "loadfile", "test_missing.py")
+    assert code != 0
+    assert "no tests ran" in output
+    assert "INTERNALERROR" not in output
+
+
 def test_a_test_that_hangs_is_named(tmp_path: Path) -> None:
     """What takes longer than pyproject allows ends its process with the stacks; others run."""
     settings = "[pytest]\nfaulthandler_timeout = 8\nfaulthandler_exit_on_timeout = true\n"

@@ -38,10 +38,10 @@ class FileScheduler(LoadFileScheduling):
         Its other tests go to those that live. Ends the run where one dies while it collects, or
         as the last one at its end: its successors would die of the same, one after another.
         """
-        collected = self.registered_collections.pop(node, None)
         work = self.assigned_work.pop(node, {})
-        if hasattr(node, "workeroutput"):  # its last words
+        if hasattr(node, "workeroutput"):  # its last words: it has ended, and its tests are known
             return None
+        collected = self.registered_collections.pop(node, None)
         died_of, left = None, OrderedDict[str, dict[str, bool]]()
         for scope, unit in work.items():
             tests = [test for test, done in unit.items() if not done]
