@@ -28,9 +28,10 @@ install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects
 serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
 	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(ARGS)
 
-# Two at a time: many tests wait for a process of theirs more than they compute.
+# Two at a time: many tests wait for a process of theirs more than they compute. Each one that dies
+# is replaced, so that all the other tests run.
 test: ## run all tests; ARGS="-k loader"
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1000 $(ARGS)
 
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
@@ -88,7 +89,7 @@ soak: ## clients of all kinds for MINUTES=120, and what the worker holds after t
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.soak --minutes $(or $(MINUTES),120) $(ARGS)
 
 faults: ## let each call fail at each of its uses; takes about half an hour
-	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest tests/faults $(ARGS)
+	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest tests/faults -o faulthandler_timeout=0 $(ARGS)
 
 lint: ## ruff and pyright
 	@$(INSTALL) --quiet --extra dev

@@ -22,6 +22,8 @@ from rich.table import Table
 from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
 from worker import log, machine
+from worker.lifecycle.devices import Devices
+from worker.lifecycle.prepared import memory_with
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions
@@ -126,7 +128,7 @@ def main() -> int:
             if not path.exists():
                 write_model(path, SHAPES[shape], quant, hollow=True)
             settings = settings_of(case)
-            plan = estimate(load_config(path), settings, machine.memory())
+            plan = estimate(load_config(path), settings, memory_with(Devices()))
             command = [sys.executable, "-m", "benchmarks.memory_plan", "--one", str(path)]
             output = subprocess.run(
                 [*command, msgspec.json.encode(settings)], check=True, stdout=subprocess.PIPE

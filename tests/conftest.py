@@ -8,10 +8,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer  # pyright: ignore[reportMissingTypeStubs]
 
-from tests.support import here
+from tests.support import here, leftovers
 from tests.support.models import ggufs
 from tests.support.programs.processes import Server, serving
+from tests.support.scheduler import FileScheduler
 from worker import log
 
 log.configure("console", quiet=True)
@@ -23,14 +25,22 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the worker be compiled once, also where Python is told to write no bytecode.
+    """Let no process outlive its test process, and the worker be compiled once.
 
-    The tests start hundreds of processes, and each would spend 0.1 s on that.
+    The latter also where Python is told to write no bytecode: the tests start hundreds of
+    processes, and each would spend 0.1 s on that.
     """
+    leftovers.end_with_this_process()
     if not config.pluginmanager.hasplugin("cacheprovider"):
         return
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduler | None:
+    """A scheduler that comes to an end when test processes die, for `--dist loadfile`."""
+    return FileScheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

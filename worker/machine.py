@@ -28,17 +28,32 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     unified: bool = False
 
 
+class PackedEncoding(msgspec.Struct, frozen=True):
+    """An encoding whose matrices the CPU keeps in another order than the file.
+
+    name    as ggml has it: Q4_K
+    growth  bytes in that order for each byte of the file
+    rows    the order asks for a multiple of so many rows
+    """
+
+    name: str
+    growth: float
+    rows: int
+
+
 class Memory(msgspec.Struct, frozen=True):
     """Memory in bytes.
 
     total      of the machine, or the cgroup's limit where that is lower
     available  what a new allocation can get
-    devices    GPUs that a model may be put on; `memory()` leaves them out
+    devices    GPUs that a model may be put on
+    packed     how the CPU keeps weights; `memory()` leaves it out, and the devices
     """
 
     total: int
     available: int
     devices: tuple[DeviceMemory, ...] = ()
+    packed: tuple[PackedEncoding, ...] = ()
 
 
 def usable_cpus() -> int:

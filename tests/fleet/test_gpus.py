@@ -20,6 +20,7 @@ from worker.fleet.file import FleetModel
 from worker.fleet.group.share import RPC_BYTES
 from worker.fleet.need import REPLICA_BYTES, FleetMachine, Need, need_of
 from worker.fleet.plan import check_fits, place
+from worker.llama.packing import packed_encodings
 from worker.machine import DeviceMemory, Memory
 from worker.memory.plan import estimate
 from worker.model.config import load_config
@@ -65,7 +66,7 @@ def test_it_is_planned_as_a_worker_with_that_gpu_is(model: str) -> None:
     """The same bytes on the host and on the GPU, and the worker is held to that."""
     found = planned(model, with_gpus("m", GiB), gpus=1)
     settings = make(vars(parse_options(["serve", *OPTIONS, "--threads", "1"])), {})
-    memory = Memory(8 * GiB, 8 * GiB, (DeviceMemory("G", GiB),))
+    memory = Memory(8 * GiB, 8 * GiB, (DeviceMemory("G", GiB),), packed_encodings())
     alone = estimate(load_config(Path(model)), settings, memory)
     on_gpu = sum(each.nbytes for each in alone.devices if each.device == "G")
     assert (found.device_memory, found.gpu_layers, found.layers) == (on_gpu, LAYERS, LAYERS)

@@ -16,6 +16,7 @@ from worker import log
 from worker.errors import DoesNotFitError
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
+from worker.llama.packing import packed_encodings
 from worker.llama.weights import LoadOptions, Weights
 from worker.machine import Memory, human_bytes
 from worker.memory.buffers import kv_bytes_per_token
@@ -34,7 +35,7 @@ from worker.model.hyperparameters import RecurrentConfig
 from worker.settings import Settings
 
 GiB = 2**30
-PLENTY = Memory(total=64 * GiB, available=64 * GiB)
+PLENTY = Memory(total=64 * GiB, available=64 * GiB, packed=packed_encodings())
 # llama.cpp prints MiB with two decimals, for each of at most three buffers.
 PRINTED = 3 * 0.005 * 2**20
 

@@ -16,7 +16,7 @@ from worker.fleet.choices import settings_of
 from worker.fleet.device import FleetDevice
 from worker.fleet.file import FleetModel, FleetReplicas
 from worker.fleet.scale.count import ScaleBounds
-from worker.machine import DeviceMemory, Memory
+from worker.machine import DeviceMemory
 
 if TYPE_CHECKING:
     from worker.memory.plan import MemoryPlan
@@ -192,19 +192,26 @@ def _planned(
     config: ModelConfig, settings: Settings, draft: ModelConfig | None, least: FleetMachine,
     model: FleetModel, device: DeviceMemory | None,
 ) -> MemoryPlan:  # fmt: skip
-    """The plan for a share of that machine, or for the whole of it, and for such GPUs."""
+    """The plan for a share of that machine, or for the whole of it, and for such GPUs.
+
+    Its CPU is taken to keep weights as this one does.
+    """
     from worker.fleet.group.share import with_devices
+    from worker.lifecycle.devices import Devices
+    from worker.lifecycle.prepared import memory_with
     from worker.memory.plan import estimate
 
     cpus = settings.threads or 1
     room = max(0, least.memory - REPLICA_BYTES)
     share = max(0, min(least.memory, least.memory * cpus // least.cpus) - REPLICA_BYTES)
     nodes, gpus = model.rpc_nodes, model.gpus
-    fair = with_devices(Memory(room, share), share + REPLICA_BYTES, nodes, gpus, device)
+    whole = msgspec.structs.replace(memory_with(Devices()), total=room, available=room)
+    fair = msgspec.structs.replace(whole, available=share)
+    fair = with_devices(fair, share + REPLICA_BYTES, nodes, gpus, device)
     plan = estimate(config, settings, fair, draft)
     if plan.fits:
         return plan
-    whole = with_devices(Memory(room, room), least.memory, nodes, gpus, device)
+    whole = with_devices(whole, least.memory, nodes, gpus, device)
     return estimate(config, settings, whole, draft)
 
 

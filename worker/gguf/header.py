@@ -49,6 +49,11 @@ class TensorInfo(msgspec.Struct, frozen=True):
     elements: int
     file: int = 0  # which file of a split model
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has rows, and nothing has several of it, as layers have of experts."""
+        return sum(length > 1 for length in self.shape) == 2 and self.shape[1] > 1
+
 
 class ModelFile(msgspec.Struct, frozen=True):
     """One file of a model as it was when it was read."""

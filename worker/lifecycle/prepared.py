@@ -14,6 +14,7 @@ from worker import log, machine
 from worker.errors import ModelLoadError, UsageError
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
+from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.proof import verdict as proof
 from worker.llama.weights import LoadOptions, Weights
@@ -101,8 +102,10 @@ def find_devices(settings: Settings) -> Devices:
 
 
 def memory_with(devices: Devices) -> machine.Memory:
-    """What is free on this machine and on those devices."""
-    return msgspec.structs.replace(machine.memory(), devices=devices.memory)
+    """What is free on this machine and on those devices, and how its CPU keeps weights."""
+    return msgspec.structs.replace(
+        machine.memory(), devices=devices.memory, packed=packed_encodings()
+    )
 
 
 def load_weights(

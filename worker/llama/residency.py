@@ -13,7 +13,9 @@ import msgspec
 from worker import log
 from worker.errors import ResidencyError
 from worker.gguf.header import TensorInfo
+from worker.gguf.quant import ENCODINGS
 from worker.llama import library
+from worker.llama.packing import packed_encodings
 from worker.machine import human_bytes
 
 HOST = "CPU"
@@ -107,12 +109,14 @@ def check_tensors(
 
     llama.cpp assigns a layer to a device and then keeps those tensors on the host that the device
     cannot compute with. It says so in one debug line, and only of the first such tensor. So the
-    bytes on the host are compared with those of the tensors that belong there.
+    bytes on the host are compared with those of the tensors that belong there, in the order that
+    takes the most: beside a GPU that can read the host's memory they keep that of the file.
     """
     layers = weights.layers
     if not any(device in offloading for device in layers):
         return
-    belonging, blocks = 0, dict[int, int]()
+    growth = {encoding.name: encoding.growth for encoding in packed_encodings()}
+    belonging, blocks = 0.0, dict[int, int]()
     for tensor in tensors:
         block = _BLOCK.match(tensor.name)
         number = int(block[1]) if block else len(layers) - 1
@@ -120,9 +124,9 @@ def check_tensors(
         if there and block:
             blocks[number] = blocks.get(number, 0) + tensor.nbytes
         elif not (there and tensor.name.startswith("output")):
-            belonging += tensor.nbytes
+            belonging += tensor.nbytes * growth.get(ENCODINGS[tensor.type].name, 1)
     buffers = [nbytes for name, nbytes in weights.buffers if library.device_of(name) == HOST]
-    stray = sum(buffers) - belonging
+    stray = sum(buffers) - round(belonging)
     slack = _ROUNDING * len(buffers) + _PADDING * len(tensors)
     if blocks and stray + slack >= min(blocks.values()):
         raise ResidencyError(

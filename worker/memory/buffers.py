@@ -13,12 +13,13 @@ that layout the compute buffer was 4 % larger than planned at most.
 
 from __future__ import annotations
 
-import platform
+from collections.abc import Iterable
 
 import msgspec
 
 from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
+from worker.machine import PackedEncoding
 from worker.memory.layers import is_sliding, kv_layers, num_masks, recurrent_state
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -26,13 +27,6 @@ from worker.settings import Settings
 # Rows of a batch that a prompt may ask logits for at once, beside one of each sequence.
 CHUNK_OUTPUTS = 64
 
-# Encodings that the CPU build stores in an interleaved order (ggml's `repack.cpp`), with AVX2 and
-# AVX-512 or with NEON and dot products.
-_REPACKED = {
-    "x86_64": frozenset({"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"}),
-    "arm64": frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}),
-}
-_MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}
 CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.values()}
 
 
@@ -94,17 +88,20 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
                 )
 
 
-def weights_bytes(config: ModelConfig) -> int:
-    """Bytes of the weights on the CPU build.
+def weights_bytes(config: ModelConfig, packed: Iterable[PackedEncoding]) -> int:
+    """Bytes of the weights on the CPU, which keeps these encodings in an order of their own.
 
     Each tensor is stored once, in the order that suits its encoding; a mapped file's other pages
     are given back. An embedding that is also the output is stored twice where that order differs
     from the plain one, because rows are looked up in the plain one.
     """
-    machine = platform.machine().lower()
-    repacked = _REPACKED.get(_MACHINES.get(machine, machine), frozenset[str]())
     embedding, embedding_bytes, tied = token_embedding(config)
-    return config.size_bytes + (embedding_bytes if tied and embedding in repacked else 0)
+    total = float(config.size_bytes)
+    for encoding in packed:
+        total += config.matrix_bytes.get(encoding.name, 0) * (encoding.growth - 1)
+        if tied and encoding.name == embedding and config.vocab_size % encoding.rows == 0:
+            total += embedding_bytes * encoding.growth
+    return round(total)
 
 
 def token_embedding(config: ModelConfig) -> tuple[str, int, bool]:

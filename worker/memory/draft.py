@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from worker.machine import PackedEncoding
 from worker.memory.buffers import (
     compute_bytes,
     kv_bytes_per_token,
@@ -17,13 +20,15 @@ from worker.settings import Settings
 _TOKEN_BYTES = 240
 
 
-def draft_bytes(draft: ModelConfig, settings: Settings, num_cells: int) -> int:
+def draft_bytes(
+    draft: ModelConfig, settings: Settings, num_cells: int, packed: Iterable[PackedEncoding]
+) -> int:
     """Bytes of its weights, cells, compute buffer, one row of logits a sequence, vocabulary.
 
     num_cells: of the model that it guesses for; it gets as many
     """
     return (
-        weights_bytes(draft)
+        weights_bytes(draft, packed)
         + num_cells * kv_bytes_per_token(draft, settings)
         + compute_bytes(step_bytes(draft, settings, num_cells))
         + 4 * draft.vocab_size * settings.slots

@@ -30,6 +30,8 @@ from worker.model.tokenizer import TokenizerConfig, tokenizer_config
 
 Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
 _CARD = "worker.card."
+# Their rows are looked up. Heads that guess tokens may have embeddings of their own.
+_LOOKED_UP = ("embd.weight", "token_types.weight", "embed_tokens.weight")
 _EMBEDDINGS = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
 
 
@@ -40,6 +42,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
                                    hybrid and recurrent models
     key_length, value_length       elements of one head's key and value
     n_params, size_bytes           elements and bytes of all tensors
+    matrix_bytes                   those of matrices that rows are multiplied with, by encoding;
+                                   neither experts nor what rows are looked up in
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
@@ -81,6 +85,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_params: int
     n_embedding_params: int
     size_bytes: int
+    matrix_bytes: dict[str, int]
     bits_per_weight: float
     bits_per_weight_without_embeddings: float
     file_type: int | None
@@ -148,6 +153,11 @@ def config_of(header: Header) -> ModelConfig:
     n_embedding = sum(tensor.elements for tensor in embeddings)
     file_type = count("general.file_type")
     mix = mix_of((tensor.type, tensor.elements, tensor.nbytes) for tensor in header.tensors)
+    matrices = (
+        (tensor.type, tensor.elements, tensor.nbytes)
+        for tensor in header.tensors
+        if tensor.is_matrix and not tensor.name.endswith(_LOOKED_UP)
+    )
     causal = fields.flag(".attention.causal")
     return ModelConfig(
         architecture=fields.architecture,
@@ -190,6 +200,7 @@ def config_of(header: Header) -> ModelConfig:
         n_params=n_params,
         n_embedding_params=n_embedding,
         size_bytes=n_bytes,
+        matrix_bytes={name: share.nbytes for name, share in mix_of(matrices).items()},
         bits_per_weight=bits_per_weight(n_params, n_bytes),
         bits_per_weight_without_embeddings=bits_per_weight(
             n_params - n_embedding, n_bytes - sum(tensor.nbytes for tensor in embeddings)

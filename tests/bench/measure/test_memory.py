@@ -19,6 +19,10 @@ from worker.bench.run.stages import SERVE, SPEED
 from worker.bench.sizes import Sizes
 from worker.demo import MODEL_PATH
 from worker.gguf.splits import open_header
+from worker.lifecycle.devices import Devices
+from worker.lifecycle.prepared import memory_with
+from worker.llama.packing import packed_encodings
+from worker.memory.buffers import weights_bytes
 from worker.memory.plan import plan_memory
 from worker.model.config import load_config
 from worker.settings import Settings
@@ -68,7 +72,8 @@ def test_a_level_s_memory_is_of_its_own_process() -> None:
     assert config.size_bytes < found.memory.peak_rss < found.needs.planned_bytes * 1.3
     assert found.needs.context == 512
     assert sum(found.buffers.kv.values()) == pytest.approx(512 * found.needs.kv_bytes_per_token)
-    assert sum(found.buffers.weights.values()) == pytest.approx(config.size_bytes, rel=0.01)
+    weights = weights_bytes(config, packed_encodings())
+    assert sum(found.buffers.weights.values()) == pytest.approx(weights, rel=0.01)
     assert found.buffers.device_bytes == 0
     assert found.needs.max_context == config.context  # a small model: all of it fits
     assert found.threads == found.threads_batch == 1
@@ -131,8 +136,6 @@ def test_the_plan_is_the_worker_s() -> None:
     """What is reported as needed is what `worker plan` says for the same settings."""
     settings = Settings(parallel=2, ctx_size=512, threads=1, threads_batch=1)
     found = section_of(SPEED, job_of(SPEED, MODEL_PATH, settings, SIZES))
-    from worker import machine
-
-    plan = plan_memory(load_config(MODEL_PATH), settings, machine.memory())
+    plan = plan_memory(load_config(MODEL_PATH), settings, memory_with(Devices()))
     assert found.needs.planned_bytes == plan.total_bytes
     assert found.needs.kv_bytes_per_token == plan.kv_bytes_per_token
