@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
+
+import pytest
 
 from tests.engine.driving import request
 from tests.support.fakes import FakeBackend
+from worker.cache.store import Store
 from worker.engine.engine import Engine
+from worker.engine.kv.keeper import APART
 from worker.engine.steps.plan import FEW_CELLS
 
 
@@ -129,3 +134,35 @@ def test_what_fits_beside_the_end_of_a_prompt_is_read_with_it() -> None:
     ended = [[delta.id for delta in engine.step()] for _ in range(3)]
     assert ended == [["a", "c"], [], ["b"]]
     assert backend.batch_sizes == [64, 50, 64, 36]
+
+
+def batches_of_eight(length: int, **kind: Any) -> list[int]:
+    """Rows of each step in which eight prompts of so many tokens are read that came at once."""
+    backend = FakeBackend(
+        num_cells=4_000, num_slots=8, capacity=512, vocab_size=10**6, streams=True, **kind
+    )
+    store = Store(10**6, needs_rest=True)
+    engine = Engine(backend, lambda: backend.now, store=store, max_stall=1_000)
+    for number in range(8):
+        engine.add(request(str(number), [10 + number] * length, max_tokens=1))
+    ended = 0
+    while ended < 8:
+        ended += sum(delta.is_last for delta in engine.step())
+        engine.scheduler.check_integrity()
+    return backend.batch_sizes
+
+
+@pytest.mark.parametrize("kind", [{"window": 8}, {"cuts_tails": False}])
+def test_prompts_that_pause_for_a_copy_are_read_together(kind: dict[str, Any]) -> None:
+    """Where states are copied on the way, all that fit a step come to that place in it.
+
+    128 rows of the first step are those of three; then these end beside the other five.
+    """
+    pause = APART + 4
+    assert batches_of_eight(pause + 4, **kind) == [3 * pause, 3 * 4 + 5 * pause, 5 * 4]
+
+
+@pytest.mark.parametrize("kind", [{"window": 8}, {"cuts_tails": False}])
+def test_a_short_prompt_does_not_pause(kind: dict[str, Any]) -> None:
+    """A state of a few tokens is not worth a step of its own."""
+    assert batches_of_eight(12, **kind) == [8 * 12]

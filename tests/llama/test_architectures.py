@@ -17,6 +17,7 @@ from tests.support.models.architectures import VOCABULARY, WINDOW, WRITERS
 from tests.support.sessions import Session, Truth, prompt_of
 from worker import log
 from worker.engine.steps.padding import Padding
+from worker.engine.steps.plan import StepPlan
 from worker.errors import ModelFileError, ModelLoadError
 from worker.llama import residency
 from worker.llama.library import native
@@ -106,6 +107,31 @@ def test_together(start: Open) -> None:
         session.add(f"r{i}", prompt_of(10 + i, 3 + 11 * i))
         session.step(i % 3)
     session.run()
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_eight_that_come_at_once(name: str, start: Open, *, unified: bool) -> None:
+    """Eight prompts, longer than a window, are read in common steps, and again when these end.
+
+    In the unified layout they take the place of cells that the others' windows have passed.
+    """
+    session = start(num_cells=1024 if unified else 8 * 256, num_slots=8, unified=unified)
+    shared: list[int] = []
+    schedule = session.engine.scheduler.schedule
+
+    def counted(now: float) -> StepPlan:
+        plan = schedule(now)
+        shared.append(sum(count > 1 for _, count in plan.runs))
+        return plan
+
+    session.engine.scheduler.schedule = counted
+    for wave in range(4):
+        for i in range(8):
+            prompt = prompt_of(800 + 8 * wave + i, 40 + (5 * i + wave) % 23)
+            session.add(f"r{wave}{i}", prompt, 3 * WINDOW)
+        session.run()
+    alone = unified and name == "lfm2-window"  # llama.cpp could lose cells there
+    assert max(shared) == 1 if alone else max(shared) > 4
 
 
 def test_in_chunks(start: Open) -> None:

@@ -24,7 +24,7 @@ from benchmarks.peers.cases.streams import (
 )
 from benchmarks.peers.cases.vocabulary import vocabulary_cases
 
-SMALL, HYBRID = "llama-125m", "lfm2-350m"
+SMALL, HYBRID, WINDOWED = "llama-125m", "lfm2-350m", "gemma3-270m"
 
 CASES: dict[str, Case] = {
     case.name: case
@@ -92,6 +92,26 @@ CASES: dict[str, Case] = {
             unit="s", measure=restarted_conversations, shape=SMALL, is_less_better=True,
             needs_http=True, worker_options={"--cache-dir": "{folder}"},
             has_several_servers=True,
+        ),
+        Case(
+            name="window-eight", title="8 streams, 16 short requests, windowed model",
+            unit="tok/s", measure=eight_streams, shape=WINDOWED, is_shape_fixed=True,
+            needs_parallel=True,
+        ),
+        Case(
+            name="window-fifteen", title="15 streams, 30 short requests, windowed model",
+            unit="tok/s", measure=fifteen_streams, shape=WINDOWED, is_shape_fixed=True,
+            cells=15 * 1024, slots=15, needs_parallel=True,
+        ),
+        Case(
+            name="window-deep8", title="8 streams with 700 tokens of context, windowed model",
+            unit="tok/s", measure=eight_deep_streams, shape=WINDOWED, is_shape_fixed=True,
+            needs_http=True, needs_parallel=True,
+        ),
+        Case(
+            name="hybrid-eight", title="8 streams, 16 short requests, hybrid model",
+            unit="tok/s", measure=eight_streams, shape=HYBRID, is_shape_fixed=True,
+            needs_parallel=True,
         ),
         Case(
             name="hybrid", title="a chat whose answers are stripped, hybrid model",

@@ -18,7 +18,8 @@ EVERY = 2_048
 # The last tokens of a prompt are often the template's: the next turn has others in their place,
 # as <think> that is gone from an old answer. llama-server leaves as many.
 _LAST = 4
-# Marks nearer to each other than this are not worth the small batch that each of them costs.
+# Marks nearer to each other, or to what is there already, are not worth the small batch that each
+# of them costs.
 APART = 32
 # Where states must be copied at exactly one place, a sequence that computes stops there for
 # others only if they have so many tokens of it.
@@ -134,9 +135,8 @@ class Keeper:
         if self._store is None or not self._backend.needs_rest:
             return
         prompt, last = sequence.num_prompt, sequence.num_prompt - _LAST
-        marks = [p for p in sequence.request.checkpoints if slot.length < p <= last - _LAST]
-        if last > slot.length:
-            marks.append(last)
+        named = [p for p in sequence.request.checkpoints if p <= last - _LAST]
+        marks = [p for p in (*named, last) if p - slot.length >= APART]
         others = [found.num_common] if found is not None else []
         for place in (*others, *range(EVERY, prompt, EVERY)):
             near = [*marks, slot.length]

@@ -182,10 +182,11 @@ class Planner:
         return sequence.due
 
     def _chunks(self, prompts: list[Sequence], num_streams: int, rows: int) -> Runs:
-        """Give the rows to the prompts in order; to the others only where all that they miss fits.
+        """Give the rows to the prompts in order; to the others only where all that they want fits.
 
-        One that is begun with what is left over has rows beside those of the first one from then
-        on: they would share tiles of attention, or be computed in several parts.
+        That is what they miss, or what they miss before a state is to be copied. One that is begun
+        with what is left over has rows beside those of the first one from then on: they would
+        share tiles of attention, or be computed in several parts.
         """
         outputs = self._backend.max_outputs - num_streams
         runs: Runs = []
@@ -193,12 +194,13 @@ class Planner:
             missing = sequence.num_missing
             slot = sequence.slot
             assert slot is not None
-            count = slot.pause(min(missing, rows))
+            wanted = slot.pause(missing)
+            count = min(wanted, rows)
             if sequence.prompt_logprobs is not None:
                 count = min(count, outputs)
             elif not outputs:
                 count = min(count, missing - 1)
-            if count <= 0 or (runs and count < missing):
+            if count <= 0 or (runs and count < wanted):
                 continue
             outputs -= count if sequence.prompt_logprobs is not None else count == missing
             runs.append((sequence, count))
