@@ -28,16 +28,18 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Memory in bytes.
+    """Memory in bytes, and what decides how weights lie in it.
 
     total      of the machine, or the cgroup's limit where that is lower
     available  what a new allocation can get
     devices    GPUs that a model may be put on; `memory()` leaves them out
+    features   of the CPU, by ggml's names, that are computed with; None: any may be
     """
 
     total: int
     available: int
     devices: tuple[DeviceMemory, ...] = ()
+    features: frozenset[str] | None = None
 
 
 def usable_cpus() -> int:

@@ -29,6 +29,13 @@ BACKENDS = {
     "vulkan": ["-DGGML_VULKAN=ON"],
     "blas": ["-DGGML_BLAS=ON", f"-DGGML_BLAS_VENDOR={'Apple' if APPLE else 'OpenBLAS'}"],
 }
+# A variant of the CPU's library for each generation of CPUs, of which the worker loads the best one
+# (`worker/llama/variants.py`).
+PORTABLE = [
+    "-DGGML_BACKEND_DL=ON",
+    "-DGGML_CPU_ALL_VARIANTS=ON",
+    "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+]
 # Environment variables that compilers read.
 VARIABLES = ["CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "VULKAN_SDK"]
 USUAL_NVCC = "/usr/local/cuda/bin/nvcc"  # where NVIDIA's packages put it, often not on PATH
@@ -40,7 +47,9 @@ CPU_FEATURES = re.compile(r"\b(?:s?sse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme|i
 class Library:
     """A build that is wanted; `cmake_args` are the user's own.
 
-    locked  its source and what builds it have the hashes of the lock
+    locked    its source and what builds it have the hashes of the lock
+    portable  it runs on other CPUs too
+    wheels    a folder or URL where pip finds it built; empty: it is built here
     """
 
     version: str = ""
@@ -48,30 +57,42 @@ class Library:
     rpc: bool = False
     cmake_args: str = ""
     locked: bool = field(default=False, repr=False)
+    portable: bool = field(default=False, repr=False)
+    wheels: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        kind = f"{self.backend}{' + rpc' * self.rpc}{', locked' * self.locked}"
+        if self.wheels:
+            return f"{NAME} {self.version} from {self.wheels}"
+        kind = f"any {self.backend}" if self.portable else self.backend
+        kind += f"{' + rpc' * self.rpc}{', locked' * self.locked}"
         return f"{NAME} {self.version} for {kind}"
 
     @property
     def options(self) -> list[str]:
         return [
-            "-DGGML_NATIVE=ON",  # built where it runs
+            f"-DGGML_NATIVE={'OFF' if self.portable else 'ON'}",  # ON: built where it runs
             "-DLLAVA_BUILD=OFF",
             # llama.cpp's own install puts a second copy of each library into site-packages/lib.
             "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
-            "-DCMAKE_INSTALL_BINDIR=llama_cpp/bin",
+            # CMake puts libraries that are loaded by path into the folder of programs.
+            f"-DCMAKE_INSTALL_BINDIR=llama_cpp/{'lib' if self.portable else 'bin'}",
             "-DCMAKE_INSTALL_INCLUDEDIR=llama_cpp/include",
             f"-DGGUF_WORKER_METAL={'ON' if self.backend == 'metal' else 'OFF'}",
             f"-DGGML_RPC={'ON' if self.rpc else 'OFF'}",
             *BACKENDS[self.backend],
+            *(PORTABLE if self.portable else []),
         ]
 
     @property
     def key(self) -> str:
-        """A hash of all that shapes the build, apart from the compiler."""
+        """A hash of all that shapes the build, apart from the compiler; or of the wheels there."""
+        if self.wheels:
+            files = sorted(Path(self.wheels).glob("*.whl"))  # none at a URL
+            stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+            return key_of(self.version, self.wheels, stats)
         lock = [locked_text(NAME)] if self.locked else []
-        return key_of(self, self.options, HOOK.read_text(), cpu_features(), *lock)
+        features = "" if self.portable else cpu_features()
+        return key_of(self, self.options, HOOK.read_text(), features, *lock)
 
 
 def key_of(*values: object) -> str:

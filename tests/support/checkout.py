@@ -69,7 +69,7 @@ build_editable, prepare_metadata_for_build_editable = build_wheel, prepare_metad
 """
 
 
-_OURS = ("PIP_", "CMAKE_", "PYTHON")  # variables that change what an installer does
+_OURS = ("PIP_", "CMAKE_", "PYTHON", "GGUF_WORKER_")  # variables that change what an installer does
 
 
 class Checkout:

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     from worker.cli.console import data_console, write_json
-    from worker.llama import library
+    from worker.llama import library, variants
 
     build, devices = library.build(), library.devices()
     if arguments.json:
@@ -45,6 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     console = data_console()
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
+    if build.variant:
+        able = [variant.name for variant in variants.ranked(library.FOLDER)]
+        console.print(f"CPU variant: {build.variant}; {', '.join(able)} run here")
     table = Table("device", "kind", "backend", "memory", "description", box=None)
     for device in devices:
         memory = human_bytes(device.memory_total) if device.memory_total else "–"

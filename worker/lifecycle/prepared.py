@@ -98,8 +98,10 @@ def find_devices(settings: Settings) -> Devices:
 
 
 def memory_with(devices: Devices) -> machine.Memory:
-    """What is free on this machine and on those devices."""
-    return msgspec.structs.replace(machine.memory(), devices=devices.memory)
+    """What is free on this machine and on those devices, and what its CPU computes with."""
+    return msgspec.structs.replace(
+        machine.memory(), devices=devices.memory, features=library.features()
+    )
 
 
 def load_weights(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import re
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -14,9 +15,8 @@ import msgspec
 import numpy as np
 
 from worker import log
-from worker.errors import BackendError
 from worker.imports import bare_package
-from worker.llama import spin
+from worker.llama import spin, variants
 from worker.llama.process.abort import leave_with_reason
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
@@ -27,6 +27,8 @@ with bare_package("llama_cpp"):
 
 spin.loaded()
 
+FOLDER = Path(native._lib._name).parent  # pyright: ignore
+"""Where libllama is, and what it loads by path."""
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 Observer = Callable[[str, np.ndarray], None]
 """Gets the name of a tensor and a copy of its values, float32 [rows, width]."""
@@ -61,12 +63,16 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """How the installed library was built."""
+    """How the installed library was built.
+
+    variant  which of a build for many CPUs this process computes with; "" in one for this CPU
+    """
 
     bindings: str
     backends: tuple[str, ...]
     gpu_offload: bool
     rpc: bool
+    variant: str
     system_info: str
 
 
@@ -152,29 +158,6 @@ def reason(lines: list[tuple[str, str]]) -> str:
     return errors[0].split(": ", 1)[-1].strip().rstrip(".")
 
 
-@functools.cache
-def _ggml() -> ctypes.CDLL:
-    """ggml's registry of backends, which the bindings do not wrap.
-
-    Its functions are looked up through libllama, so in the libraries that libllama has loaded. A
-    wheel holds several copies of ggml's libraries, and every copy has a registry of its own.
-    """
-    folder = Path(native.__file__).parent / "lib"
-    names = ("libllama.so", "libllama.dylib")
-    path = next((folder / name for name in names if (folder / name).exists()), None)
-    if path is None:
-        raise BackendError(
-            f"llama.cpp's shared libraries are missing from {folder}.",
-            hint="Run `make install` again.",
-        )
-    lib = ctypes.CDLL(str(path))
-    for name, result, arguments in _SIGNATURES:
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
-    leave_with_reason(lib)
-    return lib
-
-
 _P, _S, _C = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
     ("ggml_backend_reg_count", _S, []),
@@ -197,9 +180,21 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
 )
 
 
+@functools.cache
 def ggml() -> ctypes.CDLL:
-    """The library with ggml's own functions, their signatures set."""
-    return _ggml()
+    """The library with ggml's own functions, which the bindings do not wrap; their signatures set.
+
+    Its functions are looked up through libllama, so in the libraries that libllama has loaded. A
+    wheel holds several copies of ggml's libraries, and every copy has a registry of its own.
+    A build for many CPUs gets its backend for this one. Raises BackendError where there is none.
+    """
+    lib = ctypes.CDLL(None, handle=native._lib._handle)  # pyright: ignore
+    for name, result, arguments in _SIGNATURES:
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    leave_with_reason(lib)
+    variants.load(lib, variants.choose(FOLDER))
+    return lib
 
 
 def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
@@ -245,8 +240,15 @@ def build() -> Build:
         backends=tuple(lib.ggml_backend_reg_name(reg).decode() for reg in regs),
         gpu_offload=bool(native.llama_supports_gpu_offload()),
         rpc=bool(native.llama_supports_rpc()),
+        variant=variant.name if (variant := variants.current()) else "",
         system_info=native.llama_print_system_info().decode().strip().rstrip("|").strip(),
     )
+
+
+def features() -> frozenset[str]:
+    """CPU features that this process computes with, by ggml's names, such as AVX2 and DOTPROD."""
+    start()
+    return frozenset(re.findall(r"(\w+) = 1", native.llama_print_system_info().decode()))
 
 
 def device_handles() -> dict[str, int]:

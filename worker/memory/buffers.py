@@ -26,11 +26,18 @@ from worker.settings import Settings
 # Rows of a batch that a prompt may ask logits for at once, beside one of each sequence.
 CHUNK_OUTPUTS = 64
 
-# Encodings that the CPU build stores in an interleaved order (ggml's `repack.cpp`), with AVX2 and
-# AVX-512 or with NEON and dot products.
+# Kind of CPU -> a feature of it -> encodings that are then stored in an interleaved order (ggml's
+# `repack.cpp`).
 _REPACKED = {
-    "x86_64": frozenset({"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"}),
-    "arm64": frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}),
+    "x86_64": {
+        "AVX2": frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"}),
+        "AVX512": frozenset({"Q2_K"}),
+    },
+    "arm64": {
+        "DOTPROD": frozenset(
+            {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}
+        ),
+    },
 }
 _MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}
 CACHE_ENCODINGS = {encoding.name.lower(): encoding for encoding in ENCODINGS.values()}
@@ -94,17 +101,22 @@ def check_cache_types(config: ModelConfig, settings: Settings) -> None:
                 )
 
 
-def weights_bytes(config: ModelConfig) -> int:
-    """Bytes of the weights on the CPU build.
+def weights_bytes(config: ModelConfig, features: frozenset[str] | None) -> int:
+    """Bytes of the weights on the CPU build. `features` are those of `Memory`.
 
     Each tensor is stored once, in the order that suits its encoding; a mapped file's other pages
     are given back. An embedding that is also the output is stored twice where that order differs
     from the plain one, because rows are looked up in the plain one.
     """
     machine = platform.machine().lower()
-    repacked = _REPACKED.get(_MACHINES.get(machine, machine), frozenset[str]())
+    encodings = _REPACKED.get(_MACHINES.get(machine, machine), {})
     embedding, embedding_bytes, tied = token_embedding(config)
-    return config.size_bytes + (embedding_bytes if tied and embedding in repacked else 0)
+    is_repacked = any(
+        embedding in repacked
+        for feature, repacked in encodings.items()
+        if features is None or feature in features
+    )
+    return config.size_bytes + (embedding_bytes if tied and is_repacked else 0)
 
 
 def token_embedding(config: ModelConfig) -> tuple[str, int, bool]:

@@ -17,13 +17,16 @@ from worker.settings import Settings
 _TOKEN_BYTES = 240
 
 
-def draft_bytes(draft: ModelConfig, settings: Settings, num_cells: int) -> int:
+def draft_bytes(
+    draft: ModelConfig, settings: Settings, num_cells: int, features: frozenset[str] | None
+) -> int:
     """Bytes of its weights, cells, compute buffer, one row of logits a sequence, vocabulary.
 
-    num_cells: of the model that it guesses for; it gets as many
+    num_cells  of the model that it guesses for; it gets as many
+    features   of the CPU, see `Memory`
     """
     return (
-        weights_bytes(draft)
+        weights_bytes(draft, features)
         + num_cells * kv_bytes_per_token(draft, settings)
         + compute_bytes(step_bytes(draft, settings, num_cells))
         + 4 * draft.vocab_size * settings.slots

@@ -205,7 +205,7 @@ def _sum(
     slots = settings.slots
     step = step_bytes(config, settings, num_cells)
     parts: dict[Part, int] = {
-        "weights": weights_bytes(config),
+        "weights": weights_bytes(config, memory.features),
         "kv": num_cells * per_token,
         "recurrent": slots * (1 + settings.uses_heads * HEAD_LENGTH) * state_bytes(config),
         "compute": compute_bytes(step),
@@ -214,7 +214,7 @@ def _sum(
         "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
     }
     if draft is not None:
-        parts["draft"] = draft_bytes(draft, settings, num_cells)
+        parts["draft"] = draft_bytes(draft, settings, num_cells, memory.features)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
     devices = place(config, settings, memory.devices, parts, step, gpu_layers)

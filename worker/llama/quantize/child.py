@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from worker.gguf.imatrix import Importance, read_imatrix
-from worker.llama.library import native
+from worker.llama.library import ggml, native
 from worker.llama.quantize.process import QuantizeJob
 
 # Bytes of rows, source and result, that are in memory at once. llama.cpp's default is 8 GiB.
@@ -82,6 +82,7 @@ def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
 def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
     """Call the quantiser; returns 0 when it succeeded."""
     log = _Line()
+    ggml()
     native.llama_log_set(log.callback, ctypes.c_void_p(0))
     native.llama_backend_init()
     params = native.llama_model_quantize_default_params()
