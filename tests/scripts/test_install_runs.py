@@ -137,9 +137,8 @@ def test_a_wheel_from_a_folder_is_not_built(installed: Checkout, tmp_path: Path)
     is a sentence that changes nothing."""
     built = next(installed.cache.rglob("*.whl"))
     shutil.copy(built, tmp_path)
-    world = {"GGUF_WORKER_WHEELS": str(tmp_path), "CXX": "/no/compiler"}
     place = ("--venv", ".venv-wheels")
-    said = installed.install(*place, **world)
+    said = installed.install(*place, GGUF_WORKER_WHEELS=str(tmp_path), CXX="/no/compiler")
     assert f"fetching llama-cpp-python {VERSION} from {tmp_path}" in said
     assert "from source" not in said
     python = installed.root / ".venv-wheels/bin/python"
