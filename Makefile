@@ -117,7 +117,7 @@ peers: ## beside llama-server and others; LLAMA_SERVER=FILE ARGS="--cases single
 demo-model: ## train the embedded demo model anew, in .venv-train
 	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python -m scripts.train_demo_model $(ARGS)
 
-# Fifteen variants of the CPU's backend: three times as long as `make install`.
+# Fourteen variants of the CPU's backend: 13 minutes of CPU time.
 wheel: ## write wheels of the worker and of llama-cpp-python for any x86-64 or ARM64 CPU into dist/
 	@$(FIND_PYTHON); test -x .venv-wheel/bin/python || "$$python" -m venv .venv-wheel
 	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/wheel/tools.txt

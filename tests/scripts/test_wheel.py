@@ -61,6 +61,7 @@ def said(bare: Path, *command: str, **variables: str) -> str:
         capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert "load_backend" not in done.stderr, "llama.cpp's log is not taken"
     return done.stdout
 
 

@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
     if build.variant:
-        able = [variant.name for variant in variants.ranked(library.FOLDER)]
-        console.print(f"CPU variant: {build.variant}; {', '.join(able)} run here")
+        able, every = variants.ranked(library.FOLDER), variants.found(library.FOLDER)
+        console.print(f"CPU variant: {build.variant}; {len(able)} of {len(every)} run here")
     table = Table("device", "kind", "backend", "memory", "description", box=None)
     for device in devices:
         memory = human_bytes(device.memory_total) if device.memory_total else "–"

@@ -28,7 +28,6 @@ with bare_package("llama_cpp"):
 spin.loaded()
 
 FOLDER = Path(native._lib._name).parent  # pyright: ignore
-"""Where libllama is, and what it loads by path."""
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 Observer = Callable[[str, np.ndarray], None]
 """Gets the name of a tensor and a copy of its values, float32 [rows, width]."""
@@ -182,17 +181,18 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
 
 @functools.cache
 def ggml() -> ctypes.CDLL:
-    """The library with ggml's own functions, which the bindings do not wrap; their signatures set.
+    """The library with ggml's own functions, which the bindings do not wrap; signatures are set.
 
-    Its functions are looked up through libllama, so in the libraries that libllama has loaded. A
-    wheel holds several copies of ggml's libraries, and every copy has a registry of its own.
-    A build for many CPUs gets its backend for this one. Raises BackendError where there is none.
+    They are looked up through libllama, so in what it has loaded: a wheel holds copies of ggml's
+    libraries, each with a registry of its own. A build for many CPUs gets the backend for this one.
+    Raises BackendError where there is none.
     """
     lib = ctypes.CDLL(None, handle=native._lib._handle)  # pyright: ignore
     for name, result, arguments in _SIGNATURES:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     leave_with_reason(lib)
+    native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     variants.load(lib, variants.choose(FOLDER))
     return lib
 

@@ -34,9 +34,7 @@ _REPACKED = {
         "AVX512": frozenset({"Q2_K"}),
     },
     "arm64": {
-        "DOTPROD": frozenset(
-            {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}
-        ),
+        "DOTPROD": frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "Q1_0", "IQ4_NL", "MXFP4"}),
     },
 }
 _MACHINES = {"amd64": "x86_64", "aarch64": "arm64"}
