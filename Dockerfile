@@ -1,5 +1,5 @@
-# Text that nobody has built: where it was written there was no container runtime. Each command in it
-# was run by hand outside of a container; the first build may need a correction.
+# Text that nobody has built: where it was written there was no container runtime. `make wheel` and
+# the installation with pip were run by hand outside of one; the first build may need a correction.
 #
 #   docker build --tag gguf-worker .
 #   docker run --publish 127.0.0.1:8080:8080 --volume ~/models:/models:ro gguf-worker --model /models/FILE.gguf

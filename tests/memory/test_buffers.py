@@ -6,7 +6,7 @@ import pytest
 
 from worker.demo import MODEL_PATH
 from worker.memory import buffers
-from worker.model.config import load_config
+from worker.model.config import ModelConfig, load_config
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,11 @@ def test_what_is_reordered_depends_on_the_features_in_use(
 ) -> None:
     """A tied embedding is stored twice only where the CPU's kernels want it in another order."""
     monkeypatch.setattr(buffers.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(buffers, "token_embedding", lambda _config: ("Q4_0", 1000, True))
+
+    def tied(_config: ModelConfig) -> tuple[str, int, bool]:
+        return "Q4_0", 1000, True
+
+    monkeypatch.setattr(buffers, "token_embedding", tied)
     config = load_config(MODEL_PATH)
     known = None if features is None else frozenset(features)
     assert buffers.weights_bytes(config, known) == config.size_bytes + 1000 * copies
