@@ -1,4 +1,5 @@
 # Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
+# GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
 PYTHON ?=
@@ -17,7 +18,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model constraints lock sbom clean
+.PHONY: help install serve test test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
@@ -117,6 +118,12 @@ peers: ## beside llama-server and others; LLAMA_SERVER=FILE ARGS="--cases single
 demo-model: ## train the embedded demo model anew, in .venv-train
 	@$(INSTALL) --quiet --venv .venv-train --extra train && exec .venv-train/bin/python -m scripts.train_demo_model $(ARGS)
 
+# Fourteen variants of the CPU's backend: 13 minutes of CPU time.
+wheel: ## write wheels of the worker and of llama-cpp-python for any x86-64 or ARM64 CPU into dist/
+	@$(FIND_PYTHON); test -x .venv-wheel/bin/python || "$$python" -m venv .venv-wheel
+	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/wheel/tools.txt
+	@.venv-wheel/bin/python scripts/install --wheels dist
+
 constraints: ## pin the newest versions that pyproject.toml allows
 	@$(INSTALL) --write-constraints
 
@@ -132,4 +139,4 @@ sbom: ## write dist/sbom.cdx.json: what .venv holds, as CycloneDX
 		--output-reproducible --output-format JSON --output-file dist/sbom.cdx.json
 
 clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from scripts.install.build import BACKENDS
 from scripts.install.environment import install, write_constraints
+from scripts.install.portable import make_wheels
 from scripts.install.talk import InstallError, advice, say
 
 
@@ -24,12 +25,15 @@ def main() -> int:
     parser.add_argument("--venv", default=".venv", help="the folder (.venv)")
     parser.add_argument("--quiet", action="store_true", help="no word when nothing is missing")
     parser.add_argument("--write-constraints", action="store_true", help="pin all versions anew")
+    parser.add_argument("--wheels", metavar="FOLDER", help="write wheels for any CPU there instead")
     args = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
         if args.write_constraints:
             write_constraints()
+        elif args.wheels:
+            make_wheels(Path(args.wheels))
         else:
             install(args.venv, args.backend, args.rpc, args.extra, args.quiet, args.locked)
     except (InstallError, OSError) as error:  # OSError: a full disk, a folder of somebody else

@@ -32,6 +32,13 @@ BACKENDS = {
     "vulkan": ["-DGGML_VULKAN=ON"],
     "blas": ["-DGGML_BLAS=ON", f"-DGGML_BLAS_VENDOR={'Apple' if APPLE else 'OpenBLAS'}"],
 }
+# A variant of the CPU's library for each generation of CPUs, of which the worker loads the best one
+# (`worker/llama/variants.py`).
+PORTABLE = [
+    "-DGGML_BACKEND_DL=ON",
+    "-DGGML_CPU_ALL_VARIANTS=ON",
+    "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+]
 # Environment variables that compilers read.
 VARIABLES = ["CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAARCHS", "VULKAN_SDK"]
 USUAL_NVCC = "/usr/local/cuda/bin/nvcc"  # where NVIDIA's packages put it, often not on PATH
@@ -43,8 +50,10 @@ CPU_FEATURES = re.compile(r"\b(?:s?sse|avx|fma|f16c|bmi|amx|vaes|asimd|sve|sme|i
 class Library:
     """A build that is wanted; `cmake_args` are the user's own.
 
-    locked   its source and what builds it have the hashes of the lock
-    without  features of the CPU that its kernels must not use: they failed the proof
+    locked    its source and what builds it have the hashes of the lock
+    without   features of the CPU that its kernels must not use: they failed the proof
+    portable  it runs on other CPUs too
+    wheels    a folder or URL where pip finds it built; empty: it is built here
     """
 
     version: str = ""
@@ -53,35 +62,52 @@ class Library:
     cmake_args: str = ""
     locked: bool = field(default=False, repr=False)
     without: list[str] = field(default_factory=list[str])
+    portable: bool = field(default=False, repr=False)
+    wheels: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        kind = f"{self.backend}{' + rpc' * self.rpc}{', locked' * self.locked}"
+        if self.wheels:
+            return f"{NAME} {self.version} from {self.wheels}"
+        kind = f"any {self.backend}" if self.portable else self.backend
+        kind += f"{' + rpc' * self.rpc}{', locked' * self.locked}"
         without = f" without {' and '.join(self.without)}" if self.without else ""
         return f"{NAME} {self.version} for {kind}{without}"
 
     @property
     def options(self) -> list[str]:
-        cpu = (
-            options_without(self.without, cpu_features()) if self.without else ["-DGGML_NATIVE=ON"]
-        )
         return [
-            *cpu,  # built where it runs
+            *self._cpu_options,
             "-DLLAVA_BUILD=OFF",
             # llama.cpp's own install puts a second copy of each library into site-packages/lib.
             "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
-            "-DCMAKE_INSTALL_BINDIR=llama_cpp/bin",
+            # CMake puts libraries that are loaded by path into the folder of programs.
+            f"-DCMAKE_INSTALL_BINDIR=llama_cpp/{'lib' if self.portable else 'bin'}",
             "-DCMAKE_INSTALL_INCLUDEDIR=llama_cpp/include",
             f"-DGGUF_WORKER_METAL={'ON' if self.backend == 'metal' else 'OFF'}",
             f"-DGGML_RPC={'ON' if self.rpc else 'OFF'}",
             *BACKENDS[self.backend],
+            *(PORTABLE if self.portable else []),
         ]
 
     @property
+    def _cpu_options(self) -> list[str]:
+        if self.portable:
+            return ["-DGGML_NATIVE=OFF"]
+        if self.without:
+            return options_without(self.without, cpu_features())
+        return ["-DGGML_NATIVE=ON"]  # built where it runs
+
+    @property
     def key(self) -> str:
-        """A hash of all that shapes the build, apart from the compiler."""
+        """A hash of all that shapes the build, apart from the compiler; or of the wheels there."""
+        if self.wheels:
+            files = sorted(Path(self.wheels).glob("*.whl"))  # none at a URL
+            stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+            return key_of(self.version, self.wheels, stats)
         lock = [locked_text(NAME)] if self.locked else []
         hooks = [file.read_text() for file in HOOK_FILES]
-        return key_of(self, self.options, *hooks, cpu_features(), *lock)
+        features = "" if self.portable else cpu_features()
+        return key_of(self, self.options, *hooks, features, *lock)
 
 
 def key_of(*values: object) -> str:

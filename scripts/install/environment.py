@@ -5,17 +5,21 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import time
 import tomllib
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from scripts.install.build import Library, key_of, wheel_of
+from scripts.install.build import DEFAULT_BACKEND, Library, key_of, wheel_of
 from scripts.install.commands import CONSTRAINTS, ROOT, locked, output_of, run
 from scripts.install.lock import LOCK, check_extras, write_requirements
 from scripts.install.proof import is_kept, next_without, prove
 from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
+
+WHEELS = "GGUF_WORKER_WHEELS"  # names a folder or URL where the library lies built
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,9 @@ class Environment:
 
     def install_library(self, goal: Record) -> None:
         """Build or find the goal's library and install it; the record is then `goal`."""
-        wheel = wheel_of(goal.library, [str(self.python), "-m", "pip"])
-        self.install("Installing the library", ["--force-reinstall", "--no-deps", str(wheel)], goal)
+        with tempfile.TemporaryDirectory("", "wheel-", self.path) as folder:
+            wheel = str(_wheel(goal.library, self, Path(folder)))
+            self.install("Installing the library", ["--force-reinstall", "--no-deps", wheel], goal)
 
     def install(self, doing: str, arguments: list[str], goal: Record) -> None:
         """Let pip install; the record is then `goal`. Raises InstallError."""
@@ -87,7 +92,9 @@ def prove_library(environment: Environment, goal: Record) -> Record:
             say(f"proven in {since(started)}, using {used}")
             environment.keep(replace(environment.record, proof=found.key))
             return goal
-        without = next_without(goal.library.without, found.features)
+        # A wheel has other variants to take, and its proof has tried them all.
+        left = next_without(goal.library.without, found.features)
+        without = [] if goal.library.wheels else left
         if not without:
             environment.keep(replace(goal, build=""))
             raise InstallError(
@@ -112,17 +119,19 @@ def goal_of(
     A backend replaces all of that: `BACKEND=cpu` after `RPC=1` builds without RPC. Raises
     InstallError for extras that a locked install does not have.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     old = Library(backend=backend) if backend else record.library
     library = Library(
-        next(pin.partition("==")[2] for pin in project["dependencies"] if f"{NAME}==" in pin),
+        pinned_version(),
         old.backend,
         old.rpc if rpc is None else rpc == "1",
         os.environ.get("CMAKE_ARGS", old.cmake_args),
         old.locked if lock is None else lock == "1",
         old.without,
+        wheels=_place(os.environ.get(WHEELS, old.wheels)),
     )
-    packages = key_of(project, CONSTRAINTS.read_text())
+    if library.wheels:
+        _check_unbuilt(library)
+    packages = key_of(_project(), CONSTRAINTS.read_text())
     if library.locked:
         check_extras([*record.extras, *extra])
         packages = key_of(packages, LOCK.read_text() if LOCK.exists() else "")
@@ -130,6 +139,35 @@ def goal_of(
     return Record(
         library, sorted({*record.extras, *extra}), base, library.key, packages, record.proof
     )
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def pinned_version() -> str:
+    """The version of the library that the worker needs."""
+    pins = _project()["dependencies"]
+    return next(pin.partition("==")[2] for pin in pins if f"{NAME}==" in pin)
+
+
+def _place(wheels: str) -> str:
+    return str(Path(wheels).resolve()) if wheels and "://" not in wheels else wheels
+
+
+def _check_unbuilt(library: Library) -> None:
+    """Raise InstallError for what would shape a build, where a wheel is taken as it is."""
+    asked = {
+        f"BACKEND={library.backend}": library.backend != DEFAULT_BACKEND,
+        "RPC=1": library.rpc,
+        "CMAKE_ARGS": bool(library.cmake_args),
+        "LOCKED=1": library.locked,
+    }
+    for name in (name for name, is_asked in asked.items() if is_asked):
+        raise InstallError(
+            f"{WHEELS} takes a wheel as it is, and {name} asks for a build: leave one of them out "
+            f"({WHEELS}= forgets the place)."
+        )
 
 
 def install(
@@ -176,6 +214,24 @@ def install(
             output_of(str(environment.python), "-m", "compileall", "-q", str(ROOT / "worker"))
         goal = prove_library(environment, goal)
     say(f"ready after {since(started)}: {goal.library} in {environment.path.name}")
+
+
+def _wheel(library: Library, environment: Environment, folder: Path) -> Path:
+    """The library's wheel: built here, or brought into the folder. Raises InstallError."""
+    pip = [str(environment.python), "-m", "pip"]
+    if not library.wheels:
+        return wheel_of(library, pip)
+    say(f"fetching {library}")
+    links = ["--no-index", "--find-links", library.wheels, "--only-binary", NAME, "--no-deps"]
+    pin = f"{NAME}=={library.version}"
+    try:
+        run("Fetching", [*pip, "download", *links, "--dest", str(folder), pin], environment.log)
+    except InstallError as error:
+        raise InstallError(
+            f"There is no {library} for this machine (log: {environment.log}): `make wheel` writes "
+            f"one into dist/, and with an empty {WHEELS}= the library is built here."
+        ) from error
+    return next(folder.glob("*.whl"))
 
 
 def write_constraints() -> None:

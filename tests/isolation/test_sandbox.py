@@ -184,10 +184,10 @@ def test_a_system_without_it(version: int, said: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("backend", ["CUDA", "Vulkan", "MTL", "SYCL"])
 def test_a_build_for_a_gpu(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its devices would be hidden, and the model would run on the CPU: it does not start."""
-    there = library.Build("1", ("CPU", "BLAS", "RPC"), True, True, "")
+    there = library.Build("1", ("CPU", "BLAS", "RPC"), True, True, "", "")
     monkeypatch.setattr(library, "build", lambda: there)
     check_build(Settings(sandbox=True))
-    there = library.Build("1", ("CPU", backend), True, False, "")
+    there = library.Build("1", ("CPU", backend), True, False, "", "")
     check_build(Settings())
     with pytest.raises(UsageError, match=f"hides the devices .* {backend.lower()}"):
         check_build(Settings(sandbox=True))

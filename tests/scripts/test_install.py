@@ -14,7 +14,7 @@ import pytest
 from scripts.install import build, environment, talk
 from scripts.install.build import Library
 from scripts.install.environment import Record, goal_of
-from scripts.install.talk import ADVICE, activity, advice, progress
+from scripts.install.talk import ADVICE, InstallError, activity, advice, progress
 from tests.support.programs.processes import until
 
 
@@ -99,6 +99,7 @@ def test_unknown_failures_show_their_errors() -> None:
 def test_choices_stay_until_others_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing named keeps all; RPC=1 adds; a backend replaces all; extras only grow."""
     monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    monkeypatch.delenv(environment.WHEELS, raising=False)
 
     def chosen(record: Record) -> tuple[str, bool, str]:
         return record.library.backend, record.library.rpc, record.library.cmake_args
@@ -116,13 +117,53 @@ def test_choices_stay_until_others_are_made(monkeypatch: pytest.MonkeyPatch) -> 
     assert chosen(goal_of(own, "cpu", None, [])) == ("cpu", False, "")
 
 
+def test_a_place_of_wheels_stays_until_it_is_unset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is remembered, a backend or an empty name ends it, and another file there counts anew."""
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    monkeypatch.setenv(environment.WHEELS, str(tmp_path))
+    first = goal_of(Record(), None, None, [])
+    assert (first.library.wheels, str(first.library)) == (
+        str(tmp_path), f"llama-cpp-python {first.library.version} from {tmp_path}",
+    )  # fmt: skip
+    monkeypatch.delenv(environment.WHEELS)
+    assert goal_of(first, None, None, []) == first
+    assert goal_of(first, build.DEFAULT_BACKEND, None, []).library.wheels == ""
+    (tmp_path / "one.whl").touch()
+    assert goal_of(first, None, None, []).build != first.build
+    monkeypatch.setenv(environment.WHEELS, "")
+    assert goal_of(first, None, None, []).library.wheels == ""
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [
+        ("BACKEND=vulkan", {"backend": "vulkan"}),
+        ("RPC=1", {"rpc": "1"}),
+        ("LOCKED=1", {"lock": "1"}),
+        ("CMAKE_ARGS", {}),
+    ],
+)
+def test_a_wheel_is_taken_as_it_is(
+    named: str, asked: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would shape a build is refused beside a place of wheels, by its name."""
+    monkeypatch.setenv(environment.WHEELS, "https://example.org/wheels")
+    monkeypatch.setenv("CMAKE_ARGS", "" if asked else "-DX=1")
+    with pytest.raises(InstallError, match=named):
+        goal_of(Record(), **{"backend": None, "rpc": None, "extra": []} | asked)  # pyright: ignore
+
+
 def test_every_choice_is_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """No two backends, versions, options or processors share a key."""
     libraries = [Library("1", backend, rpc) for backend in build.BACKENDS for rpc in (True, False)]
     libraries += [Library("2", "cpu"), Library("1", "cpu", cmake_args="-DX=1")]
-    keys = {library.key for library in libraries}
+    portable = Library("1", "cpu", portable=True)
+    keys = {portable.key} | {library.key for library in libraries}
     monkeypatch.setattr(build, "cpu_features", lambda: "another")
-    assert len(keys | {library.key for library in libraries}) == 2 * len(libraries)
+    assert len(keys | {library.key for library in libraries}) == 2 * len(libraries) + 1
+    assert portable.key in keys  # it is the same on every processor
 
 
 def test_what_goes_into_cmake() -> None:
@@ -132,6 +173,9 @@ def test_what_goes_into_cmake() -> None:
         assert "-DGGUF_WORKER_METAL=OFF" in Library("1", backend).options
     assert "-DGGML_RPC=ON" in Library("1", "cpu", rpc=True).options
     assert "-DGGML_RPC=OFF" in Library("1", "cpu").options
+    assert "-DGGML_NATIVE=ON" in Library("1", "cpu").options
+    portable = Library("1", "cpu", portable=True).options
+    assert {"-DGGML_NATIVE=OFF", "-DGGML_CPU_ALL_VARIANTS=ON"} <= set(portable)
 
 
 def test_records_are_read_back(tmp_path: Path) -> None:

@@ -164,6 +164,26 @@ def test_a_locked_install_takes_only_what_it_knows(installed: Checkout, tmp_path
     assert installed.install("--quiet") == ""
 
 
+def test_a_wheel_from_a_folder_is_not_built(installed: Checkout, tmp_path: Path) -> None:
+    """It is installed without a compiler, remembered, and left with a backend; a place without one
+    is a sentence that changes nothing."""
+    built = next(installed.cache.rglob("*.whl"))
+    shutil.copy(built, tmp_path)
+    place = ("--venv", ".venv-wheels")
+    said = installed.install(*place, GGUF_WORKER_WHEELS=str(tmp_path), CXX="/no/compiler")
+    assert f"fetching llama-cpp-python {VERSION} from {tmp_path}" in said
+    assert "from source" not in said
+    python = installed.root / ".venv-wheels/bin/python"
+    subprocess.run([python, "-c", "import worker, llama_cpp"], check=True, timeout=TIMEOUT_S)
+    assert "installed already" in installed.install(*place)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    said = installed.install(*place, code=1, GGUF_WORKER_WHEELS=str(empty))
+    assert "`make wheel`" in said.splitlines()[-1]
+    assert "installed already" in installed.install(*place)
+    assert "for cpu" in installed.install(*place, "--backend", "cpu")
+
+
 def test_without_a_network_one_sentence(installed: Checkout, tmp_path: Path) -> None:
     """It names the network, not pip's inside."""
     said = installed.install("--backend", "blas", code=1, PIP_FIND_LINKS=str(tmp_path))

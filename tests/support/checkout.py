@@ -85,7 +85,7 @@ folder.mkdir(parents=True, exist_ok=True)
 print(json.dumps({"key": "0", "found": {"problem": problem, "features": features}}))
 """
 
-_OURS = ("PIP_", "CMAKE_", "PYTHON")  # variables that change what an installer does
+_OURS = ("PIP_", "CMAKE_", "PYTHON", "GGUF_WORKER_")  # variables that change what an installer does
 
 
 class Checkout:

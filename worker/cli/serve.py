@@ -52,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.sandbox:
         from worker.isolation.reach import reach_of
         from worker.isolation.sandbox import enter
-        from worker.llama.proof import verdict
+        from worker.llama import library
 
-        verdict.begin().verdict().require()  # inside, no other process could be started
+        library.proof().verdict().require()  # inside, no other process could be started
         enter(reach_of(settings, path))
     with load_progress(path.name) as report:
         try:

@@ -33,11 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     from worker.cli.console import data_console, write_json
-    from worker.llama import library
+    from worker.llama import library, variants
     from worker.llama.proof import verdict
 
     build, devices = library.build(), library.devices()
-    proof = verdict.recall(verdict.key())
+    proof = verdict.recall(verdict.key(build.variant))
     if arguments.json:
         report = {
             "version": __version__,
@@ -54,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
     console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
+    if build.variant:
+        able, every = variants.ranked(library.FOLDER), variants.found(library.FOLDER)
+        console.print(f"CPU variant: {build.variant}; {len(able)} of {len(every)} run here")
     table = Table("device", "kind", "backend", "memory", "description", box=None)
     for device in devices:
         memory = human_bytes(device.memory_total) if device.memory_total else "–"

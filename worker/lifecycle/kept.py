@@ -31,11 +31,13 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         return None
     disk = None
     if settings.cache_dir is not None:
+        build = library.build()
         identity = repr((
             fingerprint([Path(file.path) for file in prepared.config.files]),
             settings.cache_type_k,
             settings.cache_type_v,
-            library.build().bindings,
+            build.bindings,
+            build.variant,  # another one rounds otherwise
             form.signature,
         ))  # fmt: skip
         folder = Path(settings.cache_dir)

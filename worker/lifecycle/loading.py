@@ -15,7 +15,6 @@ from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.process.heap import stay_small
-from worker.llama.proof import verdict as proof
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
 from worker.memory.offload import HOST
@@ -41,7 +40,7 @@ def open_backend(
     `chunk_outputs` rows of a prompt can have their logits in one batch.
     """
     stay_small()
-    proof.begin().verdict().require()  # before anything is computed
+    library.proof().verdict().require()  # before anything is computed
     path = Path(prepared.config.path)
     note_native(f"it computed with {path.name}", path, prepared.config)
     threads = settings.threads or machine.usable_cpus()

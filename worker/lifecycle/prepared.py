@@ -16,7 +16,6 @@ from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
-from worker.llama.proof import verdict as proof
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
@@ -52,7 +51,7 @@ def prepare(path: Path, settings: Settings) -> Prepared:
 
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
-    proof.begin()
+    library.proof()  # which goes on beside the load where it is not known yet
     config = load_config(path)
     devices = find_devices(settings)
     draft = load_draft(config, settings)

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from worker import log
-from worker.errors import BackendError
 from worker.imports import bare_package
-from worker.llama import spin
+from worker.llama import spin, variants
 from worker.llama.process import death
 from worker.llama.process.abort import leave_with_reason
+from worker.llama.proof import verdict
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
@@ -29,16 +29,16 @@ with bare_package("llama_cpp"):
 
 spin.loaded()
 
+FOLDER = Path(native._lib._name).parent  # pyright: ignore
 DEVICE_KINDS = ("cpu", "gpu", "igpu", "accelerator", "meta")  # enum ggml_backend_dev_type
 Observer = Callable[[str, np.ndarray], None]
 """Gets the name of a tensor and a copy of its values, float32 [rows, width]."""
 _OFFLOADING = ("gpu", "igpu")
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}  # enum ggml_log_level
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: more of the line before
-# Warnings of what is meant to be so. llama.cpp takes the cache that all sequences share for the
-# length of one of them; the engine lets no sequence grow over the trained length
-# (`LlamaBackend.max_length`). Windows are never cut down (`Context`). Where cells run out, who
-# decodes makes room and decodes again (`OutOfCells`).
+# Warnings of what is meant to be so. llama.cpp takes the cache that all share for the length of one
+# sequence, and none grows over the trained length (`LlamaBackend.max_length`). Windows are never
+# cut down (`Context`). Where cells run out, who decodes makes room (`OutOfCells`).
 _HARMLESS = (
     "possible training context overflow",
     "using full-size SWA cache",
@@ -63,20 +63,23 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """How the installed library was built."""
+    """How the installed library was built.
+
+    variant  which of a build for many CPUs this process computes with; "" in one for this CPU
+    """
 
     bindings: str
     backends: tuple[str, ...]
     gpu_offload: bool
     rpc: bool
+    variant: str
     system_info: str
 
 
 class NativeLog:
     """Receives llama.cpp's log: each line goes to structlog and to whoever captures.
 
-    llama.cpp has one log for all threads, and writes a line in pieces. So each thread's line is
-    kept by itself until it ends.
+    llama.cpp has one log for all threads, and writes a line in pieces: each thread's is kept apart.
     """
 
     def __init__(self) -> None:
@@ -120,8 +123,7 @@ class NativeLog:
 def quick(function: Any) -> Any:
     """A native function that keeps Python's lock, for calls of less than a microsecond.
 
-    Whoever gives the lock away for each of 128,000 tokens waits for it 128,000 times while another
-    thread computes.
+    Who gives it away for each of 128,000 tokens waits for it so often while another one computes.
     """
     found = ctypes.PyDLL(None, handle=native._lib._handle)[function.__name__]  # pyright: ignore
     found.restype, found.argtypes = function.restype, function.argtypes
@@ -154,29 +156,6 @@ def reason(lines: list[tuple[str, str]]) -> str:
     return errors[0].split(": ", 1)[-1].strip().rstrip(".")
 
 
-@functools.cache
-def _ggml() -> ctypes.CDLL:
-    """ggml's registry of backends, which the bindings do not wrap.
-
-    Its functions are looked up through libllama, so in the libraries that libllama has loaded. A
-    wheel holds several copies of ggml's libraries, and every copy has a registry of its own.
-    """
-    folder = Path(native.__file__).parent / "lib"
-    names = ("libllama.so", "libllama.dylib")
-    path = next((folder / name for name in names if (folder / name).exists()), None)
-    if path is None:
-        raise BackendError(
-            f"llama.cpp's shared libraries are missing from {folder}.",
-            hint="Run `make install` again.",
-        )
-    lib = ctypes.CDLL(str(path))
-    for name, result, arguments in _SIGNATURES:
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
-    leave_with_reason(lib)
-    return lib
-
-
 _P, _S, _C = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
     ("ggml_backend_reg_count", _S, []),
@@ -199,9 +178,24 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
 )
 
 
+@functools.cache
 def ggml() -> ctypes.CDLL:
-    """The library with ggml's own functions, their signatures set."""
-    return _ggml()
+    """The library with ggml's own functions, which the bindings do not wrap; signatures are set.
+
+    They are looked up through libllama, so in what it has loaded: a wheel holds copies of ggml's
+    libraries, each with a registry of its own. A build for many CPUs gets the backend for this one.
+    Raises BackendError where there is none.
+    """
+    lib = ctypes.CDLL(None, handle=native._lib._handle)  # pyright: ignore
+    for name, result, arguments in _SIGNATURES:
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    leave_with_reason(lib)
+    native.llama_log_set(_log.callback, ctypes.c_void_p(0))
+    # One that is loaded cannot be exchanged any more: so here its proof is waited for.
+    chosen = variants.choose(FOLDER, lambda name: verdict.begin(name).verdict().is_sound)
+    variants.load(lib, chosen)
+    return lib
 
 
 def observe(observer: Observer, names: frozenset[str]) -> Callable[..., bool]:
@@ -247,8 +241,15 @@ def build() -> Build:
         backends=tuple(lib.ggml_backend_reg_name(reg).decode() for reg in regs),
         gpu_offload=bool(native.llama_supports_gpu_offload()),
         rpc=bool(native.llama_supports_rpc()),
+        variant=variant.name if (variant := variants.current()) else "",
         system_info=native.llama_print_system_info().decode().strip().rstrip("|").strip(),
     )
+
+
+def proof() -> verdict.Proof:
+    """Of what this process computes with: known, or begun now in a child."""
+    ggml()
+    return verdict.begin(variant.name if (variant := variants.current()) else "")
 
 
 def device_handles() -> dict[str, int]:
@@ -261,8 +262,8 @@ def device_handles() -> dict[str, int]:
 def device_of(buffer: str) -> str:
     """The device that a buffer lies on, from its type's name: RPC0[127.0.0.1:50052] -> RPC0.
 
-    A GPU has one usual type of buffer, and others whose names begin with the GPU's (MTL0_Mapped).
-    Any other type is memory of the host (CPU_Mapped, CPU_REPACK, CUDA_Host).
+    A GPU has one usual type, and others whose names begin with the GPU's (MTL0_Mapped). Any other
+    is memory of the host (CPU_Mapped, CPU_REPACK, CUDA_Host).
     """
     lib = ggml()
     for name, handle in device_handles().items():
@@ -276,8 +277,7 @@ def device_of(buffer: str) -> str:
 def devices() -> tuple[Device, ...]:
     """The devices that this library sees, in the order in which it gives them layers.
 
-    RPC servers come first (`llama_prepare_model_devices` in `llama.cpp`), then the others in the
-    library's own order.
+    RPC servers come first (`llama_prepare_model_devices`), then the others in its own order.
     """
     lib = ggml()
     start()

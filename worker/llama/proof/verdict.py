@@ -24,6 +24,7 @@ from worker.errors import BackendError, WorkerError
 from worker.files import cache_folder, written_whole
 from worker.llama.process import death
 from worker.llama.proof.said import Done, Features, ProofCase, Wrong, read
+from worker.llama.variants import TOLD
 
 PATIENCE_S = 300.0
 """How long a proof may take; on an idle machine it is four seconds."""
@@ -31,7 +32,11 @@ PATIENCE_S = 300.0
 # Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
 # machine, and the next start proves again.
 _NATIVE = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
-_HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": ""}  # this is about the CPU
+# This is about the CPU. numpy would start a thread for each one of them.
+_HIDDEN = {
+    "CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1",
+    "GGML_NO_BACKTRACE": "1",
+}  # fmt: skip
 _DIED = re.compile(r"NATIVE_DEATH: .* died of (\w+)")
 _CODE = "NOT_PROVEN"
 _HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
@@ -128,7 +133,7 @@ def begin(variant: str = "") -> Proof:
 
 
 def anew(variant: str = "") -> Soundness:
-    """Prove now, whatever is known. Raises what `Proof.verdict` raises."""
+    """Prove now, whatever is known; `variant` of a build that has several ("": it has none)."""
     found = _Child(variant).verdict()
     remember(key(variant), found)
     return found
@@ -136,16 +141,21 @@ def anew(variant: str = "") -> Soundness:
 
 def key(variant: str = "") -> str:
     """A hash of the library's files and of this CPU."""
+    files = sorted(library_folder().glob("lib*"))
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    # What is loaded in front of it may replace parts of it.
+    text = repr((states, machine.cpu(), variant, _source(), os.environ.get("LD_PRELOAD", "")))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def library_folder() -> Path:
+    """Where the bindings keep llama.cpp's libraries; found without loading any."""
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         raise BackendError(
             "llama-cpp-python is not installed.", hint="Run `make install`.", code=_CODE
         )
-    files = sorted((Path(spec.origin).parent / "lib").glob("lib*"))
-    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    # What is loaded in front of it may replace parts of it.
-    text = repr((states, machine.cpu(), variant, _source(), os.environ.get("LD_PRELOAD", "")))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Path(spec.origin).parent / "lib"
 
 
 def _source() -> list[int]:
@@ -193,10 +203,10 @@ class _Child:
         theirs, self._ours = os.pipe()
         # Its session is its own, so that Ctrl-C reaches us alone. With -P a folder named `worker`
         # in the current folder is not taken for this package.
-        self._process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
-            [sys.executable, "-P", "-m", "worker.llama.proof.child", variant],
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "worker.llama.proof.child"],
             stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=os.environ | _HIDDEN | {"OPENBLAS_NUM_THREADS": "1", "GGML_NO_BACKTRACE": "1"},
+            env=os.environ | _HIDDEN | {TOLD: variant},
         )  # fmt: skip
         os.close(theirs)
 

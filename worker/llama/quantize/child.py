@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from worker.gguf.imatrix import Importance, read_imatrix
-from worker.llama.library import native
+from worker.llama.library import ggml, native
 from worker.llama.process import death
 from worker.llama.quantize.process import QuantizeJob
 
@@ -87,6 +87,7 @@ def _overrides(importance: Importance, name: str) -> ctypes.Array[Any]:
 def run(job: QuantizeJob, source: str, target: str, imatrix: str | None) -> int:
     """Call the quantiser; returns 0 when it succeeded."""
     log = _Line()
+    ggml()
     death.at_death(log.finish)
     native.llama_log_set(log.callback, ctypes.c_void_p(0))
     native.llama_backend_init()
