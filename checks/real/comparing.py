@@ -32,7 +32,7 @@ class Comparison:
         for place, step in enumerate(greedy.steps):
             if place == len(tokens):
                 assert choice["finish_reason"] == "stop"
-                assert self._pieces[step.ids[0]].startswith("<"), "it ended where nothing ends"
+                assert self._pieces[step.ids[0]] == "", "it ended where nothing ends"
                 return place
             self.add(step, tops[place])
             if tokens[place] != self._pieces[step.ids[0]]:

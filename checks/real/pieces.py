@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -10,21 +11,28 @@ from tests.support.models.ggufs import byte_alphabet
 from worker.gguf.reader import read_header
 from worker.gguf.strings import StringArray
 
+CONTROL = 3  # a token type of GGUF
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def pieces_of(path: Path) -> list[str]:
-    """Token id -> its text, as answers write tokens: a part of a character as `bytes:\\xe2`."""
+    """Token id -> its text as answers write it: `bytes:\\xe2` for a part, "" for control tokens."""
     keys = read_header(path).keys
     tokens = list(cast(StringArray, keys["tokenizer.ggml.tokens"]))
+    kinds = cast(Sequence[int], keys["tokenizer.ggml.token_type"])
     if keys["tokenizer.ggml.model"] == "gpt2":
         values = {letter: value for value, letter in enumerate(byte_alphabet())}
-        return [_text(bytes(values[letter] for letter in token)) for token in tokens]
+
+        def spell(token: str) -> str:
+            return _text(bytes(values[letter] for letter in token))
+    else:
+
+        def spell(token: str) -> str:
+            byte = _BYTE.fullmatch(token)
+            return _text(bytes([int(byte[1], 16)])) if byte else token.replace("▁", " ")
+
     return [
-        _text(bytes([int(byte[1], 16)]))
-        if (byte := _BYTE.fullmatch(token))
-        else token.replace("▁", " ")
-        for token in tokens
+        "" if kind == CONTROL else spell(token) for token, kind in zip(tokens, kinds, strict=True)
     ]
 
 
