@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from checks.real.values import Greedy, Step, Values
+from checks.real.values import GreedyText, Likeliest, ReferenceValues
 
 
-class Comparison:
+class Distance:
     """Collects how far answers are from the reference, in nats."""
 
     def __init__(self, pieces: list[str]) -> None:
@@ -16,14 +16,14 @@ class Comparison:
         self._pieces = pieces
         self.found: list[float] = []
 
-    def add(self, step: Step, top: dict[str, float]) -> None:
+    def add(self, step: Likeliest, top: dict[str, float]) -> None:
         """top: the worker's likeliest tokens; those of the reference that are not among them count
         with the likeliest that they can be, the worker's least."""
         for token, logprob in zip(step.ids, step.logprobs, strict=True):
             least = min(top.values())
             self.found.append(abs(top.get(self._pieces[token], least) - logprob))
 
-    def follow(self, greedy: Greedy, choice: dict[str, Any], margin: float) -> int:
+    def follow(self, greedy: GreedyText, choice: dict[str, Any], margin: float) -> int:
         """Compare an answer step by step, as long as it goes the reference's way; how long.
 
         It may leave that way where the reference's own token is ahead by `margin` at most.
@@ -54,7 +54,7 @@ class Comparison:
         """The largest of all differences."""
         return max(self.found)
 
-    def check(self, values: Values, *, factor: float = 1.0) -> None:
+    def check(self, values: ReferenceValues, *, factor: float = 1.0) -> None:
         """Assert that they are what rounding to 8 bits explains, or `factor` times that."""
         assert self.rms <= factor * values.rms_tolerance, (self.rms, self.largest)
         assert self.largest <= factor * values.largest_tolerance, (self.rms, self.largest)

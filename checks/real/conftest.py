@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from checks.real.comparing import Comparison
+from checks.real.comparing import Distance
 from checks.real.pieces import pieces_of
-from checks.real.values import Values, read_values
+from checks.real.values import ReferenceValues, read_values
 from checks.real.weights import GEMMA3, SMOLLM2, UnreachableError, bring
 from tests.support.programs.processes import Server, serving
 from worker import log
@@ -33,7 +33,7 @@ class Real:
     def __init__(self, name: str) -> None:
         self.name = name
         self.path: Path = MODELS[name].path
-        self.values: Values = read_values(name)
+        self.values: ReferenceValues = read_values(name)
         self.pieces: list[str] = pieces_of(self.path)
         assert self.values.sha256 == MODELS[name].sha256, "the reference is of another file"
 
@@ -41,9 +41,9 @@ class Real:
         """A ready worker over it."""
         return serving("--model", self.path, *options)
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> Distance:
         """An empty one."""
-        return Comparison(self.pieces)
+        return Distance(self.pieces)
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from checks.real.chats import CHATS
 from checks.real.texts import PROMPTS, texts
 from checks.real.tokenizing import byte_level, sentence_piece
-from checks.real.weights import GEMMA3, SMOLLM2, Weights
+from checks.real.weights import GEMMA3, SMOLLM2, RealWeights
 
 HERE = Path(__file__).parent
 LIBRARIES = ("torch", "transformers", "gguf", "tokenizers", "sentencepiece")
@@ -45,13 +45,13 @@ TOP = 5
 WINDOW = 512
 
 
-def blocks(model: Weights, width: int) -> int:
+def blocks(model: RealWeights, width: int) -> int:
     """How many values llama.cpp rounds with one scale: 256 for K-quants, else 32."""
     return 256 if model is GEMMA3 and width % 256 == 0 else 32
 
 
 @contextmanager
-def rounded(network: nn.Module, model: Weights) -> Iterator[None]:
+def rounded(network: nn.Module, model: RealWeights) -> Iterator[None]:
     """Inside, what each matrix multiplies is rounded to 8 bits."""
 
     def hook(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -141,7 +141,7 @@ def difference(exact: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> di
     }
 
 
-def values_of(model: Weights) -> dict[str, Any]:
+def values_of(model: RealWeights) -> dict[str, Any]:
     """All that is kept of one model."""
     file = GGUFReader(model.path)
     tokenize = byte_level(file) if model is SMOLLM2 else sentence_piece(file)

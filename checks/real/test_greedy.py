@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checks.real.conftest import Real, complete
-from checks.real.values import Greedy
+from checks.real.values import GreedyText
 from tests.support.metrics import scrape
 from tests.support.programs.processes import Server
 
@@ -19,7 +19,7 @@ BEGUN = 4  # tokens of an answer after which its conversation is left, and gone 
 
 
 def write(
-    server: Server, real: Real, which: Iterable[Greedy], *, at_once: int = 1, least: int = 16
+    server: Server, real: Real, which: Iterable[GreedyText], *, at_once: int = 1, least: int = 16
 ) -> list[dict[str, Any]]:
     """Let a worker go on with prompts of the reference's, and compare each step.
 
@@ -27,7 +27,7 @@ def write(
     """
     chosen = list(which)
 
-    def ask(greedy: Greedy) -> dict[str, Any]:
+    def ask(greedy: GreedyText) -> dict[str, Any]:
         return complete(server, greedy.prompt, max_tokens=len(greedy.steps))
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -42,12 +42,12 @@ def write(
     return answers
 
 
-def parts(greedy: Greedy) -> tuple[Greedy, Greedy]:
+def parts(greedy: GreedyText) -> tuple[GreedyText, GreedyText]:
     """The begin of an answer, and the same conversation gone on with."""
     begun = [step.ids[0] for step in greedy.steps[:BEGUN]]
     return (
-        Greedy(greedy.prompt, greedy.steps[:BEGUN]),
-        Greedy(greedy.prompt + begun, greedy.steps[BEGUN:36]),
+        GreedyText(greedy.prompt, greedy.steps[:BEGUN]),
+        GreedyText(greedy.prompt + begun, greedy.steps[BEGUN:36]),
     )
 
 

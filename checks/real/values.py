@@ -15,21 +15,21 @@ import msgspec
 HERE = Path(__file__).parent
 
 
-class Step(msgspec.Struct, frozen=True):
+class Likeliest(msgspec.Struct, frozen=True):
     """The likeliest tokens after a prefix, likeliest first."""
 
     ids: list[int]
     logprobs: list[float]
 
 
-class Greedy(msgspec.Struct, frozen=True):
+class GreedyText(msgspec.Struct, frozen=True):
     """A prompt and its likeliest continuation: the first id of each step."""
 
     prompt: list[int]
-    steps: list[Step]
+    steps: list[Likeliest]
 
 
-class Difference(msgspec.Struct, frozen=True):
+class Shift(msgspec.Struct, frozen=True):
     """Of log-probabilities, in nats: over the likeliest tokens at all positions, of the mean."""
 
     rms: float
@@ -37,7 +37,7 @@ class Difference(msgspec.Struct, frozen=True):
     mean_logprob: float
 
 
-class Values(msgspec.Struct, frozen=True):
+class ReferenceValues(msgspec.Struct, frozen=True):
     """One model's; `scores` are the steps after the tokens of `text` at `positions`."""
 
     file: str
@@ -47,9 +47,9 @@ class Values(msgspec.Struct, frozen=True):
     text: list[int]
     mean_logprob: float
     positions: list[int]
-    scores: list[Step]
-    differences: dict[str, Difference]
-    greedy: list[Greedy]
+    scores: list[Likeliest]
+    differences: dict[str, Shift]
+    greedy: list[GreedyText]
     chats: list[list[int]]
 
     @property
@@ -73,6 +73,6 @@ class Values(msgspec.Struct, frozen=True):
         return 0.01
 
 
-def read_values(name: str) -> Values:
+def read_values(name: str) -> ReferenceValues:
     """name: smollm2 or gemma3"""
-    return msgspec.json.decode((HERE / f"{name}.json").read_bytes(), type=Values)
+    return msgspec.json.decode((HERE / f"{name}.json").read_bytes(), type=ReferenceValues)

