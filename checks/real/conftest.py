@@ -15,6 +15,7 @@ from checks.real.comparing import Distance
 from checks.real.pieces import pieces_of
 from checks.real.values import ReferenceValues, read_values
 from checks.real.weights import GEMMA3, SMOLLM2, UnreachableError, bring
+from tests.support import http
 from tests.support.programs.processes import Server, serving
 from worker import log
 from worker.errors import WorkerError
@@ -24,6 +25,7 @@ log.configure("console", quiet=True)
 # Where the run was started in the background they are ignored, and so they would be in workers.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+PATIENCE_S = 600.0  # a busy machine may take minutes for 4,000 tokens
 MODELS = {"smollm2": SMOLLM2, "gemma3": GEMMA3}
 
 
@@ -74,6 +76,7 @@ def server(real: Real) -> Generator[Server]:
 
 def complete(server: Server, prompt: list[int], **fields: Any) -> dict[str, Any]:
     """POST /v1/completions, greedily and with the likeliest tokens: the whole answer."""
-    answer = server.post({"prompt": prompt, "temperature": 0, "logprobs": 10, **fields})
+    body = {"prompt": prompt, "temperature": 0, "logprobs": 10, **fields}
+    answer = http.post(server.url + "/v1/completions", json=body, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     return answer.json()
