@@ -8,6 +8,9 @@ from typing import Any
 from checks.real.values import GreedyText, Likeliest, ReferenceValues
 
 
+TAIL = math.log(0.001)  # greedy texts: less likely tokens are not compared
+
+
 class Distance:
     """Collects how far answers are from the reference, in nats."""
 
@@ -34,7 +37,9 @@ class Distance:
                 assert choice["finish_reason"] == "stop"
                 assert self._pieces[step.ids[0]] == "", "it ended where nothing ends"
                 return place
-            self.add(step, tops[place])
+            # Behind a sure token the others are next to impossible, and move more than any in prose.
+            near = sum(logprob > TAIL for logprob in step.logprobs)
+            self.add(Likeliest(step.ids[:near], step.logprobs[:near]), tops[place])
             if tokens[place] != self._pieces[step.ids[0]]:
                 others = dict(
                     zip(map(self._pieces.__getitem__, step.ids), step.logprobs, strict=True)
