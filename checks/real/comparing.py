@@ -7,7 +7,6 @@ from typing import Any
 
 from checks.real.values import GreedyText, Likeliest, ReferenceValues
 
-
 TAIL = math.log(0.001)  # greedy texts: less likely tokens are not compared
 
 
