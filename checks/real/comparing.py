@@ -36,7 +36,7 @@ class Distance:
                 assert choice["finish_reason"] == "stop"
                 assert self._pieces[step.ids[0]] == "", "it ended where nothing ends"
                 return place
-            # Behind a sure token the others are next to impossible, and move more than any in prose.
+            # Behind a sure token the others are next to impossible, and move more than prose does.
             near = sum(logprob > TAIL for logprob in step.logprobs)
             self.add(Likeliest(step.ids[:near], step.logprobs[:near]), tops[place])
             if tokens[place] != self._pieces[step.ids[0]]:
