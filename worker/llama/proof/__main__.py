@@ -11,7 +11,6 @@ import msgspec
 
 from worker import log
 from worker.errors import WorkerError
-from worker.llama import variants
 from worker.llama.proof import verdict
 
 
@@ -19,15 +18,9 @@ def main() -> int:
     """Print the verdict, as JSON or as a sentence; a failure's last line is on standard error."""
     log.configure("console", quiet=True)
     try:
-        # Of a build with several variants the best sound one is what a worker takes.
-        able = [variant.name for variant in variants.ranked(verdict.library_folder())]
-        name, *others = able or [""]
-        found = verdict.anew(name)
-        while not found.is_sound and others:
-            name, *others = others
-            found = verdict.anew(name)
+        key, found = verdict.anew()
         if "--json" in sys.argv[1:]:
-            print(msgspec.json.encode({"key": verdict.key(name), "found": found}).decode())  # noqa: T201
+            print(msgspec.json.encode({"key": key, "found": found}).decode())  # noqa: T201
             return 0 if found.is_sound else 1
         found.require()
     except WorkerError as error:

@@ -22,9 +22,9 @@ import msgspec
 from worker import log, machine
 from worker.errors import BackendError, WorkerError
 from worker.files import cache_folder, written_whole
+from worker.llama import variants
 from worker.llama.process import death
 from worker.llama.proof.said import Done, Features, ProofCase, Wrong, read
-from worker.llama.variants import TOLD
 
 PATIENCE_S = 300.0
 """How long a proof may take; on an idle machine it is four seconds."""
@@ -132,11 +132,19 @@ def begin(variant: str = "") -> Proof:
         return _begun[variant]
 
 
-def anew(variant: str = "") -> Soundness:
-    """Prove now, whatever is known; `variant` of a build that has several ("": it has none)."""
-    found = _Child(variant).verdict()
-    remember(key(variant), found)
-    return found
+def anew() -> tuple[str, Soundness]:
+    """Prove now, whatever is known: the key that it is remembered by, and what was found.
+
+    Of a build with several variants that is the best sound one, or the last one if none is.
+    Raises what `Proof.verdict` raises.
+    """
+    names = [variant.name for variant in variants.ranked(library_folder())] or [""]
+    while True:
+        name = names.pop(0)
+        found = _Child(name).verdict()
+        remember(key(name), found)
+        if found.is_sound or not names:
+            return key(name), found
 
 
 def key(variant: str = "") -> str:
@@ -206,7 +214,7 @@ class _Child:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "worker.llama.proof.child"],
             stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=os.environ | _HIDDEN | {TOLD: variant},
+            env=os.environ | _HIDDEN | {variants.TOLD: variant},
         )  # fmt: skip
         os.close(theirs)
 
