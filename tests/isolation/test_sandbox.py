@@ -87,7 +87,8 @@ def test_nothing_else_is_reached(tiny: Path, tmp_path: Path) -> None:
         options: list[str | Path] = [
             "--model", model, "-t", "1", "--cache-dir", cache, "--callback-url", boss.url,
         ]  # fmt: skip
-        env = {"PROBES": json.dumps(inside + outside)}
+        # One thread for numpy, as `worker/__main__.py` says.
+        env = {"PROBES": json.dumps(inside + outside), "OPENBLAS_NUM_THREADS": "1"}
         module = "tests.support.programs.escaping"
         with serving(*options, "--sandbox", env=env, module=module) as server:
             found = tried(server)
