@@ -31,6 +31,7 @@ from benchmarks.peers.use import alike, use
 from benchmarks.shapes import SHAPES
 from worker import machine
 from worker.bench.measure.machine import cpu_name
+from worker.llama import library
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUANT = "Q4_K_M"
@@ -62,6 +63,7 @@ def main() -> None:
             "rounds": given.rounds,
             "cpu": cpu_name(),
             "cpus": machine.usable_cpus(),
+            "features": library.proof().verdict().features,
             "python": platform.python_version(),
             "versions": versions,
             "cases": {case.name: _terms(case, setups[case.name]) for case in cases},
