@@ -120,6 +120,7 @@ def test_a_backend_tells_its_choice_of_neighbours(
         told.append(busy)
 
     monkeypatch.setattr(ThreadChoice, "note_neighbours", note)
+    monkeypatch.setattr("worker.llama.spin._INTERVAL_S", 1e9)  # nobody looks meanwhile
     with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         backend.choose_threads()
         for position, busy in enumerate((False, True, False)):
