@@ -201,6 +201,7 @@ def install(
             made = replace(goal, build=environment.record.build, packages="")
             environment.install("Installing locked packages", arguments, made)
         if environment.record.build != goal.build:
+            goal = replace(goal, proof="")
             environment.install_library(replace(goal, packages=""))
         if lacks_templates:
             fetch_templates(goal.library.version, [str(environment.python), "-m", "pip"])
@@ -212,7 +213,8 @@ def install(
             # pip compiles what it copies, not what it points to. Where Python may not write
             # bytecode, as in many containers, each start would compile the worker.
             output_of(str(environment.python), "-m", "compileall", "-q", str(ROOT / "worker"))
-        goal = prove_library(environment, goal)
+        if not is_kept(environment.path, goal.proof):
+            goal = prove_library(environment, goal)
     say(f"ready after {since(started)}: {goal.library} in {environment.path.name}")
 
 

@@ -70,8 +70,12 @@ def test_each_signal_is_named(number: signal.Signals) -> None:
 
 
 def test_who_can_tell_nothing_still_ends() -> None:
-    """A thread that died with a lock which telling needs is ended by an alarm."""
-    stuck = "death._PATIENCE_S = 1; death.at_death(lambda: threading.Event().wait());"
+    """A thread that died with a lock which telling needs is ended by an alarm, also where the
+    parent had that ignored."""
+    stuck = (
+        "import signal; signal.signal(signal.SIGALRM, signal.SIG_IGN);"
+        "death._PATIENCE_S = 1; death.at_death(lambda: threading.Event().wait());"
+    )
     child = subprocess.run(
         [sys.executable, "-c", f"{_WATCHED}{stuck}{_FAULTS['here']}"],
         capture_output=True, timeout=PATIENCE_S,

@@ -58,6 +58,7 @@ def test_templates_are_kept_and_fetched_where_only_the_build_was(installed: Chec
     said = installed.install("--extra", "dev")
     assert "fetching llama.cpp's chat templates" in said
     assert "from source" not in said
+    assert "proving" not in said  # the same library on the same CPU
     assert installed.templates() == {"one.jinja": "{{ messages }}"}
     assert installed.leftovers() == []
     assert "installed already" in installed.install("--extra", "dev")

@@ -103,9 +103,13 @@ def test_a_proof_is_remembered(
 def test_what_cannot_be_read_is_proven_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a file, or one of another version, is none."""
+    """Half a file, or one of another version, is none; nor is a pipe that nobody writes to."""
     monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path])
-    (tmp_path / f"{verdict.key()}.json").write_text('{"features": [')
+    path = tmp_path / f"{verdict.key()}.json"
+    path.write_text('{"features": [')
+    assert verdict.recall(verdict.key()) is None
+    path.unlink()
+    os.mkfifo(path)
     assert verdict.recall(verdict.key()) is None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from worker.errors import BackendError
 
 _SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 _PATIENCE_S = 10  # until the process dies of the alarm instead
+_TOLD = re.compile(r"NATIVE_DEATH: llama\.cpp died of (\w+)")
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 # What is being done, and what to do when it fails: set by those who call native code.
@@ -35,6 +37,12 @@ def doing(what: str, hint: str = "") -> None:
     """From now on a native death happened while `what`, such as "it read the weights of m.gguf";
     `hint` is the next step."""
     _doing[:] = what, hint
+
+
+def told_in(text: str) -> str | None:
+    """The signal that another process of ours says it died of, in such a last line; else None."""
+    found = _TOLD.search(text)
+    return found[1] if found else None
 
 
 def at_death(call: Callable[[], object]) -> None:
@@ -83,6 +91,7 @@ def _use_the_threads_own_stack(libc: ctypes.CDLL) -> None:
 
 @_Handler
 def _tell(number: int) -> None:
+    ctypes.CDLL(None).signal(signal.SIGALRM, None)  # a parent may have had it ignored
     signal.alarm(_PATIENCE_S)
     if not _is_told.acquire(blocking=False):
         time.sleep(_PATIENCE_S)  # another thread died too, and tells

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -37,7 +36,6 @@ _HIDDEN = {
     "CUDA_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1",
     "GGML_NO_BACKTRACE": "1",
 }  # fmt: skip
-_DIED = re.compile(r"NATIVE_DEATH: .* died of (\w+)")
 _CODE = "NOT_PROVEN"
 _HINT = "`make install` builds it for this CPU, without a feature that fails the proof."
 
@@ -61,8 +59,7 @@ class Soundness(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     def __str__(self) -> str:
-        if self.problem:
-            return f"not sound on this CPU: it {self.problem}"
+        """Of what is sound."""
         return f"{self.cases} cases right in {self.seconds:.1f} s, using {', '.join(self.features)}"
 
     @property
@@ -174,8 +171,10 @@ def _source() -> list[int]:
 def recall(key: str) -> Soundness | None:
     """What is remembered; None where nothing is, or nothing that can be read."""
     for folder in _folders():
+        path = folder / f"{key}.json"
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((folder / f"{key}.json").read_bytes(), type=Soundness)
+            if path.is_file():  # to open a pipe would wait for a writer
+                return msgspec.json.decode(path.read_bytes(), type=Soundness)
     return None
 
 
@@ -262,9 +261,9 @@ def _death(code: int, errors: bytes, where: str) -> str:
     """What is wrong where the child ended early; raises BackendError where that says nothing."""
     lines = errors.decode(errors="replace").strip().splitlines()
     last = lines[-1].strip() if lines else ""
-    died = _DIED.search(last)
+    died = death.told_in(last)
     if died or -code in _NATIVE:
-        return f"dies of {died[1] if died else signal.Signals(-code).name} at {where}"
+        return f"dies of {died or signal.Signals(-code).name} at {where}"
     if "llama.cpp gave up" in last:  # a failed assertion, in our words
         return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
     how = signal.Signals(-code).name if code < 0 else last or f"exit code {code}"

@@ -17,11 +17,11 @@ from pathlib import Path
 import msgspec
 
 from worker.errors import BackendError
+from worker.llama.process import death
 
 _TENSOR = re.compile(r"\[ *\d+/ *\d+\] (?P<name>.+?) +- \[[ \d,]*\], type = *(?P<type>\w+), ")
 _TARGET = re.compile(r"-> +[\d.]+ MiB \((?P<type>\w+)\)")
 _FAILED = "failed to quantize: "
-_DIED = re.compile(r"NATIVE_DEATH: llama\.cpp died of (\w+)")
 _ERROR_LEVEL = 4
 
 
@@ -69,9 +69,9 @@ def run(source: Path, target: Path, job: QuantizeJob, imatrix: Path | None) -> G
     finally:
         process.kill()
         process.communicate()
-    if died := _DIED.search(cause):
+    if died := death.told_in(cause):
         raise BackendError(
-            f"llama.cpp died of {died[1]} while it quantised {at}{source.name}.",
+            f"llama.cpp died of {died} while it quantised {at}{source.name}.",
             hint=f"Look at the source with `worker check --deep {source}`; `make install` proves "
             "llama.cpp on this CPU again.",
             code="NATIVE_DEATH",
