@@ -26,7 +26,7 @@ from worker.llama.process import death
 from worker.llama.proof.said import Done, Features, ProofCase, Wrong, read
 
 PATIENCE_S = 300.0
-"""How long a proof may take; on an idle machine it is four seconds."""
+"""How long a proof may take, on however busy a machine."""
 
 # Signals that tell of native code. Any other, such as SIGKILL where memory ends, tells of the
 # machine, and the next start proves again.
