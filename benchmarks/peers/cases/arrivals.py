@@ -21,20 +21,18 @@ from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 from worker.bench.measure.client import StreamedRequest
 
-LONG = 1400  # words, and with the vocabulary of llama-1b tokens
-DEEP = 700
-SEVERAL = 1000  # tokens
+LONG, DEEP, SEVERAL = 1400, 700, 1000  # tokens
 
 
 def long_prompt(start: Start, prompts: Prompts) -> Sample:
     """How long four short streams stand still while a long prompt is read."""
-    sample = _arrival(start, prompts, streams=4, words=SHORT)
+    sample = _arrival(start, prompts, streams=4, depth=SHORT)
     return {"value": sample["longest_gap_s"], **sample}
 
 
 def deep_streams(start: Start, prompts: Prompts) -> Sample:
     """How long a long prompt waits beside seven streams that hold much themselves."""
-    sample = _arrival(start, prompts, streams=7, words=DEEP)
+    sample = _arrival(start, prompts, streams=7, depth=DEEP)
     return {"value": sample["ttft_s"], **sample}
 
 
@@ -66,20 +64,20 @@ def eight_long_prompts(start: Start, prompts: Prompts) -> Sample:
     }
 
 
-def _arrival(start: Start, prompts: Prompts, *, streams: int, words: int) -> dict[str, float]:
-    """A long prompt arrives beside so many streams, each with a prompt of so many words."""
+def _arrival(start: Start, prompts: Prompts, *, streams: int, depth: int) -> dict[str, float]:
+    """A long prompt arrives beside so many streams, each with a prompt of so many tokens."""
     with start() as peer, ThreadPoolExecutor(streams) as pool:
         client = over_http(peer)
-        alone = client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S))
+        alone = client.run(client.request(TextRequest(prompts.tokens(LONG), 4), LIMIT_S))
         alone = without_error(alone)
         others = [
-            client.request(TextRequest(prompts.text(words), 512), 3 * LIMIT_S)
+            client.request(TextRequest(prompts.tokens(depth), 512), 3 * LIMIT_S)
             for _ in range(streams)
         ]
         running = [pool.submit(client.run, other) for other in others]
         try:
             _wait_until_all_run(others)
-            arrival = client.run(client.request(TextRequest(prompts.text(LONG), 4), LIMIT_S))
+            arrival = client.run(client.request(TextRequest(prompts.tokens(LONG), 4), LIMIT_S))
         finally:
             for other in others:
                 other.stop()
