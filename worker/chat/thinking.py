@@ -29,8 +29,9 @@ _KNOWN = (
     ThoughtTags("<thinking>", "</thinking>"),
     ThoughtTags("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
 )
-_OPEN = re.compile(rf"(<\|channel>thought\n|{MARK})\s*\Z")
-_CLOSE = re.compile(rf"\A\s*({MARK})")
+# A tag, or a name between two control tokens.
+_OPEN = re.compile(rf"(<\|channel>thought\n|<\|open\|>\w+{MARK}|{MARK})\s*\Z")
+_CLOSE = re.compile(rf"\A\s*(<\|close\|>\w+{MARK}|{MARK})")
 _IS_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
 
 

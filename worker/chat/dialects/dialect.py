@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from worker.chat.dialects import functionary, gemma, mistral, named, pythonic, tagged, wrapped
+from worker.chat.dialects import (
+    functionary,
+    gemma,
+    keyed,
+    mistral,
+    named,
+    nested,
+    pythonic,
+    tagged,
+    wrapped,
+    xtml,
+)
 from worker.chat.dialects.harmony import CHANNEL, MESSAGE, Harmony
 from worker.chat.dialects.sample import CallSample
 from worker.chat.reading.answer import Syntax
@@ -16,5 +27,5 @@ def dialect_of(sample: CallSample) -> Dialect | None:
     """By what the template shows of a call; None: it knows none."""
     if all(text in sample.source for text in (CHANNEL, MESSAGE, "functions.")):
         return Harmony()
-    families = (gemma, mistral, functionary, pythonic, tagged, named, wrapped)
+    families = (gemma, mistral, functionary, pythonic, xtml, nested, tagged, keyed, named, wrapped)
     return next((made for family in families if (made := family.found(sample))), None)

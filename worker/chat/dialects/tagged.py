@@ -78,11 +78,12 @@ class TaggedCalls(Syntax, frozen=True):
         return CallGrammar(opened, repeated(whole, lark.text(opened), one=one))
 
     def _call_grammar(self, lark: Lark, tool: Tool) -> str:
-        parts = [lark.text(f"{tool.name}{self.named}")]
-        for name, schema, is_required in properties_of(tool.parameters, tool.parameters):
-            value = lark.rule(self._value_grammar(lark, tool, name, schema))
-            parts.append(value if is_required else f"{value}?")
-        return spaced(*parts, lark.text(self.close))
+        values = [
+            (self._value_grammar(lark, tool, name, schema), is_needed)
+            for name, schema, is_needed in properties_of(tool.parameters, tool.parameters)
+        ]
+        head = lark.text(f"{tool.name}{self.named}")
+        return spaced(head, lark.any_order(values, "WS?"), lark.text(self.close))
 
     def _value_grammar(self, lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) -> str:
         types = types_of(schema, schema)

@@ -14,6 +14,12 @@ from worker.chat.reading.parameters import referred, types_of
 Loosened = Callable[[dict[str, Any], str], str]
 
 ANY = r"/(.|\n)*/"
+_MAX_ORDERED = 4  # parts whose orders are all tried: 16 states
+# Words of an object's schema with which its properties may be written one by one.
+_PLAIN = frozenset(
+    {"type", "properties", "required", "$defs", "definitions", "$schema", "title", "description",
+     "additionalProperties"}
+)  # fmt: skip
 _FIXED = "WS: /[ \\n]{1,16}/"
 
 
@@ -66,15 +72,30 @@ class Lark:
         """A rule of alternatives."""
         return self.rule(" | ".join(self.rule(body) for body in bodies))
 
-    def some(self, parts: Sequence[tuple[str, bool]]) -> str:
-        """These in their order, with commas between; those that are not needed may be missing."""
-        first = after = self.rule('""')
-        for body, is_needed in reversed(parts):
-            named = self.rule(body)
-            taken = f"{named} {after}"
-            first = self.rule(taken if is_needed else f"{taken} | {first}")
-            after = self.rule(f'"," WS? {taken}' + ("" if is_needed else f" | {after}"))
-        return first
+    def any_order(self, parts: Sequence[tuple[str, bool]], between: str) -> str:
+        """These, with a text between: those that are needed once, the others as often as the model
+        likes, in any order. Needed ones that are many come in theirs.
+
+        parts  (a rule's body, whether it is needed)
+        """
+        needed = [self.rule(body) for body, is_needed in parts if is_needed]
+        others = [self.rule(body) for body, is_needed in parts if not is_needed]
+        named: dict[tuple[frozenset[int], bool], str] = {}
+
+        def rest(left: frozenset[int], *, is_first: bool) -> str:
+            if (left, is_first) in named:
+                return named[left, is_first]
+            named[left, is_first] = name = self.later()
+            lead = "" if is_first else between
+            choices = sorted(left) if len(needed) <= _MAX_ORDERED else sorted(left)[:1]
+            bodies = [row(lead, needed[i], rest(left - {i}, is_first=False)) for i in choices]
+            if others:
+                other = f"({' | '.join(others)})"
+                bodies.append(row(lead, other, rest(left, is_first=False)))
+            self.define(name, " | ".join([*bodies, *([] if left else ['""'])]))
+            return name
+
+        return rest(frozenset(range(len(needed))), is_first=True)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
@@ -87,12 +108,38 @@ class Lark:
         return self.rule(f"%json {self._loosened(schema, what)}")
 
     def arguments(self, tool: Tool) -> str:
-        """A tool's arguments as a JSON object."""
-        return self.json(object_schema(tool), f"tool {tool.name}")
+        """A tool's arguments as a JSON object, in any order where its schema just lists them.
+
+        `%json` alone would want the schema's order: what the model thinks of too late were lost.
+        """
+        schema, what = object_schema(tool), f"tool {tool.name}"
+        parts = properties_of(schema, schema)
+        if len(parts) < 2 or not _is_plain(schema) or self._loosened is by_types:
+            return self.json(schema, what)
+        pairs = [
+            (spaced(self.text(_quoted(name)), '":"', self.json(part, what)), is_needed)
+            for name, part, is_needed in parts
+        ]
+        return self.rule(spaced('"{"', self.any_order(pairs, 'WS? "," WS?'), '"}"'))
 
     def written(self, start: str) -> str:
         """The whole grammar of an expression."""
         return "\n".join([f"start: {start}", *self._rules, _FIXED])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _is_plain(schema: dict[str, Any]) -> bool:
+    """Whether an object's schema says no more than which properties there are."""
+    required: Any = schema.get("required", [])
+    return (
+        schema.keys() <= _PLAIN
+        and schema.get("additionalProperties") in (None, True, False)
+        and isinstance(required, list)
+        and all(name in schema["properties"] for name in cast("list[Any]", required))
+    )
 
 
 def by_types(schema: dict[str, Any], _what: str) -> str:
