@@ -134,7 +134,10 @@ def test_thoughts_that_stay_inline() -> None:
     made = format_of("Qwen3.5-4B")
     prompt = prompt_of("Qwen3.5-4B")
     found = told(made, "Rain?</think>Sun", thinking=inline, prompt=prompt)
-    assert found == [Content("<think>Rain?</think>Sun")]
+    assert found == [Content("<think>\nRain?</think>Sun")]
+    assert told(made, "<think>\nRain?", thinking=inline, prompt=prompt) == [
+        Content("<think>\nRain?")
+    ]
 
 
 @pytest.mark.parametrize(

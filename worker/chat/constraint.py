@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from worker.chat.dialects.dialect import Dialect
-from worker.chat.dialects.harmony import Harmony
+from worker.chat.dialects.dialect import Dialect, Headed
 from worker.chat.message import Tool
 from worker.chat.reading.answer import ThoughtTags
 from worker.chat.reading.lark import Lark, Loosened, spaced
@@ -65,7 +64,7 @@ class AnswerForms(msgspec.Struct, frozen=True):
             )
             return self._after(form.opens, lazy)
         json = "" if choice.required or body is None else lark.rule(f"%json {body.text}")
-        if isinstance(self.dialect, Harmony):
+        if isinstance(self.dialect, Headed):
             text = lark.written(self.dialect.answer(lark, call=form.rest, body=json))
             return Constraint(kind="lark", text=text, param=PARAM)
         calls = lark.rule(spaced(lark.text(form.opens), form.rest))
@@ -78,7 +77,7 @@ class AnswerForms(msgspec.Struct, frozen=True):
             return body
         lark = Lark(self.controls, self.ends, lambda _schema, _what: "")
         start = lark.rule(f"%json {body.text}")
-        if isinstance(self.dialect, Harmony):
+        if isinstance(self.dialect, Headed):
             text = lark.written(self.dialect.answer(lark, body=start))
             return Constraint(kind="lark", text=text, param=body.param)
         if not (choice.inside or choice.thinks):

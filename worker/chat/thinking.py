@@ -96,6 +96,13 @@ class ThoughtHabits:
             return (before or turn).rstrip().endswith(tags.open.rstrip())
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
 
+    def opened(self, prompt: str) -> str:
+        """The tag with which the prompt ends, and the white space behind it; empty: it ends
+        otherwise."""
+        text = prompt.rstrip()
+        tag = self.tags.open.rstrip()
+        return tag + prompt[len(text) :] if tag and text.endswith(tag) else ""
+
     def may_begin(self, prompt: str, thinking: Thinking) -> bool:
         """Whether an answer to the prompt may begin with a thought of its own tags."""
         is_off = thinking.is_on is False or thinking.effort in NO_EFFORT

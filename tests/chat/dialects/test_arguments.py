@@ -55,7 +55,10 @@ def test_damaged_arguments_are_text(name: str, around: str, damaged: str) -> Non
     assert found == read(made, text)
     assert not any(isinstance(event, CallEnded) for event in found)
     content = "".join(event.text for event in found if isinstance(event, Content))
-    assert content == text.removeprefix(">>>" if found[0] == Content(content[3:]) else "")
+    if name == "openai-gpt-oss-120b":  # what has a header is told without its marks
+        assert content == (damaged if CallBegun(0, "", "sky") in found else f"to=sky {damaged}")
+    else:
+        assert content == text.removeprefix(">>>" if found[0] == Content(content[3:]) else "")
 
 
 @pytest.mark.parametrize("odd", ['"{\\"at\\": \\"Rome\\"}"', "null", '"null"', '""'])
@@ -176,7 +179,7 @@ def test_values_of_python() -> None:
     }  # fmt: skip
     halves = r"<|tool_call_start|>[sky(at='\ud83d\ude00 \ud83d \ude00')]<|tool_call_end|>"
     assert told(made, halves) == calls(("sky", '{"at": "😀 \ufffd \ufffd"}'))
-    for damaged in ("sky(at=Rome)", "sky(at='Rome", "sky('Rome')", "sky(at=1, at=2)", "sun()"):
+    for damaged in ("sky(at=Rome)", "sky(at='Rome", "sky('Rome')", "sun()"):
         found = read(made, [f"<|tool_call_start|>[{damaged}]<|tool_call_end|>"])
         assert not any(isinstance(event, CallEnded) for event in found)
         assert isinstance(found[-1], Content)

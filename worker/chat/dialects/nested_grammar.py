@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from worker.chat.message import Tool
 from worker.chat.reading.lark import Lark, properties_of, row, spaced, string_choices
@@ -41,13 +41,14 @@ class NestedGrammar:
         begin, end = lark.text(f"{self._mark}<{name}>"), f"{self._mark}</{name}>"
         if depth > _MAX_DEPTH or not isinstance(schema, dict) or len(types) != 1:
             return row(begin, lark.until(end))
-        if types == {"object"} and properties_of(schema, root):
-            return spaced(begin, self._parts(schema, root, what, depth + 1), lark.text(end))
-        if types == {"array"}:
-            item = lark.rule(self._tagged(ITEM, schema.get("items"), root, what, depth + 1))
+        found, (kind,) = cast("dict[str, Any]", schema), types
+        if kind == "object" and properties_of(found, root):
+            return spaced(begin, self._parts(found, root, what, depth + 1), lark.text(end))
+        if kind == "array":
+            item = lark.rule(self._tagged(ITEM, found.get("items"), root, what, depth + 1))
             return spaced(begin, f"({item} WS?)*", lark.text(end))
-        if choices := string_choices(schema):
+        if choices := string_choices(found):
             return row(begin, lark.one_of(list(map(lark.text, choices))), lark.text(end))
-        if types & {"string", "object"}:
+        if kind in ("string", "object"):
             return row(begin, lark.until(end))
-        return row(begin, lark.json(schema, what), lark.text(end))
+        return row(begin, lark.json(found, what), lark.text(end))

@@ -31,6 +31,7 @@ _CALLS = re.compile("call|tool|invoke", re.IGNORECASE)
 _IS_TEXT = {' string="true"': True, ' string="false"': False}
 _MARKED = ' string="'
 _MAX_KEY = 256
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 
 class TaggedCalls(Syntax, frozen=True):
@@ -42,6 +43,7 @@ class TaggedCalls(Syntax, frozen=True):
     end      text after a value
     close    text after the last value
     closes   texts after the last call
+    has_cdata whether a value may stand in an XML section of its own, which may hold any text
     """
 
     section: tuple[str, ...]
@@ -54,6 +56,7 @@ class TaggedCalls(Syntax, frozen=True):
     close: str
     closes: tuple[str, ...]
     is_padded: bool
+    has_cdata: bool
 
     @property
     def name(self) -> str:
@@ -128,6 +131,11 @@ class TaggedCalls(Syntax, frozen=True):
             if self.value:
                 yield from source.space()
                 yield from source.expect(self.value)
+            if self.has_cdata and (yield from source.one_of(_CDATA)):
+                yield from written.value(key, _CDATA_END, (self.end,), is_text=is_text)
+                yield from source.space()
+                yield from source.expect(self.end)
+                continue
             yield from written.value(
                 key, self.end, (self.key, self.close), is_padded=self.is_padded, is_text=is_text
             )
@@ -169,4 +177,5 @@ def found(sample: CallSample) -> TaggedCalls | None:
         close=closes[0],
         closes=closes[1:],
         is_padded=bool(match["pad"]),
+        has_cdata=_CDATA in sample.source,
     )

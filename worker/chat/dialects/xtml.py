@@ -19,7 +19,7 @@ from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, properties_of, repeated, row, string_choices
 from worker.chat.reading.parameters import Parameters, types_of
-from worker.chat.reading.source import DamagedError, Steps, TextSource
+from worker.chat.reading.source import Steps, TextSource
 
 _OPEN, _CLOSE, _SEP = "<|open|>", "<|close|>", "<|sep|>"
 _CALL = f'{_OPEN}call tool="'

@@ -120,9 +120,11 @@ class AnswerReader(StepwiseReader):
         inline: bool = False,
         parallel: bool = True,
         before: str = "",
+        opened: str = "",
     ) -> None:
         """
         thinks  the prompt ends inside a thought
+        opened  with which text of the prompt that began, where it stays in the content
         inline  thoughts stay in the content, with their tags
         before  text of the prompt's end that the answer is to be read with
         """
@@ -143,7 +145,7 @@ class AnswerReader(StepwiseReader):
         if thinks:
             self._skips = not inline
         # Of an inline thought that the prompt has opened: told once there is something in it.
-        self._owed = tags.open if thinks and inline else ""
+        self._owed = (opened or tags.open) if thinks and inline else ""
 
     @property
     def is_thinking(self) -> bool:
@@ -197,7 +199,7 @@ class AnswerReader(StepwiseReader):
                 return True
         while tags.close:
             _, tag = source.take((tags.open, tags.close) if tags.open else (tags.close,))
-            if tag == tags.close:
+            if tag is not None and tag == tags.close:
                 self._tell(source.since_mark.removesuffix(tag))
                 self._read_tag(tag)
                 return True
@@ -219,6 +221,8 @@ class AnswerReader(StepwiseReader):
         if self._inline and is_between and not (opens and self._owed):
             self._tell_content(tag)
             self._is_fresh = True
+        elif self._owed:
+            self._owed = self._owed.rstrip()
         elif is_between or opens:
             self._space, self._skips, self._is_fresh = "", True, True
         self._thinks = opens
