@@ -114,7 +114,7 @@ class ThoughtHabits:
         """With what the assistant's turns begin, before a thought's tags."""
         header = self._probe.header
         places = [header.find(tag.rstrip()) for tag in (self.tags.open, self.tags.close) if tag]
-        return header[: min((place for place in places if place >= 0), default=len(header))]
+        return header[: min((place for place in places if place > 0), default=len(header))]
 
     @cached_property
     def _switches(self) -> tuple[str, ...]:

@@ -126,7 +126,8 @@ def _value_grammar(lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) ->
         kinds.append(row(_typed(lark, "string"), lark.until(_ARGUMENT_END)))
     if others := sorted(types - {"string"}):
         held = {"type": others} if "string" in types else schema
-        kind = lark.one_of([_typed(lark, name) for name in others])
+        names = {"number" if name == "integer" else name for name in others}
+        kind = lark.one_of([_typed(lark, name) for name in sorted(names)])
         kinds.append(row(kind, lark.json(held, f"tool {tool.name}"), end))
     return row(lark.text(f'{_ARGUMENT}{html.escape(name)}" type="'), lark.one_of(kinds))
 

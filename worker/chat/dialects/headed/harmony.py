@@ -149,7 +149,8 @@ class HarmonyReader(StepwiseReader):
 
     def _thought(self) -> Steps[None]:
         if self._inline:
-            self._events.append(Content(self._source.since_mark))
+            if header := self._source.since_mark:  # else the prompt has it
+                self._events.append(Content(header))
             if (yield from self._text(Content)):
                 self._events.append(Content(self.ends[0]))
         else:
