@@ -189,6 +189,25 @@ def test_arguments_come_in_any_order(name: str) -> None:
         assert accepted(made, text)[1] is False
 
 
+def test_inner_objects_come_in_any_order() -> None:
+    """Those in lists too; what more a schema says about an object is held in its order."""
+    rows: dict[str, Any] = {"type": "array", "items": {**FREE, "description": "a row"}}
+    tool = Tool(name="sky", parameters={**FREE, "properties": {"b": FREE, "rows": rows}})
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(tool,))
+    assert made is not None
+    around = '<tool_call>{"name": "sky", "arguments": @@}</tool_call>'
+    one = '{"c": 1, "b": 2, "a": 3}'
+    for text in (f'{{"rows": [{one}, {one}], "b": {one}}}', f'{{"b": {one}, "rows": []}}'):
+        whole = around.replace("@@", text)
+        assert accepted(made, whole) == (whole, True)
+    for text in (f'{{"rows": [{{"c": 1}}], "b": {one}}}', '{"b": {"c": 1}}', '{"b": {"b": "x"}}'):
+        assert accepted(made, around.replace("@@", text))[1] is False
+    closed = {**FREE, "additionalProperties": {"type": "integer"}}
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(Tool(name="sky", parameters=closed),))
+    assert made is not None
+    assert accepted(made, around.replace("@@", '{"a": 1, "b": 2, "z": 3}'))[1] is True
+
+
 def test_bare_objects_are_not_held_in_auto() -> None:
     """Any object could be one; `required` holds them."""
     name = "meta-llama-Llama-3.1-8B-Instruct"

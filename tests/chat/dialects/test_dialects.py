@@ -6,7 +6,9 @@ import pytest
 
 from tests.chat.dialects.telling import TOOLS, calls, format_of, read, told
 from tests.support.models import templates
-from worker.chat.dialects.dialect import PLAIN
+from worker.chat.dialects.dialect import PLAIN, dialect_of
+from worker.chat.dialects.sample import CallSample
+from worker.chat.dialects.wrapped import WrappedCalls
 from worker.chat.events import CallEnded, ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
 
@@ -230,6 +232,14 @@ def test_calls_that_are_cut_off(name: str, text: str) -> None:
 def is_of_call(event: ChatEvent, indices: range) -> bool:
     """Whether the event is about one of these calls."""
     return not isinstance(event, Content | Thought) and event.index in indices
+
+
+def test_a_word_may_open_a_list() -> None:
+    """Firefunction's, whose template wants a variable of its own."""
+    shown = ' functools[{"name": "zqtool", "arguments": {"zqkey": "zqvalue"}}]'
+    dialect = dialect_of(CallSample(shown, "", ""))
+    assert isinstance(dialect, WrappedCalls)
+    assert (dialect.open, dialect.close, dialect.is_list) == ("functools", "", True)
 
 
 def test_the_plain_one_is_for_who_knows_none() -> None:

@@ -135,6 +135,13 @@ def test_an_answer_that_leaves_out_the_end_of_its_thought() -> None:
     assert told(made, text, prompt=prompt, thinking=inline) == [Content("Sun.")]
 
 
+def test_a_message_opened_in_an_answer() -> None:
+    """Solar thinks in a message of its own; the next one's opening is no content."""
+    made = format_of("upstage-Solar-Open-100B")
+    text = "<|think|>Rain?<|end|><|begin|>assistant Sun."
+    assert told(made, text) == [Thought("Rain?"), Content("Sun.")]
+
+
 @pytest.mark.parametrize(
     ("name", "call"),
     [

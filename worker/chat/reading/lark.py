@@ -20,6 +20,8 @@ _PLAIN = frozenset(
     {"type", "properties", "required", "$defs", "definitions", "$schema", "title", "description",
      "additionalProperties"}
 )  # fmt: skip
+_LIST = frozenset({"type", "items", "$defs", "definitions", "title", "description"})
+_MAX_DEPTH = 8  # of objects in each other
 _FIXED = "WS: /[ \\n]{1,16}/"
 
 
@@ -112,15 +114,29 @@ class Lark:
 
         `%json` alone would want the schema's order: what the model thinks of too late were lost.
         """
-        schema, what = object_schema(tool), f"tool {tool.name}"
-        parts = properties_of(schema, schema)
-        if len(parts) < 2 or not _is_plain(schema) or self._loosened is by_types:
-            return self.json(schema, what)
-        pairs = [
-            (spaced(self.text(_quoted(name)), '":"', self.json(part, what)), is_needed)
-            for name, part, is_needed in parts
-        ]
-        return self.rule(spaced('"{"', self.any_order(pairs, 'WS? "," WS?'), '"}"'))
+        what = f"tool {tool.name}"
+        if self._loosened is by_types:
+            return self.json(object_schema(tool), what)
+        return self._value(object_schema(tool), what, 0)
+
+    def _value(self, schema: dict[str, Any], what: str, depth: int) -> str:
+        if depth <= _MAX_DEPTH and schema.get("type") == "object" and _is_plain(schema):
+            pairs = [
+                (
+                    spaced(self.text(_quoted(name)), '":"', self._value(part, what, depth + 1)),
+                    needed,
+                )
+                for name, part, needed in properties_of(schema, schema)
+            ]
+            return self.rule(spaced('"{"', self.any_order(pairs, 'WS? "," WS?'), '"}"'))
+        items: Any = schema.get("items")
+        if schema.get("type") == "array" and isinstance(items, dict) and schema.keys() <= _LIST:
+            shared = {word: schema[word] for word in ("$defs", "definitions") if word in schema}
+            part = {**shared, **cast("dict[str, Any]", items)}
+            if depth <= _MAX_DEPTH and part.get("type") == "object" and _is_plain(part):
+                item = self._value(part, what, depth + 1)
+                return self.rule(f'"[" WS? ({item} (WS? "," WS? {item})* WS?)? "]"')
+        return self.json(schema, what)
 
     def written(self, start: str) -> str:
         """The whole grammar of an expression."""
@@ -132,10 +148,11 @@ def _quoted(text: str) -> str:
 
 
 def _is_plain(schema: dict[str, Any]) -> bool:
-    """Whether an object's schema says no more than which properties there are."""
+    """Whether an object's schema says no more than which properties there are, two at least."""
     required: Any = schema.get("required", [])
     return (
         schema.keys() <= _PLAIN
+        and len(properties_of(schema, schema)) > 1
         and schema.get("additionalProperties") in (None, True, False)
         and isinstance(required, list)
         and all(name in schema["properties"] for name in cast("list[Any]", required))
