@@ -14,7 +14,6 @@ from worker.chat.reading.parameters import referred, types_of
 Loosened = Callable[[dict[str, Any], str], str]
 
 ANY = r"/(.|\n)*/"
-_MAX_ORDERED = 4  # parts whose orders are all tried: 16 states
 # Words of an object's schema with which its properties may be written one by one.
 _PLAIN = frozenset(
     {"type", "properties", "required", "$defs", "definitions", "$schema", "title", "description",
@@ -39,6 +38,7 @@ class Lark:
         self._ends = ends
         self._loosened = loosened
         self._rules: list[str] = []
+        self._named: dict[tuple[str, str], str] = {}  # (body, attributes) -> name
         self._num_names = 0
 
     def text(self, text: str) -> str:
@@ -56,10 +56,11 @@ class Lark:
         )
 
     def rule(self, body: str, attributes: str = "") -> str:
-        """A rule's name."""
-        name = self.later()
-        self._rules.append(f"{name}{attributes}: {body}")
-        return name
+        """A rule's name; the same one for the same body."""
+        if (body, attributes) not in self._named:
+            self._named[body, attributes] = name = self.later()
+            self._rules.append(f"{name}{attributes}: {body}")
+        return self._named[body, attributes]
 
     def later(self) -> str:
         """The name of a rule that is defined once its body is known."""
@@ -75,29 +76,23 @@ class Lark:
         return self.rule(" | ".join(self.rule(body) for body in bodies))
 
     def any_order(self, parts: Sequence[tuple[str, bool]], between: str) -> str:
-        """These, with a text between: those that are needed once, the others as often as the model
-        likes, in any order. Needed ones that are many come in theirs.
+        """These, with a text between: the needed ones once, in their order, and wherever the model
+        likes, and as often, the others.
 
         parts  (a rule's body, whether it is needed)
         """
         needed = [self.rule(body) for body, is_needed in parts if is_needed]
         others = [self.rule(body) for body, is_needed in parts if not is_needed]
-        named: dict[tuple[frozenset[int], bool], str] = {}
-
-        def rest(left: frozenset[int], *, is_first: bool) -> str:
-            if (left, is_first) in named:
-                return named[left, is_first]
-            named[left, is_first] = name = self.later()
-            lead = "" if is_first else between
-            choices = sorted(left) if len(needed) <= _MAX_ORDERED else sorted(left)[:1]
-            bodies = [row(lead, needed[i], rest(left - {i}, is_first=False)) for i in choices]
-            if others:
-                other = f"({' | '.join(others)})"
-                bodies.append(row(lead, other, rest(left, is_first=False)))
-            self.define(name, " | ".join([*bodies, *([] if left else ['""'])]))
-            return name
-
-        return rest(frozenset(range(len(needed))), is_first=True)
+        other = self.rule(" | ".join(others)) if others else ""
+        states = [self.later() for _ in range(len(needed) + 1)]  # by how many of them have come
+        first = ""
+        for place in range(len(needed), -1, -1):
+            ways = [row(other, states[place])] if other else []
+            ways += [row(needed[place], states[place + 1])] if place < len(needed) else []
+            end = [] if place < len(needed) else ['""']
+            self.define(states[place], " | ".join([*(row(between, way) for way in ways), *end]))
+            first = " | ".join([*ways, *end])
+        return self.rule(first)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
@@ -110,7 +105,8 @@ class Lark:
         return self.rule(f"%json {self._loosened(schema, what)}")
 
     def arguments(self, tool: Tool) -> str:
-        """A tool's arguments as a JSON object, in any order where its schema just lists them.
+        """A tool's arguments as a JSON object, where its schema just lists them: optional ones
+        anywhere.
 
         `%json` alone would want the schema's order: what the model thinks of too late were lost.
         """
