@@ -208,6 +208,21 @@ def test_inner_objects_come_in_any_order() -> None:
     assert accepted(made, around.replace("@@", '{"a": 1, "b": 2, "z": 3}'))[1] is True
 
 
+def test_a_thought_may_go_on_after_a_call() -> None:
+    """It may have rehearsed it, so text is free again; where nobody thinks, calls or the end
+    follow."""
+    call = '{"name": "sky", "arguments": {}}</tool_call>'
+    both = f"{call}\n<tool_call>{call}"
+    made = constraint_of("Qwen-Qwen3-0.6B", required=False)
+    assert made is not None
+    assert made.repeats
+    assert accepted(made, call) == (call, True)
+    assert accepted(made, both) == (call, False)
+    off = constraint_of("Qwen-Qwen3-0.6B", required=False, thinking=Thinking(is_on=False))
+    assert off is not None
+    assert accepted(off, both) == (both, True)
+
+
 def test_bare_objects_are_not_held_in_auto() -> None:
     """Any object could be one; `required` holds them."""
     name = "meta-llama-Llama-3.1-8B-Instruct"

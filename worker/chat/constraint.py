@@ -51,11 +51,14 @@ class AnswerForms(msgspec.Struct, frozen=True):
 
         body: what the answer must be where it is no call; JSON. Then an answer is either
         """
-        lark = Lark(self.controls, self.ends, loosened)
+        is_lazy = not choice.required and body is None
+        # A thought may go on after a call that it just rehearses.
+        is_free = is_lazy and choice.parallel and (choice.inside or choice.thinks)
+        lark = Lark(self.controls, self.ends, loosened, is_free_after=is_free)
         form = self.dialect.grammar(lark, choice.tools, one=not choice.parallel)
         if form is None:
             return None
-        if not choice.required and body is None:
+        if is_lazy:
             if not form.opens:
                 return None
             text = lark.written(f"WS? {form.rest}")

@@ -13,7 +13,7 @@ from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH, json_value
-from worker.chat.reading.lark import Lark, object_schema, repeated, row
+from worker.chat.reading.lark import Lark, object_schema, row
 from worker.chat.reading.parameters import quoted
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
@@ -55,7 +55,7 @@ class Gemma(Syntax, frozen=True):
                 for tool in tools
             ]
         )
-        return CallGrammar(OPEN, repeated(call, lark.text(OPEN), one=one))
+        return CallGrammar(OPEN, lark.again(call, OPEN, one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call."""

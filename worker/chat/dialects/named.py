@@ -77,7 +77,7 @@ class NamedCalls(Syntax, frozen=True):
         begin = lark.text(self.begin)
         call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
         if not self.section:
-            return CallGrammar(self.begin, repeated(call, begin, one=one))
+            return CallGrammar(self.begin, lark.again(call, self.begin, one=one))
         calls = repeated(row(begin, call), one=one)
         return CallGrammar(self.section, spaced(calls, lark.text(self.close)))
 

@@ -78,7 +78,7 @@ class TaggedCalls(Syntax, frozen=True):
         if self.section:
             opened, inner = self.section[0], map(lark.text, self.section[1:])
             whole = spaced(*inner, row(begin, repeated(call, begin, one=one)), *closes)
-        return CallGrammar(opened, repeated(whole, lark.text(opened), one=one))
+        return CallGrammar(opened, lark.again(whole, opened, one=one))
 
     def _call_grammar(self, lark: Lark, tool: Tool) -> str:
         values = [

@@ -80,7 +80,7 @@ class WrappedCalls(Syntax, frozen=True):
         if self.is_list:
             rest = spaced('"["', repeated(call, '","', one=one), '"]"', close)
         else:
-            rest = repeated(spaced(call, close), lark.text(self.open), one=one)
+            rest = lark.again(spaced(call, close), self.open, one=one)
         return CallGrammar(self.open, rest)
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:

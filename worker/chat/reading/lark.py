@@ -28,15 +28,22 @@ class Lark:
     """Rules, named as they are added. Expressions are texts of Lark's right-hand sides."""
 
     def __init__(
-        self, controls: Mapping[str, int], ends: Collection[str], loosened: Loosened
+        self,
+        controls: Mapping[str, int],
+        ends: Collection[str],
+        loosened: Loosened,
+        *,
+        is_free_after: bool = False,
     ) -> None:
         """
         controls  control tokens, which have to be named by their ids
         ends      tokens that end an answer: where one would stand, the grammar is at its end
+        is_free_after  whether any text may follow a call, and another call is held anew
         """
         self._controls = controls
         self._ends = ends
         self._loosened = loosened
+        self._is_free_after = is_free_after
         self._rules: list[str] = []
         self._named: dict[tuple[str, str], str] = {}  # (body, attributes) -> name
         self._num_names = 0
@@ -93,6 +100,10 @@ class Lark:
             self.define(states[place], " | ".join([*(row(between, way) for way in ways), *end]))
             first = " | ".join([*ways, *end])
         return self.rule(first)
+
+    def again(self, call: str, opens: str, *, one: bool) -> str:
+        """A call, and others behind their opening text."""
+        return repeated(call, self.text(opens), one=one or self._is_free_after)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
