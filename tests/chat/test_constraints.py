@@ -23,6 +23,8 @@ BYTES = llguidance.LLTokenizer("byte")
 BEFORE = {
     "openai-gpt-oss-120b": "<|channel|>commentary<|message|>T<|end|><|start|>assistant",
     "meetkai-functionary-medium-v3.2": ">>>all\nT>>>",
+    "Kimi-K3": "<|open|>response<|sep|>T<|close|>response<|sep|>",
+    "muse-glimmer": " to=user<|message|>T<|eom|><|start|>assistant",
 }
 # Texts that models write, but whose markers the constraint writes out.
 LOOSE = {
@@ -35,6 +37,7 @@ LOOSE = {
     "MiniMax-M1": "Several calls between one pair of marks",
     "Qwen3.5-4B": "A mark is left out",
     "openai-gpt-oss-120b": "One call ends an answer",
+    "muse-glimmer": "One message ends an answer",
 }
 
 
@@ -142,6 +145,82 @@ def test_control_tokens_are_named_by_their_ids(name: str, control: str, after: s
     plain = constraint_of(name, required=False)
     assert plain is not None
     assert plain.starts_after == (after,)
+
+
+FREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {"type": "integer"}},
+    "required": ["b"],
+}
+# Each family's call of `sky` with these arguments, and one argument, numbered by its place.
+IN_ORDER = {
+    "Qwen-Qwen3-0.6B": (
+        '<tool_call>{{"name": "sky", "arguments": {{{}}}}}</tool_call>', '"{}": 1', ", ",
+    ),
+    "Qwen3-Coder": (
+        "<tool_call>\n<function=sky>\n{}\n</function>\n</tool_call>",
+        "<parameter={}>1</parameter>", "\n",
+    ),
+    "LFM2-8B-A1B": ("<|tool_call_start|>[sky({})]<|tool_call_end|>", "{}=1", ", "),
+    "google-gemma-4-31B-it": ("<|tool_call>call:sky{{{}}}<tool_call|>", "{}:1", ","),
+    "MiniMax-M3": (
+        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="sky">{}]<]minimax[>[</invoke>'
+        "]<]minimax[>[</tool_call>", "]<]minimax[>[<{0}>1]<]minimax[>[</{0}>", "\n",
+    ),
+    "Kimi-K3": (
+        '<|open|>tools<|sep|><|open|>call tool="sky" index="1"<|sep|>{}<|close|>call<|sep|>'
+        "<|close|>tools<|sep|>",
+        '<|open|>argument key="{}" type="number"<|sep|>1<|close|>argument<|sep|>', "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_arguments_come_in_any_order(name: str) -> None:
+    """What the model thinks of late is not lost; what is needed is still needed."""
+    around, one, between = IN_ORDER[name]
+    made = constraint_of(name, tools=(Tool(name="sky", parameters=FREE),))
+    assert made is not None
+    for order in ("abc", "cba", "bca", "b", "cb"):
+        text = around.format(between.join(one.format(key) for key in order))
+        assert accepted(made, text) == (text, True)
+    for order in ("", "a", "ca", "bd", "bb"):
+        text = around.format(between.join(one.format(key) for key in order))
+        assert accepted(made, text)[1] is False
+
+
+def test_inner_objects_come_in_any_order() -> None:
+    """Those in lists too; what more a schema says about an object is held in its order."""
+    rows: dict[str, Any] = {"type": "array", "items": {**FREE, "description": "a row"}}
+    tool = Tool(name="sky", parameters={**FREE, "properties": {"b": FREE, "rows": rows}})
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(tool,))
+    assert made is not None
+    around = '<tool_call>{"name": "sky", "arguments": @@}</tool_call>'
+    one = '{"c": 1, "b": 2, "a": 3}'
+    for text in (f'{{"rows": [{one}, {one}], "b": {one}}}', f'{{"b": {one}, "rows": []}}'):
+        whole = around.replace("@@", text)
+        assert accepted(made, whole) == (whole, True)
+    for text in (f'{{"rows": [{{"c": 1}}], "b": {one}}}', '{"b": {"c": 1}}', '{"b": {"b": "x"}}'):
+        assert accepted(made, around.replace("@@", text))[1] is False
+    closed = {**FREE, "additionalProperties": {"type": "integer"}}
+    made = constraint_of("Qwen-Qwen3-0.6B", tools=(Tool(name="sky", parameters=closed),))
+    assert made is not None
+    assert accepted(made, around.replace("@@", '{"a": 1, "b": 2, "z": 3}'))[1] is True
+
+
+def test_a_thought_may_go_on_after_a_call() -> None:
+    """It may have rehearsed it, so text is free again; where nobody thinks, calls or the end
+    follow."""
+    call = '{"name": "sky", "arguments": {}}</tool_call>'
+    both = f"{call}\n<tool_call>{call}"
+    made = constraint_of("Qwen-Qwen3-0.6B", required=False)
+    assert made is not None
+    assert made.repeats
+    assert accepted(made, call) == (call, True)
+    assert accepted(made, both) == (call, False)
+    off = constraint_of("Qwen-Qwen3-0.6B", required=False, thinking=Thinking(is_on=False))
+    assert off is not None
+    assert accepted(off, both) == (both, True)
 
 
 def test_bare_objects_are_not_held_in_auto() -> None:

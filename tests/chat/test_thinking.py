@@ -95,8 +95,25 @@ def test_a_prefill_may_open_and_close_a_thought() -> None:
         ("<think>a</thi", [Thought("a</thi")]),
         ("x <tool_call> y", [Content("x <tool_call> y")]),
         (
-            '<think>Hm <tool_call> x <tool_call>{"name": "sky"}</tool_call></think>Sun',
+            '<think>Hm <tool_call> x <tool_call>{"name": "sky"}</tool_call>Sun',
             [Thought("Hm <tool_call> x"), *calls(("sky", "{}")), Content("Sun")],
+        ),
+        (
+            '<think>Hm <tool_call>{"name": "sky"}</tool_call> or so</think>Sun',
+            [Thought('Hm <tool_call>{"name": "sky"}</tool_call> or so'), Content("Sun")],
+        ),
+        (
+            '<think>So: <tool_call>{"name": "sky"}</tool_call>\n</think>\n'
+            '<tool_call>{"name": "sea"}</tool_call>',
+            [Thought('So: <tool_call>{"name": "sky"}</tool_call>'), *calls(("sea", "{}"))],
+        ),
+        (
+            '<think>Hm <tool_call>{"name": "sky", "arguments": {"at": "</think>"}}</tool_call>',
+            [Thought("Hm"), *calls(("sky", '{"at": "</think>"}'))],
+        ),
+        (
+            '<think>Hm <tool_call>{"name": "sky"}</tool_call><think>So</think>Sun',
+            [Thought("Hm"), *calls(("sky", "{}")), Thought("So"), Content("Sun")],
         ),
         (
             '<tool_call>{"name": "sky"}</tool_call>\n<think>Hm</think>Sun',
@@ -117,7 +134,10 @@ def test_thoughts_that_stay_inline() -> None:
     made = format_of("Qwen3.5-4B")
     prompt = prompt_of("Qwen3.5-4B")
     found = told(made, "Rain?</think>Sun", thinking=inline, prompt=prompt)
-    assert found == [Content("<think>Rain?</think>Sun")]
+    assert found == [Content("<think>\nRain?</think>Sun")]
+    assert told(made, "<think>\nRain?", thinking=inline, prompt=prompt) == [
+        Content("<think>\nRain?")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from worker.chat.dialects.dialect import Dialect
-from worker.chat.dialects.harmony import Harmony
+from worker.chat.dialects.dialect import Dialect, Headed
 from worker.chat.message import Tool
 from worker.chat.reading.answer import ThoughtTags
 from worker.chat.reading.lark import Lark, Loosened, spaced
@@ -52,11 +51,14 @@ class AnswerForms(msgspec.Struct, frozen=True):
 
         body: what the answer must be where it is no call; JSON. Then an answer is either
         """
-        lark = Lark(self.controls, self.ends, loosened)
+        is_lazy = not choice.required and body is None
+        # A thought may go on after a call that it just rehearses.
+        is_free = is_lazy and choice.parallel and (choice.inside or choice.thinks)
+        lark = Lark(self.controls, self.ends, loosened, is_free_after=is_free)
         form = self.dialect.grammar(lark, choice.tools, one=not choice.parallel)
         if form is None:
             return None
-        if not choice.required and body is None:
+        if is_lazy:
             if not form.opens:
                 return None
             text = lark.written(f"WS? {form.rest}")
@@ -65,7 +67,7 @@ class AnswerForms(msgspec.Struct, frozen=True):
             )
             return self._after(form.opens, lazy)
         json = "" if choice.required or body is None else lark.rule(f"%json {body.text}")
-        if isinstance(self.dialect, Harmony):
+        if isinstance(self.dialect, Headed):
             text = lark.written(self.dialect.answer(lark, call=form.rest, body=json))
             return Constraint(kind="lark", text=text, param=PARAM)
         calls = lark.rule(spaced(lark.text(form.opens), form.rest))
@@ -78,7 +80,7 @@ class AnswerForms(msgspec.Struct, frozen=True):
             return body
         lark = Lark(self.controls, self.ends, lambda _schema, _what: "")
         start = lark.rule(f"%json {body.text}")
-        if isinstance(self.dialect, Harmony):
+        if isinstance(self.dialect, Headed):
             text = lark.written(self.dialect.answer(lark, body=start))
             return Constraint(kind="lark", text=text, param=body.param)
         if not (choice.inside or choice.thinks):

@@ -7,8 +7,7 @@ from typing import Any
 
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
-from worker.chat.dialects.dialect import PLAIN, dialect_of
-from worker.chat.dialects.harmony import ANALYSIS, END, TO_FINAL, Harmony, HarmonyReader
+from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
@@ -47,7 +46,7 @@ class ChatFormat:
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
-        past = PLAIN.past if isinstance(self.dialect, Harmony) else self.dialect.past
+        past = PLAIN.past if isinstance(self.dialect, Headed) else self.dialect.past
         self._history = History(probe, example.strip(), past)
         tags = self.thoughts.tags
         seen = (*self.dialect.markers, tags.open, tags.open.rstrip(), tags.close)
@@ -79,8 +78,9 @@ class ChatFormat:
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""
-        if isinstance(self.dialect, Harmony):
-            return ThoughtEnd((ANALYSIS,), (END,), TO_FINAL, is_open=False)
+        if isinstance(self.dialect, Headed):
+            opens, end, text = self.dialect.thought
+            return ThoughtEnd((opens,), (end,), text, is_open=False)
         tags = self.thoughts.tags
         if not tags.close:
             return None
@@ -130,8 +130,10 @@ class ChatFormat:
         prompt    the prompt's text: where it ends inside a thought, the answer begins inside it
         parallel  False: only the first call is told
         """
-        if isinstance(self.dialect, Harmony):
-            return HarmonyReader(tools, prompt=prompt, inline=thinking.inline, parallel=parallel)
+        if isinstance(self.dialect, Headed):
+            return self.dialect.reader(
+                tools, prompt=prompt, inline=thinking.inline, parallel=parallel
+            )
         return AnswerReader(
             tools,
             self.dialect,
@@ -140,6 +142,7 @@ class ChatFormat:
             inline=thinking.inline,
             parallel=parallel,
             before=self.dialect.overlap(prompt),
+            opened=self.thoughts.opened(prompt),
         )
 
 

@@ -29,8 +29,9 @@ _KNOWN = (
     ThoughtTags("<thinking>", "</thinking>"),
     ThoughtTags("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
 )
-_OPEN = re.compile(rf"(<\|channel>thought\n|{MARK})\s*\Z")
-_CLOSE = re.compile(rf"\A\s*({MARK})")
+# A tag, or a name between two control tokens.
+_OPEN = re.compile(rf"(<\|channel>thought\n|<\|open\|>\w+{MARK}|{MARK})\s*\Z")
+_CLOSE = re.compile(rf"\A\s*(<\|close\|>\w+{MARK}|{MARK})")
 _IS_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
 
 
@@ -95,6 +96,13 @@ class ThoughtHabits:
             return (before or turn).rstrip().endswith(tags.open.rstrip())
         return turn.rfind(tags.open.rstrip()) > turn.rfind(tags.close)
 
+    def opened(self, prompt: str) -> str:
+        """The tag with which the prompt ends, and the white space behind it; empty: it ends
+        otherwise."""
+        text = prompt.rstrip()
+        tag = self.tags.open.rstrip()
+        return tag + prompt[len(text) :] if tag and text.endswith(tag) else ""
+
     def may_begin(self, prompt: str, thinking: Thinking) -> bool:
         """Whether an answer to the prompt may begin with a thought of its own tags."""
         is_off = thinking.is_on is False or thinking.effort in NO_EFFORT
@@ -106,7 +114,7 @@ class ThoughtHabits:
         """With what the assistant's turns begin, before a thought's tags."""
         header = self._probe.header
         places = [header.find(tag.rstrip()) for tag in (self.tags.open, self.tags.close) if tag]
-        return header[: min((place for place in places if place >= 0), default=len(header))]
+        return header[: min((place for place in places if place > 0), default=len(header))]
 
     @cached_property
     def _switches(self) -> tuple[str, ...]:

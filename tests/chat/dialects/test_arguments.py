@@ -55,7 +55,10 @@ def test_damaged_arguments_are_text(name: str, around: str, damaged: str) -> Non
     assert found == read(made, text)
     assert not any(isinstance(event, CallEnded) for event in found)
     content = "".join(event.text for event in found if isinstance(event, Content))
-    assert content == text.removeprefix(">>>" if found[0] == Content(content[3:]) else "")
+    if name == "openai-gpt-oss-120b":  # what has a header is told without its marks
+        assert content == (damaged if CallBegun(0, "", "sky") in found else f"to=sky {damaged}")
+    else:
+        assert content == text.removeprefix(">>>" if found[0] == Content(content[3:]) else "")
 
 
 @pytest.mark.parametrize("odd", ['"{\\"at\\": \\"Rome\\"}"', "null", '"null"', '""'])
@@ -176,10 +179,98 @@ def test_values_of_python() -> None:
     }  # fmt: skip
     halves = r"<|tool_call_start|>[sky(at='\ud83d\ude00 \ud83d \ude00')]<|tool_call_end|>"
     assert told(made, halves) == calls(("sky", '{"at": "😀 \ufffd \ufffd"}'))
-    for damaged in ("sky(at=Rome)", "sky(at='Rome", "sky('Rome')", "sky(at=1, at=2)", "sun()"):
+    for damaged in ("sky(at=Rome)", "sky(at='Rome", "sky('Rome')", "sun()"):
         found = read(made, [f"<|tool_call_start|>[{damaged}]<|tool_call_end|>"])
         assert not any(isinstance(event, CallEnded) for event in found)
         assert isinstance(found[-1], Content)
+
+
+def arguments_of(name: str, text: str) -> dict[str, Any]:
+    """Of the one call that the text is."""
+    begun, arguments, ended = told(format_of(name), text)
+    assert (begun, ended) == (CallBegun(0, "", "sky"), CallEnded(0))
+    assert isinstance(arguments, Arguments)
+    return json.loads(arguments.text)
+
+
+@pytest.mark.parametrize("name", XML)
+def test_arguments_in_any_order_and_again(name: str) -> None:
+    """None is dropped; of two with one name the last one counts, as everywhere in JSON."""
+    around, parameter = XML[name]
+    pairs = (("more", "{}"), ("days", "1"), ("at", "Rome"), ("days", "2"), ("z", "x"))
+    whole = around.format("".join(parameter.format(*pair) for pair in pairs))
+    assert arguments_of(name, whole) == {"more": {}, "days": 2, "at": "Rome", "z": "x"}
+
+
+def test_python_and_gemma_may_say_it_again() -> None:
+    """As with tags."""
+    text = "<|tool_call_start|>[sky(days=1, at='Rome', days=2)]<|tool_call_end|>"
+    assert arguments_of("LFM2-8B-A1B", text) == {"days": 2, "at": "Rome"}
+    text = '<|tool_call>call:sky{days:1,at:<|"|>Rome<|"|>,days:2}<tool_call|>'
+    assert arguments_of("google-gemma-4-31B-it", text) == {"days": 2, "at": "Rome"}
+
+
+def test_a_value_in_a_section_of_its_own() -> None:
+    """XML's CDATA may hold what looks like an end, and is no part of the value."""
+    value = '<a href="/x">R</param></function> ]] ></a>'
+    text = (
+        f'<function name="sky"><param name="at"><![CDATA[{value}]]></param>'
+        '<param name="days"><![CDATA[3]]>\n</param></function>'
+    )
+    assert arguments_of("openbmb-MiniCPM5-1B", text) == {"at": value, "days": 3}
+
+
+def test_values_that_are_typed_by_their_tags() -> None:
+    """Kimi K3's; attributes are escaped, and all arguments may be one JSON object."""
+    call = '<|open|>call tool="sky" index="1"<|sep|>{}<|close|>call<|sep|>'
+    pairs = (
+        ("at", "string", " 12 <x>\n"), ("maybe", "null", "null"), ("other", "string", "3"),
+        ("days", "number", "3"), ("more", "object", '{"a": [1]}'),
+        ("a &quot;b&amp;", "boolean", "true"),
+    )  # fmt: skip
+    values = "".join(
+        f'<|open|>argument key="{key}" type="{kind}"<|sep|>{text}<|close|>argument<|sep|>'
+        for key, kind, text in pairs
+    )
+    assert arguments_of("Kimi-K3", call.format(values)) == {
+        "at": " 12 <x>\n", "maybe": None, "other": "3", "days": 3, "more": {"a": [1]},
+        'a "b&': True,
+    }  # fmt: skip
+    json_block = '<|open|>json type="object"<|sep|>{"at": "Rome"}<|close|>json<|sep|>'
+    assert arguments_of("Kimi-K3", call.format(json_block)) == {"at": "Rome"}
+
+
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "names": {"type": "array", "items": {"type": "string"}},
+        "rows": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"id": {"type": "string"}}},
+        },
+        "either": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"a": {}}}]},
+        "text": {"type": "string"},
+        "empty": {"type": "array"},
+    },
+}
+
+
+def test_tags_in_each_other() -> None:
+    """MiniMax M3's lists and objects; a text keeps what looks like a tag."""
+    mark = "]<]minimax[>["
+    body = (
+        "<names><item>1</item><item>b</item></names><rows><item><id>7</id><n>1.5</n></item></rows>"
+        "<either><a>true</a></either><text>a<b>c</b></text><empty></empty><free><x>1</x></free>"
+    )
+    text = f'<tool_call>\n<invoke name="sky">{body}</invoke>\n</tool_call>'.replace("<", f"{mark}<")
+    tools = (Tool(name="sky", parameters=NESTED),)
+    begun, arguments, ended = told(format_of("MiniMax-M3"), text, tools=tools)
+    assert (begun, ended) == (CallBegun(0, "", "sky"), CallEnded(0))
+    assert isinstance(arguments, Arguments)
+    assert json.loads(arguments.text) == {
+        "names": ["1", "b"], "rows": [{"id": "7", "n": 1.5}], "either": {"a": True},
+        "text": f"a{mark}<b>c{mark}</b>", "empty": [], "free": {"x": 1},
+    }  # fmt: skip
 
 
 def test_strings_stream() -> None:
@@ -200,6 +291,10 @@ TEXTS = st.lists(
          "<|channel|>", "analysis", "final", "<|message|>", "<|end|>", "<|start|>assistant",
          "to=functions.sky",
          "<function=sky>", "<parameter=at>", "</parameter>", "</function>", ">>>", "all\n", "é",
+         "<|open|>", "<|close|>", "<|sep|>", 'call tool="sky"', "tools", "think", "response",
+         "]<]minimax[>[", '<invoke name="sky">', "<at>", "</at>", "</invoke>", "<mm:think>",
+         " to=self", " to=sky", "<|eom|>", '<atem:invoke name="sky">', "<|tools_prefix|>",
+         "<|constrain|>", "<|channel>", "<channel|>",
          "<|tool_call>", "call:sky{", 'at:<|"|>', '<|"|>', "<tool_call|>"]
     ),
     max_size=12,
@@ -210,7 +305,8 @@ TEXTS = st.lists(
     "name",
     ["Qwen-Qwen3-0.6B", "Qwen3-Coder", "Mistral-Small-3.2-24B-Instruct-2506", "openai-gpt-oss-120b",
      "google-gemma-4-31B-it", "meta-llama-Llama-3.1-8B-Instruct",
-     "meetkai-functionary-medium-v3.2"],
+     "meetkai-functionary-medium-v3.2", "Kimi-K3", "MiniMax-M3", "muse-glimmer",
+     "Apertus-8B-Instruct"],
 )  # fmt: skip
 @settings(max_examples=50, deadline=None)
 @given(text=TEXTS, data=st.data())

@@ -6,7 +6,9 @@ import pytest
 
 from tests.chat.dialects.telling import TOOLS, calls, format_of, read, told
 from tests.support.models import templates
-from worker.chat.dialects.dialect import PLAIN
+from worker.chat.dialects.dialect import PLAIN, dialect_of
+from worker.chat.dialects.sample import CallSample
+from worker.chat.dialects.wrapped import WrappedCalls
 from worker.chat.events import CallEnded, ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
 
@@ -14,15 +16,21 @@ pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
 
 # What each template's calls are called. Others know none: there, calls are asked for in words.
 NAMES = {
+    "Apertus-8B-Instruct": "json by name after <|tools_prefix|>",
     "Apriel-1.6-15b-Thinker-fixed": "json after <tool_calls>",
     "ByteDance-Seed-OSS": "tags after <seed:tool_call>",
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "json after <|START_ACTION|>",
     "GLM-4.6": "tags after <tool_call>",
     "GLM-4.7-Flash": "tags after <tool_call>",
+    "GigaChat3-10B-A1.8B": "json after <|message_sep|> function call<|role_sep|>",
+    "GigaChat3.1-10B-A1.8B": "json after <|function_call|>",
+    "Kimi-K3": "xtml",
     "LFM2-8B-A1B": "python",
     "LFM2.5-8B-A1B": "python",
+    "LFM2.5-Instruct": "python",
     "MiniMax-M1": "json after <tool_calls>",
     "MiniMax-M2": "tags after <minimax:tool_call>",
+    "MiniMax-M3": "tags in each other after ]<]minimax[>[<tool_call>",
     "Mistral-Small-3.2-24B-Instruct-2506": "mistral, names",
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "tags after <tool_call>",
     "NVIDIA-Nemotron-Nano-v2": "json after <TOOLCALL>",
@@ -48,6 +56,7 @@ NAMES = {
     "mistralai-Ministral-3-14B-Reasoning-2512": "mistral, names",
     "mistralai-Mistral-Nemo-Instruct-2407": "mistral, list",
     "moonshotai-Kimi-K2": "name and json after <|tool_call_begin|>",
+    "muse-glimmer": "muse",
     "openai-gpt-oss-120b": "harmony",
     "openbmb-MiniCPM5-1B": 'tags after <function name="',
     "tencent-Hy3": "tags after <tool_calls:opensource>",
@@ -139,6 +148,27 @@ BOTH = {
     "<tool_call:opensource>sea<tool_sep:opensource>\n</tool_call:opensource>\n"
     "</tool_calls:opensource>",
     "LFM2-8B-A1B": """T<|tool_call_start|>[sky(at="Rome", days=3), sea()]<|tool_call_end|>""",
+    "LFM2.5-Instruct": 'T<|tool_call_start|>[sky(at="Rome", days=3), sea()]<|tool_call_end|>',
+    "Apertus-8B-Instruct": 'T<|tools_prefix|>[{"sky": {"at": "Rome", "days": 3}}, {"sea": {}}]'
+    "<|tools_suffix|>",
+    "GigaChat3-10B-A1.8B": 'T<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "sky", '
+    '"arguments": {"at": "Rome", "days": 3}}<|message_sep|>\n\nfunction call<|role_sep|>\n'
+    '{"name": "sea", "arguments": {}}',
+    "GigaChat3.1-10B-A1.8B": 'T<|function_call|>{"name": "sky", "arguments": {"at": "Rome", '
+    '"days": 3}}<|function_call|>{"name": "sea", "arguments": {}}',
+    "Kimi-K3": "<|open|>response<|sep|>T<|close|>response<|sep|><|open|>tools<|sep|><|open|>call "
+    'tool="sky" index="1"<|sep|><|open|>argument key="at" type="string"<|sep|>Rome<|close|>'
+    'argument<|sep|><|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+    '<|close|>call<|sep|><|open|>call tool="sea" index="2"<|sep|><|close|>call<|sep|><|close|>'
+    "tools<|sep|>",
+    "MiniMax-M3": 'T]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="sky">]<]minimax[>[<at>Rome'
+    "]<]minimax[>[</at>]<]minimax[>[<days>3]<]minimax[>[</days>]<]minimax[>[</invoke>\n"
+    ']<]minimax[>[<invoke name="sea">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>',
+    "muse-glimmer": " to=user<|message|>T<|eom|><|start|>assistant to=sky<|message|>"
+    '<atem:function_calls>\n<atem:invoke name="sky">\n<atem:parameter name="at">Rome'
+    '</atem:parameter>\n<atem:parameter name="days">3</atem:parameter>\n</atem:invoke>\n'
+    "</atem:function_calls><|eom|><|start|>assistant to=sea<|message|><atem:function_calls>\n"
+    '<atem:invoke name="sea">\n</atem:invoke>\n</atem:function_calls><|eot|>',
     "google-gemma-4-31B-it": 'T<|tool_call>call:sky{at:<|"|>Rome<|"|>,days:3}<tool_call|>'
     "<|tool_call>call:sea{}<tool_call|>",
     "openai-gpt-oss-120b": "<|channel|>commentary<|message|>T<|end|><|start|>assistant"
@@ -147,6 +177,10 @@ BOTH = {
     "google-gemma-2-2b-it": 'T <tool_call>{"name": "sky", "arguments": {"at": "Rome", "days": 3}}'
     '</tool_call><tool_call>{"name": "sea", "arguments": {}}</tool_call>',
 }  # fmt: skip
+
+
+# Whose answers have headers or tags around all parts, which never are content.
+HEADED = ("Kimi-K3", "meetkai-functionary-medium-v3.2", "muse-glimmer", "openai-gpt-oss-120b")
 
 
 @pytest.mark.parametrize(("name", "text"), BOTH.items())
@@ -167,7 +201,7 @@ def test_without_tools_calls_are_text(name: str, text: str) -> None:
     """Nothing is taken apart, but for the names of channels."""
     found = read(format_of(name), text, tools=())
     assert [type(event) for event in found] == [Content]
-    if name not in ("openai-gpt-oss-120b", "meetkai-functionary-medium-v3.2"):
+    if name not in HEADED:
         assert found == [Content(text)]
 
 
@@ -198,6 +232,14 @@ def test_calls_that_are_cut_off(name: str, text: str) -> None:
 def is_of_call(event: ChatEvent, indices: range) -> bool:
     """Whether the event is about one of these calls."""
     return not isinstance(event, Content | Thought) and event.index in indices
+
+
+def test_a_word_may_open_a_list() -> None:
+    """Firefunction's, whose template wants a variable of its own."""
+    shown = ' functools[{"name": "zqtool", "arguments": {"zqkey": "zqvalue"}}]'
+    dialect = dialect_of(CallSample(shown, "", ""))
+    assert isinstance(dialect, WrappedCalls)
+    assert (dialect.open, dialect.close, dialect.is_list) == ("functools", "", True)
 
 
 def test_the_plain_one_is_for_who_knows_none() -> None:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from worker.chat.dialects import functionary, gemma, mistral, named, pythonic, tagged, wrapped
-from worker.chat.dialects.harmony import CHANNEL, MESSAGE, Harmony
+from worker.chat.dialects import (
+    functionary,
+    gemma,
+    keyed,
+    mistral,
+    named,
+    nested,
+    pythonic,
+    tagged,
+    wrapped,
+    xtml,
+)
+from worker.chat.dialects.headed import muse
+from worker.chat.dialects.headed.harmony import CHANNEL, MESSAGE, Harmony
+from worker.chat.dialects.headed.muse import Muse
 from worker.chat.dialects.sample import CallSample
 from worker.chat.reading.answer import Syntax
 
-Dialect = Harmony | Syntax
+# Those whose answers are messages with a header each.
+Headed = Harmony | Muse
+Dialect = Headed | Syntax
 # What a template that knows no calls is asked to write.
 PLAIN = wrapped.WrappedCalls("<tool_call>", "</tool_call>")
 
@@ -16,5 +31,7 @@ def dialect_of(sample: CallSample) -> Dialect | None:
     """By what the template shows of a call; None: it knows none."""
     if all(text in sample.source for text in (CHANNEL, MESSAGE, "functions.")):
         return Harmony()
-    families = (gemma, mistral, functionary, pythonic, tagged, named, wrapped)
+    if made := muse.found(sample):
+        return made
+    families = (gemma, mistral, functionary, pythonic, xtml, nested, tagged, keyed, named, wrapped)
     return next((made for family in families if (made := family.found(sample))), None)

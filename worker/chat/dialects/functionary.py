@@ -18,7 +18,7 @@ from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, repeated, row
 from worker.chat.reading.source import Steps, TextSource
 
-OPEN, TO_USER = ">>>", ">>>all\n"
+OPEN, _USER = ">>>", "all"
 _CALL = re.compile(rf'>>>{NAME}\n\{{"{KEY}"')
 
 
@@ -31,11 +31,11 @@ class Functionary(Syntax, frozen=True):
 
     @property
     def opens(self) -> tuple[str, ...]:
-        return (OPEN, TO_USER)
+        return (OPEN,)
 
     @property
     def divides(self) -> tuple[str, ...]:
-        return (TO_USER,)
+        return (OPEN,)
 
     def overlap(self, prompt: str) -> str:
         return OPEN if prompt.endswith(OPEN) else ""
@@ -49,9 +49,14 @@ class Functionary(Syntax, frozen=True):
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call, or the beginning of a text for the user."""
-        if (yield from source.one_of(*self.opens)) == TO_USER:
+        yield from source.expect(OPEN)
+        yield from source.space()
+        came = yield from source.peek(len(_USER) + 1)
+        if came.rstrip() == _USER:
+            source.skip(len(_USER))
             return
-        name, _ = yield from source.until("\n", fits=lambda text: calls.may_be(text.strip()))
+        name, end = yield from source.until("\n", "{", fits=lambda text: calls.may_be(text.strip()))
+        source.skip(-len(end))
         yield from source.space()
         yield from call_in_json(source, calls, name.strip())
 

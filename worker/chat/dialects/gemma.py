@@ -13,10 +13,11 @@ from worker.chat.message import Tool
 from worker.chat.reading.answer import CallGrammar, Syntax
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH, json_value
-from worker.chat.reading.lark import Lark, object_schema, repeated, row
+from worker.chat.reading.lark import Lark, object_schema, row
 from worker.chat.reading.parameters import quoted
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
+_CHANNEL, _CHANNEL_END = "<|channel>", "<channel|>"
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 _MAX_KEY = 256
 
@@ -34,7 +35,16 @@ class Gemma(Syntax, frozen=True):
 
     @property
     def markers(self) -> tuple[str, ...]:
-        return (OPEN, CLOSE, QUOTE)
+        return (OPEN, CLOSE, QUOTE, _CHANNEL, _CHANNEL_END)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Channels that the model opens or closes where there is none."""
+        return (_CHANNEL, _CHANNEL_END)
+
+    @property
+    def anywhere(self) -> bool:
+        return True
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         objects = GemmaObjects(lark, QUOTE)
@@ -45,7 +55,7 @@ class Gemma(Syntax, frozen=True):
                 for tool in tools
             ]
         )
-        return CallGrammar(OPEN, repeated(call, lark.text(OPEN), one=one))
+        return CallGrammar(OPEN, lark.again(call, OPEN, one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """One call."""
@@ -62,17 +72,15 @@ class Gemma(Syntax, frozen=True):
 
     def _object(self, source: TextSource, calls: Calls, depth: int) -> Steps[None]:
         """After its `{`."""
-        keys: set[str] = set()
+        is_first = True
         calls.add("{")
         while True:
             yield from source.space()
-            if not keys and (yield from source.one_of("}")) is not None:
+            if is_first and (yield from source.one_of("}")) is not None:
                 break
             key = yield from self._key(source)
-            if key in keys:
-                raise DamagedError
-            calls.add(f'{", " if keys else ""}"{quoted(key)}": ')
-            keys.add(key)
+            calls.add(f'{"" if is_first else ", "}"{quoted(key)}": ')
+            is_first = False
             yield from self._value(source, calls, depth)
             yield from source.space()
             if (yield from source.expect(",", "}")) == "}":

@@ -23,7 +23,7 @@ class GemmaObjects:
         self._referred: dict[str, str] = {}  # rules of what references lead to
 
     def of(self, schema: dict[str, Any]) -> str:
-        """An object of this schema. Its names come in the schema's order."""
+        """An object of this schema."""
         self._referred = {}
         return self._value(schema, schema, 0)
 
@@ -73,7 +73,7 @@ class GemmaObjects:
             (row(self._lark.text(f"{name}:"), self._value(part, root, depth + 1)), is_needed)
             for name, part, is_needed in properties_of(schema, root)
         ]
-        return f'"{{" {self._lark.some(parts)} "}}"'
+        return row('"{"', self._lark.any_order(parts, '","'), '"}"')
 
     def _list(self, item: str) -> str:
         named = self._lark.rule(item)

@@ -59,7 +59,7 @@ class Mistral(Syntax, frozen=True):
         call = lark.one_of(
             [row(lark.text(tool.name), divides, lark.arguments(tool)) for tool in tools]
         )
-        return CallGrammar(_OPEN, repeated(call, lark.text(_OPEN), one=one))
+        return CallGrammar(_OPEN, lark.again(call, _OPEN, one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         """A list, or a name with its arguments."""

@@ -25,6 +25,7 @@ _CALL = re.compile(
     rf"(?P<before>functions\.)?{NAME}(?P<after>:0)?(?P<named>{MARK}|>|\n)(?P<pad>\s*(?:```json\s*)?)"
     rf'\{{\s*"{KEY}"[^}}]*\}}(?P<end>(?:\s*```)?\s*(?:{MARK})?)\s*(?P<closes>(?:{MARK}\s*)*)'
 )
+_OPENING = re.compile(rf"{MARK}assistant\Z")
 _MAX_ID = 64
 _KIND = "function"  # where a kind of call stands before the name
 _FENCE = "```json"
@@ -41,6 +42,7 @@ class NamedCalls(Syntax, frozen=True):
     is_fenced the arguments stand in a Markdown fence
     end       text after the arguments
     close     text after the last call
+    opening   of a message, where an answer has several of them: never content; empty: it has one
     """
 
     section: str
@@ -52,6 +54,7 @@ class NamedCalls(Syntax, frozen=True):
     is_fenced: bool
     end: str
     close: str
+    opening: str
 
     @property
     def name(self) -> str:
@@ -63,13 +66,18 @@ class NamedCalls(Syntax, frozen=True):
 
     @property
     def markers(self) -> tuple[str, ...]:
-        return (self.section, self.begin, self.ided, self.named, self.end, self.close)
+        return (self.section, self.begin, self.ided, self.named, self.end, self.close,
+                self.opening)  # fmt: skip
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        return (self.opening,) if self.opening else ()
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         begin = lark.text(self.begin)
         call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
         if not self.section:
-            return CallGrammar(self.begin, repeated(call, begin, one=one))
+            return CallGrammar(self.begin, lark.again(call, self.begin, one=one))
         calls = repeated(row(begin, call), one=one)
         return CallGrammar(self.section, spaced(calls, lark.text(self.close)))
 
@@ -146,6 +154,7 @@ def found(sample: CallSample) -> NamedCalls | None:
     section = re.findall(MARK, match["section"])
     end = match["end"].strip().removeprefix("```").strip()
     closes = re.findall(MARK, match["closes"])
+    opening = _OPENING.search(sample.prompt)
     return NamedCalls(
         section=section[0] if section else "",
         begin=match["begin"],
@@ -156,4 +165,5 @@ def found(sample: CallSample) -> NamedCalls | None:
         is_fenced="```" in match["pad"],
         end=end,
         close=closes[0] if section and closes else "",
+        opening=opening[0] if opening else "",
     )

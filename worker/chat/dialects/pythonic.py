@@ -19,8 +19,8 @@ from worker.chat.reading.parameters import Parameters, quoted
 from worker.chat.reading.source import DamagedError, Steps, TextSource
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
-# With these a template declares tools to models that call so.
-_DECLARED = "<|tool_list_start|>"
+# With these a template declares tools to models that call so, where it shows no call itself.
+_DECLARED = ("<|tool_list_start|>", "List of tools: [")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _PLAIN = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
@@ -182,7 +182,7 @@ def _call_grammar(lark: Lark, tool: Tool) -> str:
         (row(lark.text(f"{name}="), lark.json(schema, f"tool {tool.name}")), is_needed)
         for name, schema, is_needed in properties_of(tool.parameters, tool.parameters)
     ]
-    return row(lark.text(f"{tool.name}("), lark.some(parts), '")"')
+    return row(lark.text(f"{tool.name}("), lark.any_order(parts, '"," WS?'), '")"')
 
 
 def _written(call: Call) -> str:
@@ -197,5 +197,7 @@ def _written(call: Call) -> str:
 def found(sample: CallSample) -> Pythonic | None:
     """By the text before a call, or that before the tools."""
     is_shown = f"{OPEN}[{NAME}({KEY}=" in sample.call
-    is_told = not sample.call and (_DECLARED in sample.source or OPEN in sample.source)
+    is_told = not sample.call and (
+        OPEN in sample.source or any(text in sample.prompt for text in _DECLARED)
+    )
     return Pythonic() if is_shown or is_told else None

@@ -31,6 +31,7 @@ _CALLS = re.compile("call|tool|invoke", re.IGNORECASE)
 _IS_TEXT = {' string="true"': True, ' string="false"': False}
 _MARKED = ' string="'
 _MAX_KEY = 256
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 
 class TaggedCalls(Syntax, frozen=True):
@@ -42,6 +43,7 @@ class TaggedCalls(Syntax, frozen=True):
     end      text after a value
     close    text after the last value
     closes   texts after the last call
+    has_cdata whether a value may stand in an XML section of its own, which may hold any text
     """
 
     section: tuple[str, ...]
@@ -54,6 +56,7 @@ class TaggedCalls(Syntax, frozen=True):
     close: str
     closes: tuple[str, ...]
     is_padded: bool
+    has_cdata: bool
 
     @property
     def name(self) -> str:
@@ -75,14 +78,15 @@ class TaggedCalls(Syntax, frozen=True):
         if self.section:
             opened, inner = self.section[0], map(lark.text, self.section[1:])
             whole = spaced(*inner, row(begin, repeated(call, begin, one=one)), *closes)
-        return CallGrammar(opened, repeated(whole, lark.text(opened), one=one))
+        return CallGrammar(opened, lark.again(whole, opened, one=one))
 
     def _call_grammar(self, lark: Lark, tool: Tool) -> str:
-        parts = [lark.text(f"{tool.name}{self.named}")]
-        for name, schema, is_required in properties_of(tool.parameters, tool.parameters):
-            value = lark.rule(self._value_grammar(lark, tool, name, schema))
-            parts.append(value if is_required else f"{value}?")
-        return spaced(*parts, lark.text(self.close))
+        values = [
+            (self._value_grammar(lark, tool, name, schema), is_needed)
+            for name, schema, is_needed in properties_of(tool.parameters, tool.parameters)
+        ]
+        head = lark.text(f"{tool.name}{self.named}")
+        return spaced(head, lark.any_order(values, "WS?"), lark.text(self.close))
 
     def _value_grammar(self, lark: Lark, tool: Tool, name: str, schema: dict[str, Any]) -> str:
         types = types_of(schema, schema)
@@ -127,6 +131,11 @@ class TaggedCalls(Syntax, frozen=True):
             if self.value:
                 yield from source.space()
                 yield from source.expect(self.value)
+            if self.has_cdata and (yield from source.one_of(_CDATA)):
+                yield from written.value(key, _CDATA_END, (self.end,), is_text=is_text)
+                yield from source.space()
+                yield from source.expect(self.end)
+                continue
             yield from written.value(
                 key, self.end, (self.key, self.close), is_padded=self.is_padded, is_text=is_text
             )
@@ -168,4 +177,5 @@ def found(sample: CallSample) -> TaggedCalls | None:
         close=closes[0],
         closes=closes[1:],
         is_padded=bool(match["pad"]),
+        has_cdata=_CDATA in sample.source,
     )

@@ -25,7 +25,8 @@ BARE = "{"
 _OTHER = '/"[A-Za-z0-9]{1,9}"/'  # what stands in other fields: ids
 _PYTHON_TAG = "<|python_tag|>"
 _OBJECT = re.compile(
-    rf'(?P<open>{MARK}?)\s*(?P<list>\[?)\s*\{{\s*(?:"(?P<before>\w+)":\s*"[^"]*",)?\s*'
+    rf"(?P<open>{MARK}\s*function call{MARK}|{MARK}|\w+(?=\[)|)\s*(?P<list>\[?)\s*"
+    rf'\{{\s*(?:"(?P<before>\w+)":\s*"[^"]*",)?\s*'
     rf'"(?P<name>name|tool_name)":\s*"{NAME}",\s*"(?P<arguments>arguments|parameters)":\s*'
     rf'\{{[^}}]*\}}(?:,\s*"(?P<after>\w+)":\s*"[^"]*")?\s*\}}\s*\]?\s*(?P<close>{MARK}?)'
 )
@@ -56,7 +57,7 @@ class WrappedCalls(Syntax, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"json after {self.open}"
+        return f"json after {' '.join(self.open.split())}"
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ class WrappedCalls(Syntax, frozen=True):
         if self.is_list:
             rest = spaced('"["', repeated(call, '","', one=one), '"]"', close)
         else:
-            rest = repeated(spaced(call, close), lark.text(self.open), one=one)
+            rest = lark.again(spaced(call, close), self.open, one=one)
         return CallGrammar(self.open, rest)
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:

@@ -38,7 +38,10 @@ class Syntax(msgspec.Struct, frozen=True):
     name     of the dialect, for people
     opens    texts that open calls; one of a single `{` counts only where a line begins
     divides  those of them that are read without tools too
+    silent   texts of the form that say nothing: they are not shown
+    answers  those of them that end a thought, since content follows
     markers  texts that must be seen, where they are control tokens
+    anywhere whether a thought's tags count in the midst of a text too, as nothing else looks so
     """
 
     @property
@@ -54,8 +57,20 @@ class Syntax(msgspec.Struct, frozen=True):
         return ()
 
     @property
+    def silent(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def markers(self) -> tuple[str, ...]:
         return self.opens
+
+    @property
+    def anywhere(self) -> bool:
+        return False
 
     def make_id(self) -> str:
         """A call's id, where the model writes none."""
@@ -88,7 +103,8 @@ class AnswerReader(StepwiseReader):
     """Reads thoughts between tags, calls, and content.
 
     - A thought begins at the beginning of an answer, after another one, or after a call.
-    - A text that opens calls ends a thought, if a call follows.
+    - A call inside a thought ends the thought, if the thought has no end of its own; else it was
+      a rehearsal. So from there on nothing is told before the end of one of the two is known.
     - White space around thoughts and calls is left out; other white space stays.
     - What is no call after all is given back as what it stands in, thought or content.
     - A call that has begun and breaks gets no end, and its text follows as content.
@@ -104,9 +120,11 @@ class AnswerReader(StepwiseReader):
         inline: bool = False,
         parallel: bool = True,
         before: str = "",
+        opened: str = "",
     ) -> None:
         """
         thinks  the prompt ends inside a thought
+        opened  with which text of the prompt that began, where it stays in the content
         inline  thoughts stay in the content, with their tags
         before  text of the prompt's end that the answer is to be read with
         """
@@ -116,7 +134,8 @@ class AnswerReader(StepwiseReader):
         )
         self._syntax = syntax
         self._opens = syntax.opens if tools else syntax.divides
-        self._tags = tags
+        # White space at the end of an opening tag is a habit, not a part of it.
+        self._tags = ThoughtTags(tags.open.rstrip(), tags.close)
         self._inline = inline
         self._thinks = thinks
         self._space = ""  # held back: it is left out before thoughts and calls
@@ -125,8 +144,8 @@ class AnswerReader(StepwiseReader):
         self._last = "\n"  # the last character that was told
         if thinks:
             self._skips = not inline
-            if inline and tags.open:
-                self._tell_content(tags.open)
+        # Of an inline thought that the prompt has opened: told once there is something in it.
+        self._owed = (opened or tags.open) if thinks and inline else ""
 
     @property
     def is_thinking(self) -> bool:
@@ -144,34 +163,74 @@ class AnswerReader(StepwiseReader):
                     break
                 yield
             elif marker in self._opens:
-                yield from self._read_calls(marker)
-            else:
+                if not self._thinks or not (yield from self._rehearsed(marker)):
+                    yield from self._read_calls(marker)
+            elif marker in (self._tags.open, self._tags.close):
                 self._read_tag(marker)
+            elif marker in self._syntax.answers and self._thinks:
+                self._owed = ""
+                self._end_thought()
         if self._space and not self._thinks and not self._skips:
             self._events.append(Content(self._space))
 
     def _markers(self) -> tuple[str, ...]:
-        tags = self._tags
-        if not tags.close:
-            return self._opens
+        tags, silent = self._tags, self._syntax.silent
         opens = self._opens
         if self._thinks:
             opens = tuple(text for text in opens if text != "{")
-        return (tags.open, tags.close, *opens) if self._is_fresh or self._thinks else opens
+        if tags.close and (self._is_fresh or self._thinks or self._syntax.anywhere):
+            return (tags.open, tags.close, *opens, *silent)
+        return (*opens, *silent)
+
+    def _rehearsed(self, opened: str) -> Steps[bool]:
+        """Whether the thought goes on behind what opens a call here; then that is read as thought.
+        Else nothing is read."""
+        source, tags = self._source, self._tags
+        source.skip(-len(opened))
+        source.mark()
+        trial = self._calls.trial()
+        try:
+            yield from self._syntax.read(source, trial)
+        except DamagedError:
+            source.rewind()
+            source.skip(len(opened))
+            if not trial.num_begun:
+                self._tell(opened)
+                return True
+        while tags.close:
+            _, tag = source.take((tags.open, tags.close) if tags.open else (tags.close,))
+            if tag is not None and tag == tags.close:
+                self._tell(source.since_mark.removesuffix(tag))
+                self._read_tag(tag)
+                return True
+            if tag is not None or source.is_ended:
+                break
+            yield
+        source.rewind()
+        source.skip(len(opened))
+        return False
 
     def _read_tag(self, tag: str) -> None:
         """A thought begins or ends. An end without a beginning is left out, so is a second
         beginning; in the midst of a text a beginning is text."""
         opens = tag == self._tags.open
-        if not (self._is_fresh or (self._thinks and not opens)):
+        is_between = self._is_fresh or (self._thinks and not opens)
+        if not (is_between or self._syntax.anywhere):
             self._tell(tag)
             return
-        if self._inline:
+        if self._inline and is_between and not (opens and self._owed):
             self._tell_content(tag)
             self._is_fresh = True
-        else:
+        elif self._owed:
+            self._owed = self._owed.rstrip()
+        elif is_between or opens:
             self._space, self._skips, self._is_fresh = "", True, True
         self._thinks = opens
+        self._last = "\n"
+
+    def _end_thought(self) -> None:
+        self._thinks = False
+        self._space, self._skips, self._is_fresh = "", True, True
         self._last = "\n"
 
     def _read_calls(self, opened: str) -> Steps[None]:
@@ -191,9 +250,7 @@ class AnswerReader(StepwiseReader):
                 source.skip(len(opened))
                 self._tell(opened)
                 return
-        self._thinks = False
-        self._space, self._skips, self._is_fresh = "", True, True
-        self._last = "\n"
+        self._end_thought()
         if calls.is_open:
             calls.give_up()
             self._tell(source.since_mark)
@@ -213,6 +270,7 @@ class AnswerReader(StepwiseReader):
             self._is_fresh = False
 
     def _tell_content(self, text: str) -> None:
+        text, self._owed = self._owed + text, ""
         text, self._space = self._without_space(text)
         if text:
             self._events.append(Content(text))

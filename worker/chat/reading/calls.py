@@ -46,8 +46,12 @@ class Calls:
         *,
         make_id: Callable[[], str] = new_id,
         parallel: bool = True,
+        is_trial: bool = False,
     ) -> None:
-        """parallel: False tells only the first call."""
+        """
+        parallel  False tells only the first call
+        is_trial  what is read may be given back whole
+        """
         self.tools = {tool.name: tool for tool in tools}
         self.is_open = False
         self.num_begun = 0
@@ -55,7 +59,12 @@ class Calls:
         self._tell = tell
         self._make_id = make_id
         self._parallel = parallel
+        self._is_trial = is_trial
         self._ids: set[str] = set()
+
+    def trial(self) -> Calls:
+        """Others of the same tools, of which nothing is told."""
+        return Calls(self._source, tuple(self.tools.values()), lambda _: None, is_trial=True)
 
     def may_be(self, name: str) -> bool:
         """Whether a tool's name begins so."""
@@ -93,7 +102,8 @@ class Calls:
 
     def settle(self) -> None:
         """What was read is a part of calls. Where what follows is damaged, it is not given back."""
-        self._source.mark()
+        if not self._is_trial:
+            self._source.mark()
 
     def give_up(self) -> None:
         """The call that has begun is none."""

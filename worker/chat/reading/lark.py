@@ -14,6 +14,13 @@ from worker.chat.reading.parameters import referred, types_of
 Loosened = Callable[[dict[str, Any], str], str]
 
 ANY = r"/(.|\n)*/"
+# Words of an object's schema with which its properties may be written one by one.
+_PLAIN = frozenset(
+    {"type", "properties", "required", "$defs", "definitions", "$schema", "title", "description",
+     "additionalProperties"}
+)  # fmt: skip
+_LIST = frozenset({"type", "items", "$defs", "definitions", "title", "description"})
+_MAX_DEPTH = 8  # of objects in each other
 _FIXED = "WS: /[ \\n]{1,16}/"
 
 
@@ -21,16 +28,24 @@ class Lark:
     """Rules, named as they are added. Expressions are texts of Lark's right-hand sides."""
 
     def __init__(
-        self, controls: Mapping[str, int], ends: Collection[str], loosened: Loosened
+        self,
+        controls: Mapping[str, int],
+        ends: Collection[str],
+        loosened: Loosened,
+        *,
+        is_free_after: bool = False,
     ) -> None:
         """
         controls  control tokens, which have to be named by their ids
         ends      tokens that end an answer: where one would stand, the grammar is at its end
+        is_free_after  whether any text may follow a call, and another call is held anew
         """
         self._controls = controls
         self._ends = ends
         self._loosened = loosened
+        self._is_free_after = is_free_after
         self._rules: list[str] = []
+        self._named: dict[tuple[str, str], str] = {}  # (body, attributes) -> name
         self._num_names = 0
 
     def text(self, text: str) -> str:
@@ -48,10 +63,11 @@ class Lark:
         )
 
     def rule(self, body: str, attributes: str = "") -> str:
-        """A rule's name."""
-        name = self.later()
-        self._rules.append(f"{name}{attributes}: {body}")
-        return name
+        """A rule's name; the same one for the same body."""
+        if (body, attributes) not in self._named:
+            self._named[body, attributes] = name = self.later()
+            self._rules.append(f"{name}{attributes}: {body}")
+        return self._named[body, attributes]
 
     def later(self) -> str:
         """The name of a rule that is defined once its body is known."""
@@ -66,15 +82,28 @@ class Lark:
         """A rule of alternatives."""
         return self.rule(" | ".join(self.rule(body) for body in bodies))
 
-    def some(self, parts: Sequence[tuple[str, bool]]) -> str:
-        """These in their order, with commas between; those that are not needed may be missing."""
-        first = after = self.rule('""')
-        for body, is_needed in reversed(parts):
-            named = self.rule(body)
-            taken = f"{named} {after}"
-            first = self.rule(taken if is_needed else f"{taken} | {first}")
-            after = self.rule(f'"," WS? {taken}' + ("" if is_needed else f" | {after}"))
-        return first
+    def any_order(self, parts: Sequence[tuple[str, bool]], between: str) -> str:
+        """These, with a text between: the needed ones once, in their order, and wherever the model
+        likes, and as often, the others.
+
+        parts  (a rule's body, whether it is needed)
+        """
+        needed = [self.rule(body) for body, is_needed in parts if is_needed]
+        others = [self.rule(body) for body, is_needed in parts if not is_needed]
+        other = self.rule(" | ".join(others)) if others else ""
+        states = [self.later() for _ in range(len(needed) + 1)]  # by how many of them have come
+        first = ""
+        for place in range(len(needed), -1, -1):
+            ways = [row(other, states[place])] if other else []
+            ways += [row(needed[place], states[place + 1])] if place < len(needed) else []
+            end = [] if place < len(needed) else ['""']
+            self.define(states[place], " | ".join([*(row(between, way) for way in ways), *end]))
+            first = " | ".join([*ways, *end])
+        return self.rule(first)
+
+    def again(self, call: str, opens: str, *, one: bool) -> str:
+        """A call, and others behind their opening text."""
+        return repeated(call, self.text(opens), one=one or self._is_free_after)
 
     def until(self, end: str) -> str:
         """Any text up to an end, and the end."""
@@ -87,12 +116,54 @@ class Lark:
         return self.rule(f"%json {self._loosened(schema, what)}")
 
     def arguments(self, tool: Tool) -> str:
-        """A tool's arguments as a JSON object."""
-        return self.json(object_schema(tool), f"tool {tool.name}")
+        """A tool's arguments as a JSON object, where its schema just lists them: optional ones
+        anywhere.
+
+        `%json` alone would want the schema's order: what the model thinks of too late were lost.
+        """
+        what = f"tool {tool.name}"
+        if self._loosened is by_types:
+            return self.json(object_schema(tool), what)
+        return self._value(object_schema(tool), what, 0)
+
+    def _value(self, schema: dict[str, Any], what: str, depth: int) -> str:
+        if depth <= _MAX_DEPTH and schema.get("type") == "object" and _is_plain(schema):
+            pairs = [
+                (
+                    spaced(self.text(_quoted(name)), '":"', self._value(part, what, depth + 1)),
+                    needed,
+                )
+                for name, part, needed in properties_of(schema, schema)
+            ]
+            return self.rule(spaced('"{"', self.any_order(pairs, 'WS? "," WS?'), '"}"'))
+        items: Any = schema.get("items")
+        if schema.get("type") == "array" and isinstance(items, dict) and schema.keys() <= _LIST:
+            shared = {word: schema[word] for word in ("$defs", "definitions") if word in schema}
+            part = {**shared, **cast("dict[str, Any]", items)}
+            if depth <= _MAX_DEPTH and part.get("type") == "object" and _is_plain(part):
+                item = self._value(part, what, depth + 1)
+                return self.rule(f'"[" WS? ({item} (WS? "," WS? {item})* WS?)? "]"')
+        return self.json(schema, what)
 
     def written(self, start: str) -> str:
         """The whole grammar of an expression."""
         return "\n".join([f"start: {start}", *self._rules, _FIXED])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _is_plain(schema: dict[str, Any]) -> bool:
+    """Whether an object's schema says no more than which properties there are, two at least."""
+    required: Any = schema.get("required", [])
+    return (
+        schema.keys() <= _PLAIN
+        and len(properties_of(schema, schema)) > 1
+        and schema.get("additionalProperties") in (None, True, False)
+        and isinstance(required, list)
+        and all(name in schema["properties"] for name in cast("list[Any]", required))
+    )
 
 
 def by_types(schema: dict[str, Any], _what: str) -> str:

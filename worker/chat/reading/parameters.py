@@ -65,6 +65,30 @@ def referred(where: str, root: Mapping[str, Any]) -> Any:
     return found
 
 
+def part_of(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
+    """The schema of an object's property or of a list's items, through anyOf, oneOf and $ref; None
+    where it says nothing."""
+    todo, seen = [schema], set[str]()
+    while todo:
+        found = todo.pop()
+        if not isinstance(found, dict):
+            continue
+        part = cast("dict[str, Any]", found)
+        where: Any = part.get("$ref")
+        if isinstance(where, str) and where not in seen:
+            seen.add(where)
+            todo.append(referred(where, root))
+        for word in ("anyOf", "oneOf"):
+            if isinstance(choices := part.get(word), list):
+                todo += cast("list[Any]", choices)
+        properties: Any = part.get("properties")
+        if isinstance(properties, dict) and name in properties:
+            return cast("dict[str, Any]", properties)[name]
+        if "items" in part:
+            return part["items"]
+    return None
+
+
 def quoted(text: str) -> str:
     """A part of a JSON string, without quotation marks."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
@@ -125,7 +149,7 @@ class Parameters:
         self._source = source
         self._calls = calls
         self._schema = calls.tools[name].parameters
-        self._keys: set[str] = set()
+        self._num_keys = 0
         calls.add("{")
 
     def end(self) -> None:
@@ -134,11 +158,9 @@ class Parameters:
         self._calls.end()
 
     def key(self, key: str) -> None:
-        """The next value's. Raises DamagedError where it comes again."""
-        if key in self._keys:
-            raise DamagedError
-        comma = ", " if self._keys else ""
-        self._keys.add(key)
+        """The next value's. One that comes again is told again, as in JSON; the last one counts."""
+        comma = ", " if self._num_keys else ""
+        self._num_keys += 1
         self._calls.add(f"{comma}{json.dumps(key, ensure_ascii=False)}: ")
 
     def value(
@@ -156,7 +178,7 @@ class Parameters:
         is_padded  a line end stands around the value
         is_text    whether it is a string; None: what its schema says
 
-        Raises DamagedError, also where a key comes again.
+        Raises DamagedError.
         """
         self.key(key)
         types = self._types(key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -28,11 +29,17 @@ _OPENING = f"{START}assistant"
 _TO = "to=functions."
 ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
 TO_FINAL = f"{END}{_OPENING}{CHANNEL}final{MESSAGE}"
-_BODY_ENDS = (END, START, CHANNEL, "<|call|>", "<|return|>")
 # Models write the recipient after the role or after the channel.
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
 _CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
 _MAX_HEADER = 512
+# A header that no `<|message|>` ends.
+_BARE = re.compile(
+    r"(?:<\|start\|>(?:assistant)?)?\s*(?:to=[^\s<{]{1,256})?\s*"
+    r"(?:<\|channel\|>\s*(?:analysis|commentary|final)?)?\s*(?:to=[^\s<{]{1,256})?\s*"
+    r"(?:<\|constrain\|>\s*\w{0,16}|json\b)?"
+)
+_NOBODY = ("", "user", "assistant")  # as recipients: what follows is no call
 
 
 class HarmonyHeader(msgspec.Struct, frozen=True):
@@ -43,13 +50,16 @@ class HarmonyHeader(msgspec.Struct, frozen=True):
 
 
 def header_of(text: str) -> HarmonyHeader:
-    """What the text before `<|message|>` says; both parts may be missing."""
-    recipient, channel = _RECIPIENT.search(text), _CHANNEL.search(text)
-    return HarmonyHeader(recipient[1] if recipient else "", channel[1] if channel else "")
+    """What the text before `<|message|>` says; both parts may be missing. Of two channels the last
+    one counts."""
+    recipient, channels = _RECIPIENT.search(text), _CHANNEL.findall(text)
+    return HarmonyHeader(recipient[1] if recipient else "", channels[-1] if channels else "")
 
 
 class HarmonyReader(StepwiseReader):
-    """Reads an answer message by message. What has no header is content."""
+    """Reads an answer message by message. What has no header is content; marks never are."""
+
+    ends: ClassVar[tuple[str, ...]] = (END, START, CHANNEL, "<|call|>", "<|return|>")
 
     def __init__(
         self, tools: Sequence[Tool], *, prompt: str, inline: bool = False, parallel: bool = True
@@ -68,6 +78,21 @@ class HarmonyReader(StepwiseReader):
         """Whether what has been read ends inside a thought that is told as one."""
         return self._thinks
 
+    def is_thought(self, header: HarmonyHeader) -> bool:
+        """Whether the message is the model's own."""
+        return header.channel == "analysis" and header.recipient in _NOBODY
+
+    def read_call(self, header: HarmonyHeader) -> Steps[None]:
+        """A call's body. Raises DamagedError."""
+        source, calls = self._source, self._calls
+        yield from source.space()
+        end = yield from source.one_of(*self.ends)
+        if end is not None:
+            source.skip(-len(end))
+            whole_call(calls, header.recipient, "{}")
+        else:
+            yield from call_in_json(source, calls, header.recipient)
+
     def _read(self) -> Generator[None, None, None]:
         source = self._source
         if self._open is not None:
@@ -76,9 +101,7 @@ class HarmonyReader(StepwiseReader):
             source.mark()
             header = yield from self._header()
             if header is None:
-                mark = yield from source.one_of(*MARKERS)
-                if mark is not None:
-                    self._events.append(Content(mark))
+                yield from source.one_of(*MARKERS, *self.ends)
                 yield from self._text(Content)
             else:
                 yield from self._message(header)
@@ -88,68 +111,88 @@ class HarmonyReader(StepwiseReader):
         source = self._source
         yield from source.space()
         found = yield from source.one_of(START, CHANNEL, CONSTRAIN, "to=", MESSAGE)
+        if found == MESSAGE:
+            return header_of("")
         if found is None:
-            if source.is_ended and not source.rest:
-                return None
+            if not source.is_ended or source.rest:
+                source.rewind()
+            return None
+        try:
+            text, end = yield from source.until(
+                MESSAGE, *self.ends[:1], fits=lambda text: len(text) <= _MAX_HEADER
+            )
+        except DamagedError:
+            text, end = "", ""
+        if end == MESSAGE and len(text) <= _MAX_HEADER:
+            return header_of(found + text)
+        source.rewind()
+        return (yield from self._bare_header())
+
+    def _bare_header(self) -> Steps[HarmonyHeader | None]:
+        """One that is not ended, as far as it goes."""
+        source = self._source
+        yield from source.space()
+        match = _BARE.match(source.rest)
+        if match is None or "<|" not in match[0]:
             source.rewind()
             return None
-        text = "" if found == MESSAGE else found
-        if found != MESSAGE:
-            try:
-                more, _ = yield from source.until(
-                    MESSAGE, fits=lambda text: len(text) <= _MAX_HEADER
-                )
-            except DamagedError:
-                source.rewind()
-                return None
-            text += more
-        return header_of(text)
+        source.skip(match.end())
+        return header_of(match[0])
 
     def _message(self, header: HarmonyHeader) -> Steps[None]:
-        if header.recipient and header.recipient != "user":
-            yield from self._call(header.recipient)
-        elif header.channel == "analysis" and not self._inline:
+        if self.is_thought(header):
+            yield from self._thought()
+        elif header.recipient in _NOBODY:
+            yield from self._text(Content)
+        else:
+            yield from self._call(header)
+
+    def _thought(self) -> Steps[None]:
+        if self._inline:
+            if header := self._source.since_mark:  # else the prompt has it
+                self._events.append(Content(header))
+            if (yield from self._text(Content)):
+                self._events.append(Content(self.ends[0]))
+        else:
             self._thinks = True
             yield from self._text(Thought)
             self._thinks = False
-        else:
-            if header.channel == "analysis":
-                self._events.append(Content(self._source.since_mark))
-            yield from self._text(Content)
 
-    def _text(self, kind: type[Content | Thought]) -> Steps[None]:
-        """The body up to its end; an end that is none in a body is not shown."""
+    def _text(self, kind: type[Content | Thought]) -> Steps[bool]:
+        """The body up to its end, and whether there is one; an end that is none in a body is not
+        shown."""
         source = self._source
         while True:
-            text, end = source.take(_BODY_ENDS)
+            text, end = source.take((*self.ends, MESSAGE))
             if text:
                 self._events.append(kind(text))
-            if end is not None:
+            if end is not None and end != MESSAGE:
                 break
-            if source.is_ended:
-                return
-            yield
+            if end is None and source.is_ended:
+                return False
+            if end is None:
+                yield
         if end in (START, CHANNEL):
             source.skip(-len(end))
+        return True
 
-    def _call(self, name: str) -> Steps[None]:
+    def _call(self, header: HarmonyHeader) -> Steps[None]:
+        """One that is none is content: the recipient and the body, or what follows a begun one."""
         source, calls = self._source, self._calls
         begun = calls.num_begun
+        source.mark()
         try:
-            yield from source.space()
-            came = yield from source.peek(2)
-            if came == "<|":
-                whole_call(calls, name, "{}")
-            else:
-                yield from call_in_json(source, calls, name)
+            yield from self.read_call(header)
         except DamagedError:
-            if calls.num_begun > begun:
+            if calls.is_open:
                 calls.give_up()
-            self._events.append(Content(source.since_mark))
+            source.rewind()
+            if calls.num_begun == begun:
+                self._events.append(Content(f"to={header.recipient} "))
             yield from self._text(Content)
             return
         yield from source.space()
-        yield from source.one_of(*_BODY_ENDS[:1], *_BODY_ENDS[3:])
+        yield from source.one_of(*(end for end in self.ends if end not in (START, CHANNEL)))
 
 
 class Harmony(msgspec.Struct, frozen=True):
@@ -162,6 +205,17 @@ class Harmony(msgspec.Struct, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         return MARKERS
+
+    @property
+    def thought(self) -> tuple[str, str, str]:
+        """The texts that open a thought, end it, and end it with an answer to follow."""
+        return ANALYSIS, END, TO_FINAL
+
+    def reader(
+        self, tools: Sequence[Tool], *, prompt: str, inline: bool, parallel: bool
+    ) -> HarmonyReader:
+        """Of one answer, as in `ChatFormat.reader`."""
+        return HarmonyReader(tools, prompt=prompt, inline=inline, parallel=parallel)
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:  # noqa: ARG002
         """After a recipient's prefix; one call ends an answer."""

@@ -1,0 +1,1 @@
+"""Dialects whose answers are messages, each with a header that says for whom it is."""

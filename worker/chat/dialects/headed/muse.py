@@ -1,0 +1,107 @@
+"""Muse's messages, each of which names its recipient: `self` is thought, `user` is content.
+
+ to=self<|message|>Rain?<|eom|><|start|>assistant to=sky<|message|><atem:function_calls>
+<atem:invoke name="sky">
+<atem:parameter name="at">Rome</atem:parameter>
+</atem:invoke>
+</atem:function_calls><|eot|>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from worker.chat.dialects import tagged
+from worker.chat.dialects.headed.harmony import MESSAGE, START, HarmonyHeader, HarmonyReader
+from worker.chat.dialects.sample import NAME, CallSample
+from worker.chat.dialects.tagged import TaggedCalls
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar
+from worker.chat.reading.lark import Lark, row
+from worker.chat.reading.source import Steps
+
+_NEXT, _LAST = "<|eom|>", "<|eot|>"
+_OPENING = f"{START}assistant"
+_TO = " to="
+_SELF, _USER = f"{_TO}self{MESSAGE}", f"{_TO}user{MESSAGE}"
+
+
+class MuseReader(HarmonyReader):
+    """Calls are read in messages to tools only: what a thought or an answer quotes is a text."""
+
+    ends: ClassVar[tuple[str, ...]] = (_NEXT, _LAST, START)
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        calls: TaggedCalls,
+        *,
+        prompt: str,
+        inline: bool = False,
+        parallel: bool = True,
+    ) -> None:
+        """calls: how they are written"""
+        super().__init__(tools, prompt=prompt, inline=inline, parallel=parallel)
+        self._syntax = calls
+
+    def is_thought(self, header: HarmonyHeader) -> bool:
+        """Whether the message is the model's own."""
+        return header.recipient == "self"
+
+    def read_call(self, header: HarmonyHeader) -> Steps[None]:  # noqa: ARG002
+        """A call's body, which names the tool again. Raises DamagedError."""
+        yield from self._source.space()
+        yield from self._syntax.read(self._source, self._calls)
+
+
+class Muse(msgspec.Struct, frozen=True):
+    """calls: how they are written, in messages to their tools"""
+
+    calls: TaggedCalls
+
+    @property
+    def name(self) -> str:
+        return "muse"
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (START, MESSAGE, _NEXT, _LAST, *self.calls.markers)
+
+    @property
+    def thought(self) -> tuple[str, str, str]:
+        """The texts that open a thought, end it, and end it with an answer to follow."""
+        return _SELF, _NEXT, f"{_NEXT}{_OPENING}{_USER}"
+
+    def reader(
+        self, tools: Sequence[Tool], *, prompt: str, inline: bool, parallel: bool
+    ) -> MuseReader:
+        """Of one answer, as in `ChatFormat.reader`."""
+        return MuseReader(tools, self.calls, prompt=prompt, inline=inline, parallel=parallel)
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        """As in all messages; one call ends an answer."""
+        return self.calls.grammar(lark, tools, one=one)
+
+    def answer(self, lark: Lark, *, call: str = "", body: str = "") -> str:
+        """An answer that is a call or of this body, after its thoughts; an empty one may not come.
+
+        It follows an opening, with which the prompt ends.
+        """
+        thought = lark.rule(row(lark.text(_SELF), lark.until(_NEXT), lark.text(_OPENING)))
+        kinds: list[str] = []
+        if call:
+            head = row(lark.text(_TO), "/[^<\\s]{1,256}/", lark.text(MESSAGE))
+            kinds.append(row(head, lark.text(self.calls.opens[0]), call))
+        if body:
+            kinds.append(row(lark.text(_USER), body))
+        return f"{thought}* {lark.one_of(kinds)}"
+
+
+def found(sample: CallSample) -> Muse | None:
+    """By a recipient before the call, and an opening without one."""
+    is_addressed = f"{NAME}{MESSAGE}" in sample.call and sample.prompt.endswith(_OPENING)
+    calls = tagged.found(sample) if is_addressed else None
+    return Muse(calls) if calls else None

@@ -1,0 +1,160 @@
+"""Calls whose arguments are tags in each other, all behind a mark of their own: MiniMax M3.
+
+]<]x[>[<tool_call>
+]<]x[>[<invoke name="sky">]<]x[>[<at>Rome]<]x[>[</at>]<]x[>[<days>]<]x[>[<item>1]<]x[>[</item>
+]<]x[>[</days>]<]x[>[</invoke>
+]<]x[>[</tool_call>
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from worker.chat.dialects.nested_grammar import ITEM, NestedGrammar
+from worker.chat.dialects.sample import KEY, NAME, VALUE, CallSample
+from worker.chat.message import Tool
+from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.calls import Calls
+from worker.chat.reading.json_text import MAX_DEPTH
+from worker.chat.reading.lark import Lark, repeated, spaced
+from worker.chat.reading.parameters import Parameters, part_of, types_of, value_of
+from worker.chat.reading.source import DamagedError, Steps, TextSource
+
+_CALL = re.compile(
+    rf'(?P<mark>[^\s<>\w]\S{{2,62}})<(?P<section>\w+)>\s*(?P=mark)<(?P<call>\w+) name="{NAME}">\s*'
+    rf"(?P=mark)<{KEY}>{VALUE}(?P=mark)</{KEY}>\s*(?P=mark)</(?P=call)>"
+)
+_MAX_KEY = 256
+_TEXT, _NESTED = frozenset({"string"}), frozenset({"array", "object"})
+
+
+class NestedTags(Syntax, frozen=True):
+    """
+    mark     text before each tag
+    section  name of the tag around all calls
+    call     name of the tag around a call
+    """
+
+    mark: str
+    section: str
+    call: str
+
+    @property
+    def name(self) -> str:
+        return f"tags in each other after {self.opens[0]}"
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (f"{self.mark}<{self.section}>", f'{self.mark}<{self.call} name="')
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.mark, *self.opens)
+
+    def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
+        section, begin = self.opens
+        written = NestedGrammar(lark, self.mark)
+        end = lark.text(f"{self.mark}</{self.call}>")
+        call = lark.one_of(
+            [
+                spaced(lark.text(f'{begin}{tool.name}">'), written.arguments(tool), end)
+                for tool in tools
+            ]
+        )
+        close = lark.text(f"{self.mark}</{self.section}>")
+        return CallGrammar(section, spaced(repeated(call, one=one), close))
+
+    def read(self, source: TextSource, calls: Calls) -> Steps[None]:
+        """One call after the other."""
+        section, begin = self.opens
+        yield from source.one_of(section)
+        yield from source.space()
+        yield from source.expect(begin)
+        while True:
+            yield from self._call(source, calls)
+            yield from source.space()
+            if (yield from source.one_of(begin)) is None:
+                break
+        yield from source.one_of(f"{self.mark}</{self.section}>")
+
+    def _call(self, source: TextSource, calls: Calls) -> Steps[None]:
+        name, _ = yield from source.until('">', fits=lambda text: calls.may_be(text.strip()))
+        name = name.strip()
+        written = Parameters(source, calls, name)
+        schema = calls.tools[name].parameters
+        while True:
+            yield from source.space()
+            yield from source.expect(f"{self.mark}<")
+            key, _ = yield from source.until(">", fits=_is_short)
+            if key == f"/{self.call}":
+                break
+            part = part_of(schema, key, schema)
+            if types_of(part, schema) == _TEXT:
+                yield from written.value(key, f"{self.mark}</{key}>", (f"{self.mark}<",))
+            else:
+                written.key(key)
+                calls.add((yield from self._value(source, key, part, schema, 1)))
+        written.end()
+
+    def _value(
+        self, source: TextSource, key: str, schema: Any, root: Mapping[str, Any], depth: int
+    ) -> Steps[str]:
+        """A value as JSON, after its opening tag; the closing one is read too."""
+        if depth > MAX_DEPTH:
+            raise DamagedError
+        end, types = f"{self.mark}</{key}>", types_of(schema, root)
+        if not types & _NESTED:
+            text, _ = yield from source.until(end, fits=_always)
+            return value_of(text, types)
+        text, found = yield from source.until(end, f"{self.mark}<", fits=_always)
+        if found == end:
+            return _plain(text, types)
+        if text.strip():
+            raise DamagedError
+        parts: list[tuple[str, str]] = []
+        while True:
+            name, _ = yield from source.until(">", fits=_is_short)
+            part = part_of(schema, name, root)
+            parts.append((name, (yield from self._value(source, name, part, root, depth + 1))))
+            yield from source.space()
+            if (yield from source.expect(end, f"{self.mark}<")) == end:
+                return _joined(parts, types)
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= _MAX_KEY
+
+
+def _always(_text: str) -> bool:
+    return True
+
+
+def _plain(text: str, types: frozenset[str]) -> str:
+    """A value without tags inside; an empty one may be an empty list or object."""
+    if not text.strip() and "string" not in types:
+        empty = next(
+            (made for kind, made in (("array", "[]"), ("object", "{}")) if kind in types), ""
+        )
+        return empty or value_of(text, types)
+    return value_of(text, types)
+
+
+def _joined(parts: Sequence[tuple[str, str]], types: frozenset[str]) -> str:
+    """Items make a list where one may stand there; other names, an object."""
+    are_items = all(name == ITEM for name, _ in parts)
+    if "array" in types and (are_items or "object" not in types):
+        return f"[{', '.join(value for _, value in parts)}]"
+    return (
+        "{"
+        + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in parts)
+        + "}"
+    )
+
+
+def found(sample: CallSample) -> NestedTags | None:
+    """By what stands around the parts of a call."""
+    match = sample.found(_CALL)
+    return NestedTags(match["mark"], match["section"], match["call"]) if match else None
