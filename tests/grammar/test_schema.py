@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import random
 from typing import Any
 
 import pytest
@@ -155,6 +158,39 @@ def test_objects_are_closed() -> None:
     assert SchemaReader(combined, "field").schema == combined
     beside = {"$ref": "#/$defs/a", "required": ["b"], "$defs": {"a": own}}
     assert SchemaReader(beside, "field").schema["$defs"] == {"r0": own}
+
+
+WORDS: list[Any] = [
+    None, True, False, 0, -1, 1.5, 2**60 + 1, 10**400, math.inf, math.nan, -(2**63), "a", "#",
+    "#/$defs/a", "http://[", "string", "any", ["a", "a"], "^(?=a)b$", "^(?!a", "^(?!(",
+    {"a": ["b"]},
+]  # fmt: skip
+
+
+def garbage(draw: random.Random, depth: int) -> Any:
+    """Schemas, lists and words where keywords expect anything else."""
+    kind = draw.randrange(4 if depth < 4 else 1)
+    if kind == 1:
+        return [garbage(draw, depth + 1) for _ in range(draw.randrange(3))]
+    if kind > 1 or not depth:
+        names = draw.sample(sorted(HELD | NOT_HELD | {"then", "$defs", "$id", "$anchor"}), 5)
+        return {name: garbage(draw, depth + 1) for name in names}
+    return draw.choice(WORDS)
+
+
+def test_garbage() -> None:
+    """Whatever keywords are given is read or refused."""
+    refused = 0
+    for seed in range(2000):
+        schema = garbage(random.Random(seed), 0)
+        for strict in (True, False):
+            try:
+                SchemaReader(schema, "field", strict=strict)
+            except RequestError:
+                refused += 1
+        with contextlib.suppress(RequestError):
+            SchemaReader(schema, "field", without=frozenset())
+    assert 0 < refused < 4000
 
 
 def test_no_keyword_is_both_held_and_refused() -> None:

@@ -55,6 +55,13 @@ ROWS: dict[str, Row] = {
     "const of another int64": ({"const": BIG + 2}, WHOLE_NUMBER, [str(BIG + 2)], ["5"]),
     "const of a large float64": ({"const": 2**60}, HELD_ALL, [str(2**60)], [str(2**60 - 1)]),
     "const of int64 in a list": ({"const": [BIG]}, "has a number beyond", [], []),
+    "const at the end of int64": ({"const": -MOST - 1}, "has a number beyond", [], []),
+    "const before the end of int64": (
+        {"enum": [MOST, 1024 - MOST - 1]},
+        HELD_ALL,
+        [str(MOST), str(1024 - MOST - 1)],
+        [str(MOST + 1), str(-MOST - 1)],
+    ),
     "const beyond int64": ({"const": 2**70}, "has a number beyond", [], []),
     "enum of int64": ({"enum": ["a", 2**53 + 1]}, HELD_ALL, ['"a"', str(2**53 + 1)], ['"b"', "1"]),
     # Numbers.
