@@ -100,6 +100,8 @@ GRAMMAR = Limit(65_536, "characters of a GBNF grammar")
 LARK = Limit(2**22, "characters of the grammar of all tools")
 CHOICES = Limit(10_000, "texts of a choice")
 ELEMENTS = Limit(20_000, "elements of a GBNF grammar, its repetitions written out")
+# Native code recurses over them: 4,000 that hold each other take all of its stack.
+LARK_PARTS = Limit(1000, "rules, groups and classes of characters of a grammar in Lark")
 # llama.cpp's parser recurses.
 GRAMMAR_DEPTH = Limit(256, "groups of a GBNF grammar in each other, their rule among them")
 REPEATS = Limit(1000, "repetitions in a GBNF grammar")
@@ -122,6 +124,7 @@ PATTERNED = Limit(128, "patternProperties of a schema")
 PATTERNS = Limit(8, "patterns, formats and lengths for one string")
 COUNT = Limit(100_000, "minItems, maxLength and other counts of a schema")
 EXACT = Limit(2**53, "numbers of a schema: they become float64")
+INTEGER = Limit(2**63 - 1, "whole numbers of a schema: they become int64")
 # In units of the last digit: each remainder is a state.
 MULTIPLES = Limit(10_000, "sum of the values of multipleOf, as whole numbers")
 # Of llguidance; the worst that both allow takes a second.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import random
 from typing import Any
 
 import pytest
 
 from worker.errors import RequestError
-from worker.grammar.keywords import HELD, NOT_HELD
+from worker.grammar.keywords import HELD, LOOK_AROUND, NOT_HELD
 from worker.grammar.schema import SchemaReader
 
 BAD: dict[str, Any] = {
@@ -35,8 +38,9 @@ BAD: dict[str, Any] = {
         "$ref": "#/$defs/0",
         "$defs": {str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(900)} | {"900": {}},
     },
-    "a number": {"const": 2**60 + 1},
-    "a bound": {"maximum": 2**63},
+    "a number": {"const": 2**63},
+    "a rounded number": {"const": 2**60 + 3},
+    "a bound": {"minimum": 2**63},
     "a multiple": {"multipleOf": 1234567},
     "many schemas": {"anyOf": [{}] * 20_001},
 }
@@ -51,15 +55,68 @@ def test_bad_schema(name: str) -> None:
     assert caught.value.message.startswith("field ")
 
 
-@pytest.mark.parametrize("keyword", NOT_HELD)
+# Values that neither say nothing nor can be said otherwise.
+BINDING: dict[str, Any] = {
+    "uniqueItems": True,
+    "not": {"const": 1},
+    "if": {"const": 1},
+    "contains": {"const": 1},
+    "minContains": 2,
+    "maxContains": 2,
+    "propertyNames": {"pattern": "a", "minLength": 2},
+    "unevaluatedItems": False,
+    "unevaluatedProperties": False,
+}
+BESIDE: dict[str, Any] = {
+    "if": {"then": {"const": 1}},
+    "minContains": {"contains": {"const": 1}},
+    "maxContains": {"contains": {"const": 1}},
+    "unevaluatedItems": {"anyOf": [{"prefixItems": [{}]}]},
+    "unevaluatedProperties": {"anyOf": [{"if": {}, "then": {}}, {}]},
+}
+
+
+@pytest.mark.parametrize("keyword", sorted(NOT_HELD))
 def test_keywords_that_no_grammar_holds(keyword: str) -> None:
     """Each is refused by its name, and left out and named where that is allowed."""
-    schema: dict[str, Any] = {"type": "object", keyword: {}}
-    with pytest.raises(RequestError, match=f"^field uses {keyword.replace('$', '.')} in a way"):
+    held: dict[str, Any] = {"description": "any"}
+    schema = held | {keyword: BINDING.get(keyword, "a")} | BESIDE.get(keyword, {})
+    with pytest.raises(RequestError, match=r"^field uses \w+ in a way"):
         SchemaReader(schema, "field")
     reader = SchemaReader(schema, "field", without=frozenset())
-    assert reader.schema == {"type": "object"}
-    assert reader.dropped == [keyword]
+    assert keyword not in reader.text
+    assert keyword in reader.dropped
+
+
+def test_some_are_trusted() -> None:
+    """What a model may be trusted with is left out where the client did not say strict."""
+    schema = {"type": "array", "uniqueItems": True, "items": {"pattern": "a(?=b)"}}
+    reader = SchemaReader(schema, "field", strict=False)
+    assert reader.schema == {"type": "array", "items": {}}
+    assert reader.dropped == ["uniqueItems", LOOK_AROUND]
+    with pytest.raises(RequestError, match="uses not"):
+        SchemaReader({"not": {"const": 1}}, "field", strict=False)
+
+
+def test_a_part_that_is_wrong_is_left_out_alone() -> None:
+    """Where everything may be left out, what stands beside it is held."""
+    schema: dict[str, Any] = {
+        "properties": {
+            "a": {"$ref": "#/nowhere"},
+            "b": {"type": "any", "minLength": 2},
+            "c": {"$ref": "#/$defs/c"},
+            "d": {"type": "integer"},
+        },
+        "required": ["d"],
+        "$defs": {"c": {"$ref": "#/$defs/c"}},
+    }
+    reader = SchemaReader(schema, "field", without=frozenset())
+    parts = reader.schema["properties"]
+    assert parts["a"] == {}
+    assert parts["b"] == {"minLength": 2}
+    assert parts["d"] == {"type": "integer"}
+    assert reader.schema["$defs"] == {"r0": True}
+    assert reader.schema["required"] == ["d"]
 
 
 def test_annotations_are_passed_over() -> None:
@@ -103,6 +160,39 @@ def test_objects_are_closed() -> None:
     assert SchemaReader(beside, "field").schema["$defs"] == {"r0": own}
 
 
+WORDS: list[Any] = [
+    None, True, False, 0, -1, 1.5, 2**60 + 1, 10**400, math.inf, math.nan, -(2**63), "a", "#",
+    "#/$defs/a", "http://[", "string", "any", ["a", "a"], "^(?=a)b$", "^(?!a", "^(?!(",
+    {"a": ["b"]},
+]  # fmt: skip
+
+
+def garbage(draw: random.Random, depth: int) -> Any:
+    """Schemas, lists and words where keywords expect anything else."""
+    kind = draw.randrange(4 if depth < 4 else 1)
+    if kind == 1:
+        return [garbage(draw, depth + 1) for _ in range(draw.randrange(3))]
+    if kind > 1 or not depth:
+        names = draw.sample(sorted(HELD | NOT_HELD | {"then", "$defs", "$id", "$anchor"}), 5)
+        return {name: garbage(draw, depth + 1) for name in names}
+    return draw.choice(WORDS)
+
+
+def test_garbage() -> None:
+    """Whatever keywords are given is read or refused."""
+    refused = 0
+    for seed in range(2000):
+        schema = garbage(random.Random(seed), 0)
+        for strict in (True, False):
+            try:
+                SchemaReader(schema, "field", strict=strict)
+            except RequestError:
+                refused += 1
+        with contextlib.suppress(RequestError):
+            SchemaReader(schema, "field", without=frozenset())
+    assert 0 < refused < 4000
+
+
 def test_no_keyword_is_both_held_and_refused() -> None:
     """The tables are apart."""
-    assert not HELD & NOT_HELD.keys()
+    assert not HELD & NOT_HELD

@@ -50,6 +50,11 @@ def chained(count: int) -> Any:
     return {"$ref": "#/$defs/d0", "$defs": {**found, f"d{count}": {"type": "null"}}}
 
 
+def rules(count: int) -> str:
+    """A grammar in Lark of so many rules."""
+    return "\n".join(["start: r1", *(f'r{i}: "a"' for i in range(1, count))])
+
+
 def groups(depth: int) -> str:
     """A grammar of groups in each other."""
     return "root ::= " + "(" * depth + '"a"' + ")" * depth
@@ -137,7 +142,9 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
         lambda n: schema({"type": "string", "allOf": [{"pattern": f"a{i}"} for i in range(n)]}),
     ),
     "COUNT": ("/v1/completions", lambda n: schema({"type": "array", "minItems": n})),
-    "EXACT": ("/v1/completions", lambda n: schema({"const": n})),
+    "EXACT": ("/v1/completions", lambda n: schema({"type": "number", "minimum": n})),
+    "INTEGER": ("/v1/completions", lambda n: schema({"const": n})),
+    "LARK_PARTS": ("/v1/completions", lambda n: asked(grammar=rules(n))),
     "MULTIPLES": ("/v1/completions", lambda n: schema({"type": "integer", "multipleOf": n})),
     "JOB_PROMPT": ("/execute", lambda n: job(prompt="a" * n)),
     "JOB_STOPS": ("/execute", lambda n: job(stop=[str(i) for i in range(n)])),
@@ -149,6 +156,7 @@ SERVED = {
     "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
     "CHOICES",
     "GRAMMAR_DEPTH", "REPEATS", "WAYS", "LEADING", "READINGS", "PLACES", "EXACT",
+    "INTEGER", "LARK_PARTS",
     "JOB_STOPS", "JOB_STOP",
 }  # fmt: skip
 # Limit -> where else it is met

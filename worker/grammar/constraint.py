@@ -36,6 +36,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
                   first token
     starts_after_tokens  token ids with the same meaning, control tokens for example
     required      whether the text must come to the constraint; else it may also end in free text
+    loosened      parts of the client's schema that it does not hold
     repeats       whether free text may follow what the constraint describes, and then the
                   constraint again; else only the end may follow
 
@@ -61,6 +62,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     starts_after_tokens: tuple[int, ...] = ()
     required: bool = True
     repeats: bool = False
+    loosened: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         limit = _LIMITS[self.kind].most
@@ -80,18 +82,25 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
 
 def schema_constraint(
-    schema: dict[str, Any] | bool | None, param: str, **fields: Any
+    schema: dict[str, Any] | bool | None, param: str, *, strict: bool = True, **fields: Any
 ) -> Constraint:
     """JSON that is valid by `schema`; None: any JSON object.
 
+    strict: see `SchemaReader`
     fields: more fields of the Constraint; one that starts later may begin with white space
     Raises RequestError for a schema that no grammar can hold, as far as that is known before it is
     compiled.
     """
-    text = held_text({"type": "object"} if schema is None else schema, param)
-    made = Constraint(kind="json_schema", text=text, param=param, **fields)
+    found = SchemaReader({"type": "object"} if schema is None else schema, param, strict=strict)
+    made = Constraint(
+        kind="json_schema",
+        text=found.text,
+        param=param,
+        loosened=tuple(found.dropped),
+        **fields,
+    )
     if made.is_lazy:  # models write empty lines behind their thoughts
-        lark = f"start: WS? %json {text}\nWS: /[ \\n]{{1,4}}/"
+        lark = f"start: WS? %json {found.text}\nWS: /[ \\n]{{1,4}}/"
         return msgspec.structs.replace(made, kind="lark", text=lark)
     return made
 

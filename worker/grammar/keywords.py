@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 Keywords = frozenset[str]
+Schema = dict[str, Any]
+
+TYPES = ("null", "boolean", "number", "string", "array", "object")  # an integer is a number
 
 # Keywords whose value is a schema, a list of schemas, schemas by name, a count, a number.
 SCHEMAS = frozenset({"items", "additionalItems", "additionalProperties"})
@@ -15,26 +20,47 @@ NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 
 HELD = (
     SCHEMAS | SCHEMA_LISTS | SCHEMA_MAPS | COUNTS | NUMBERS
-    | {"$ref", "$schema", "const", "enum", "type", "required", "pattern", "format"}
+    | {"$ref", "$dynamicRef", "$recursiveRef", "$schema", "const", "enum", "type", "required"}
+    | {"pattern", "format"}
 )  # fmt: skip
 
-# They change what is valid, and no grammar holds them; beside each the value that says nothing.
-# Any other keyword, "title" for example, is an annotation.
-NOT_HELD: dict[str, object] = {
-    "uniqueItems": False,
+# They change what is valid, and no grammar holds them where `rewriting` leaves them. Any other
+# keyword, "title" for example, is an annotation.
+NOT_HELD: Keywords = frozenset({
+    "uniqueItems", "not", "if", "contains", "minContains", "maxContains", "propertyNames",
+    "dependencies", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
+    "unevaluatedItems", "extends", "disallow", "divisibleBy",
+})  # fmt: skip
+
+# What a model may be trusted with: left out, with a word in the log, unless the client says strict.
+LOOK_AROUND, WHOLE = "pattern with a look around", "a whole number beyond 2^53"
+TRUSTED: Keywords = frozenset({"uniqueItems", LOOK_AROUND, WHOLE})
+
+# Keyword -> the only type whose values it is about.
+ABOUT: dict[str, str] = {
     **dict.fromkeys(
-        (
-            "not", "if", "contains", "minContains", "maxContains", "propertyNames", "dependencies",
-            "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems",
-            "$dynamicRef", "$recursiveRef", "extends", "disallow", "divisibleBy",
-        ),
-        ...,
+        ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems",
+         "contains", "minContains", "maxContains", "unevaluatedItems"),
+        "array",
     ),
+    **dict.fromkeys(
+        ("properties", "patternProperties", "additionalProperties", "required", "minProperties",
+         "maxProperties", "propertyNames", "dependencies", "dependentRequired",
+         "dependentSchemas", "unevaluatedProperties"),
+        "object",
+    ),
+    **dict.fromkeys(("pattern", "format", "minLength", "maxLength"), "string"),
+    **dict.fromkeys(NUMBERS, "number"),
 }  # fmt: skip
 
 # Schemas behind these hold together with what stands beside them.
 APPLIED = frozenset({"$ref", "anyOf", "oneOf", "allOf"})
-BESIDE = frozenset({"properties", "patternProperties", "additionalProperties", "required"})
+BESIDE = frozenset({
+    "properties", "patternProperties", "additionalProperties", "required",
+    "unevaluatedProperties", "propertyNames",
+})  # fmt: skip
+# And these with what they are about, where it says something.
+CONDITIONS = frozenset({"then", "else", "dependentSchemas", "dependencies"})
 
 # Other formats are annotations, as the draft of 2020-12 has it.
 FORMATS = frozenset({

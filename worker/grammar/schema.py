@@ -7,27 +7,32 @@ of later drafts that it does not know, follows pointers without their escapes, a
 from __future__ import annotations
 
 import json
-import math
-import re
-from decimal import Decimal
 from typing import Any, NoReturn, cast
-from urllib.parse import unquote
 
 from worker.errors import RequestError
 from worker.grammar.conjunctions import Conjunctions, parts_of
+from worker.grammar.document import SchemaDocument
 from worker.grammar.keywords import (
     APPLIED,
-    BESIDE,
     COUNTS,
     FORMATS,
     HELD,
+    LOOK_AROUND,
     NOT_HELD,
     NUMBERS,
     SCHEMA_LISTS,
     SCHEMA_MAPS,
     SCHEMAS,
+    TRUSTED,
+    TYPES,
+    WHOLE,
     Keywords,
+    Schema,
 )
+from worker.grammar.rewriting.bounds import bound, close_bounds, digits_of, is_exact, whole
+from worker.grammar.rewriting.lookaround import conjunction
+from worker.grammar.rewriting.rewrite import rewritten
+from worker.grammar.rewriting.types import is_count, is_whole, num_required
 from worker.limits import (
     COUNT,
     EXACT,
@@ -42,14 +47,14 @@ from worker.limits import (
 # Whitespace between two tokens of JSON: without a bound a model may write it for ever.
 OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
 
-Schema = dict[str, Any]
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaReader:
     """Reads a schema of any draft into one that llguidance takes.
 
     text      the schema, with how JSON is to be written
-    dropped   where `without` is given: the keywords that were left out, each once
+    dropped   the keywords that were left out, each once
 
     What it changes: references lead to `$defs`. Keywords without a meaning for what is valid, and
     formats that llguidance does not know, are left out. An object that describes properties and
@@ -57,30 +62,39 @@ class SchemaReader:
     """
 
     def __init__(
-        self, schema: Schema | bool, param: str, *, without: Keywords | None = None
+        self,
+        schema: Schema | bool,
+        param: str,
+        *,
+        strict: bool = True,
+        without: Keywords | None = None,
     ) -> None:
         """Raises RequestError for what cannot be held.
 
-        without: leave out what cannot be held, and these keywords too; None: refuse it
+        strict: refuse those of TRUSTED too, else leave them out
+        without: leave out whatever cannot be held, where it stands, and these keywords too
         """
         self.param = param
         self.dropped: list[str] = []
+        self._left_out = TRUSTED if without is None and not strict else Keywords()
         self._without = without
-        self._document = schema
+        self._document = SchemaDocument(schema, self._refuse)
         self._count = 0
         self._num_patterned = 0
         self._multiples: set[float] = set()
         self._names: dict[str, str] = {}
-        self._combines = self._looks_combined()
+        self._combines = self._document.is_combined
         root = self._read(schema, 0)
+        if root is False:
+            self._refuse("allows no value")
         definitions: Schema = {}
         while len(definitions) < len(self._names):
             pointer, name = list(self._names.items())[len(definitions)]
-            definitions[name] = self._read(self._target(pointer), 0)
+            definitions[name] = self._read(self._document.target(pointer), 0)
         self._check_references(root, 0, frozenset(), definitions, set())
         if Conjunctions(definitions).most(root) > PATTERNS.most:
             self._refuse(f"holds one string to more than {PATTERNS.most} patterns at once")
-        self.schema: Schema = root if isinstance(root, dict) else ({} if root else {"not": {}})
+        self.schema: Schema = {} if isinstance(root, bool) else root
         if definitions:
             self.schema["$defs"] = definitions
         self.text = json.dumps({"x-guidance": OPTIONS, **self.schema}, ensure_ascii=False)
@@ -90,43 +104,10 @@ class SchemaReader:
 
     def _drop(self, name: str) -> None:
         """A keyword that cannot be held: left out where that is allowed, else refused."""
-        if self._without is None:
+        if self._without is None and name not in self._left_out:
             self._refuse(f"uses {name} in a way that no grammar can hold")
         if name not in self.dropped:
             self.dropped.append(name)
-
-    def _looks_combined(self) -> bool:
-        """Whether a schema is combined with another one anywhere. Raises where it is too deep.
-
-        Each of the two describes some of the properties, so neither may be closed.
-        """
-        found = False
-        stack: list[tuple[Any, int]] = [(self._document, 0)]
-        while stack:
-            value, depth = stack.pop()
-            if depth > SCHEMA_DEPTH.most:
-                self._refuse(f"is nested deeper than {SCHEMA_DEPTH.most}")
-            if isinstance(value, dict):
-                keys = cast("Schema", value).keys()
-                found = found or "allOf" in keys or bool(keys & APPLIED and keys & BESIDE)
-                stack += [(item, depth + 1) for item in cast("Schema", value).values()]
-            elif isinstance(value, list):
-                stack += [(item, depth + 1) for item in cast("list[Any]", value)]
-        return found
-
-    def _target(self, pointer: Any) -> Any:
-        """The part of the document that a reference means."""
-        if not isinstance(pointer, str) or not re.match(r"#(/|$)", pointer):
-            self._refuse("refers to another document or to no place in this one")
-        value: Any = self._document
-        for part in unquote(pointer).split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            try:
-                value = value[int(key) if isinstance(value, list) else key]  # pyright: ignore
-            except (KeyError, IndexError, TypeError, ValueError):
-                if key:  # "#/" is the document
-                    self._refuse("refers to a place that it does not have")
-        return value  # pyright: ignore[reportUnknownVariableType]
 
     def _check_references(
         self, schema: Any, depth: int, names: frozenset[str], definitions: Schema, seen: set[str]
@@ -143,8 +124,11 @@ class SchemaReader:
             return
         own = cast("Schema", schema)
         name = own.get("$ref", "").rpartition("/")[2]
-        if name in names:
+        if name in names and self._without is None:
             self._refuse("refers to itself")
+        if name in names:
+            definitions[name] = True
+            self._drop("$ref")
         if name and name not in seen:
             seen.add(name)
             inner = names | {name}
@@ -162,65 +146,130 @@ class SchemaReader:
             return schema
         if not isinstance(schema, dict):
             self._refuse("has something in the place of a schema that is none")
-        own = cast("Schema", schema)
+        own = rewritten(cast("Schema", schema), self._document.target)
+        if isinstance(own, bool):
+            return own
         out: Schema = {}
         for key, value in own.items():
-            if key in NOT_HELD:
-                if value is not NOT_HELD[key]:
-                    self._drop(key)
-            elif key in (self._without or ()) or (key == "additionalItems" and self._combines):
-                self._drop(key)  # llguidance reads additionalItems past other parts of the schema
+            if key in NOT_HELD or key in (self._without or ()):
+                self._drop(key)
+            elif key == "additionalItems" and self._combines:
+                self._drop(key)  # llguidance reads it past other parts of the schema
             elif key in HELD:
-                self._add(out, key, value, depth)
+                try:
+                    self._add(out, key, value, own, depth)
+                except RequestError:
+                    if self._without is None:
+                        raise
+                    self._drop(key)
+        close_bounds(out)
         if "type" not in out and "properties" in out and not out.keys() & APPLIED:
             out["type"] = "object"  # what is described is meant
         if "properties" in out and not self._combines:
             out.setdefault("additionalProperties", "patternProperties" in out)
         return out
 
-    def _add(self, out: Schema, key: str, value: Any, depth: int) -> None:
-        """One keyword that can be held."""
-        if key == "$ref":
-            self._target(value)
+    def _add(self, out: Schema, key: str, value: Any, own: Schema, depth: int) -> None:
+        """One keyword that can be held. own: the schema that it is part of"""
+        if key in _REFERENCES:
+            self._document.target(value)
             name = self._names.setdefault(value, f"r{len(self._names)}")
-            out[key] = f"#/$defs/{name}"
-        elif key in SCHEMAS and not isinstance(value, list):
+            out["$ref"] = f"#/$defs/{name}"
+        elif key in SCHEMAS and not (key == "items" and isinstance(value, list)):
             out[key] = self._read(value, depth + 1)
         elif key in SCHEMA_LISTS:
             if not isinstance(value, list) or not (value or key == "prefixItems"):
                 self._refuse(f"has a {key} that is not a list with something in it")
-            out[key] = [self._read(item, depth + 1) for item in cast("list[Any]", value)]
+            parts = [self._read(item, depth + 1) for item in cast("list[Any]", value)]
+            out[key] = [*out.get(key, []), *parts]
         elif key in SCHEMA_MAPS:
-            if not isinstance(value, dict):
-                self._refuse(f"has {key} of the wrong kind")
-            parts = cast("Schema", value)
-            self._count_patterned(len(parts) if key == "patternProperties" else 0)
-            out[key] = {name: self._read(part, depth + 1) for name, part in parts.items()}
+            self._add_parts(out, key, value, depth)
         elif key == "format":
-            if value in FORMATS:
+            if isinstance(value, str) and value in FORMATS:
                 out[key] = value
         elif key in COUNTS:
             out[key] = self._counted(key, value)
-            if key == "minProperties" and out[key] > 1:  # a name may come twice
-                del out[key]
+            if key == "minProperties" and out[key] > max(1, num_required(own)):
+                del out[key]  # a name may come twice
                 self._drop(key)
         elif key in NUMBERS:
-            if isinstance(value, int | float) and (
-                self._is_light(value) if key == "multipleOf" else abs(value) <= EXACT.most
-            ):
-                out[key] = value
-            else:
-                self._drop(key)
+            self._add_number(out, key, value, own)
         elif key in ("const", "enum"):
-            out[key] = self._exact(value)
-            if key == "enum" and not (isinstance(value, list) and value):
-                self._refuse("has an enum that is not a list with something in it")
-        else:
+            self._add_values(out, key, value)
+        elif key == "pattern":
+            self._add_pattern(out, value)
+        elif key == "type":
+            kinds = cast("list[Any]", value if isinstance(value, list) else [value])
+            if not kinds or not all(kind in (*TYPES, "integer") for kind in kinds):
+                self._refuse(f"has a type that is none of {', '.join((*TYPES, 'integer'))}")
             out[key] = value
+        elif key == "required":
+            if not isinstance(value, list):
+                self._refuse("has a required that is no list of names")
+            names = cast("list[Any]", value)
+            out[key] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
+        elif isinstance(value, str):  # $schema
+            out[key] = value
+
+    def _add_parts(self, out: Schema, key: str, value: Any, depth: int) -> None:
+        if not isinstance(value, dict):
+            self._refuse(f"has {key} of the wrong kind")
+        parts = cast("Schema", value)
+        if key == "patternProperties":
+            self._count_patterned(len(parts))
+            if not all(conjunction(pattern) == [pattern] for pattern in parts):
+                self._drop(LOOK_AROUND)
+                out["additionalProperties"] = True
+                return
+        out[key] = {name: self._read(part, depth + 1) for name, part in parts.items()}
+
+    def _add_pattern(self, out: Schema, value: Any) -> None:
+        """One that looks around as several that do not."""
+        if not isinstance(value, str):
+            self._refuse("has a pattern that is no text")
+        patterns = conjunction(value)
+        if patterns is None:
+            self._drop(LOOK_AROUND)
+            return
+        out["pattern"] = patterns[0]
+        if len(patterns) > 1:
+            more = [{"pattern": pattern} for pattern in patterns[1:]]
+            out["allOf"] = [*out.get("allOf", []), *more]
+
+    def _add_number(self, out: Schema, key: str, value: Any, own: Schema) -> None:
+        if key == "multipleOf":
+            is_light = is_count(value) and value > 0 and self._is_light(value)
+            found = (key, value) if is_light else None
+        else:
+            found = bound(key, value, is_integer=is_whole(own))
+        if found is None:
+            self._drop(key)
+            return
+        name, number = found
+        tighter = max if name.startswith("min") else min
+        out[name] = tighter(number, out[name]) if name in out else number
+
+    def _add_values(self, out: Schema, key: str, value: Any) -> None:
+        """Whole numbers that are no float64 as ranges that hold little else."""
+        if key == "enum" and not (isinstance(value, list) and value):
+            self._refuse("has an enum that is not a list with something in it")
+        values = cast("list[Any]", value if key == "enum" else [value])
+        ranges = [whole(each, seeks=len(values) <= 100) for each in values]
+        if not any(ranges):
+            out[key] = self._exact(value)
+            return
+        for found in ranges:
+            if found and not (found.divisor and self._is_light(found.divisor)):
+                self._drop(WHOLE)
+        self._count += len(ranges)
+        kept = [self._exact(each) for each, found in zip(values, ranges, strict=True) if not found]
+        parts: list[Any] = [found.schema for found in ranges if found]
+        choice = {"anyOf": [*parts, {"enum": kept}] if kept else parts}
+        out["allOf"] = [*out.get("allOf", []), choice]
 
     def _is_light(self, multiple: float) -> bool:
         """Whether there is room for one more state for each remainder."""
-        self._multiples.add(_digits(multiple))
+        self._multiples.add(digits_of(multiple))
         return sum(self._multiples) <= MULTIPLES.most
 
     def _count_patterned(self, count: int) -> None:
@@ -242,22 +291,6 @@ class SchemaReader:
 
     def _exact(self, value: Any) -> Any:
         """The value; refused where a number in it would not stay what it is."""
-        stack = [value]
-        while stack:
-            item = stack.pop()
-            if isinstance(item, int | float) and abs(item) > EXACT.most:
-                self._refuse(f"has a number beyond {EXACT.most}")
-            if isinstance(item, dict):
-                stack += cast("Schema", item).values()
-            elif isinstance(item, list):
-                stack += cast("list[Any]", item)
+        if not is_exact(value):
+            self._refuse(f"has a number beyond {EXACT.most} that native code would round")
         return value
-
-
-def _digits(value: float) -> float:
-    """A number without its point: 1250 for 12.50."""
-    if not math.isfinite(value):
-        return math.inf
-    _, digits, exponent = Decimal(str(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    return int("".join(map(str, digits))) * 10 ** max(0, min(exponent, 20))

@@ -224,6 +224,11 @@ def test_loosened(writer: Writer) -> None:
     assert loosened(look, "f") == held_text(ordinary, "f")
     huge = {"type": "object", "properties": {"a": {"type": "string", "minLength": 10**12}}}
     assert loosened(huge, "f") == held_text(ordinary, "f")
+    never = {"type": "integer", "minimum": 3, "maximum": 2}
+    assert loosened(never, "f") == held_text({"type": "integer"}, "f")
+    lost = {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}, "b": {"const": 1}}}
+    kept = {"type": "object", "properties": {"a": {}, "b": {"const": 1}}}
+    assert loosened(lost, "f") == held_text(kept, "f")
     deep = json.loads('{"items":' * 300 + "{}" + "}" * 300)
     assert loosened(deep, "f") == SchemaReader({"type": "object"}, "f").text
     constraint = Constraint(kind="lark", text=f"start: %json {loosened(look, 'f')}")

@@ -17,11 +17,11 @@ from worker.errors import BackendError, RequestError
 from worker.grammar.check import check_gbnf
 from worker.grammar.constraint import Constraint
 from worker.grammar.gbnf import Grammar
-from worker.grammar.keywords import DOUBTFUL
+from worker.grammar.keywords import DOUBTFUL, Schema
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.recursive import lark_of
 from worker.grammar.regular import regex_of
-from worker.grammar.schema import Schema, SchemaReader
+from worker.grammar.schema import SchemaReader
 from worker.limits import LOOSENING
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
 from worker.llama.guides.gbnf import GbnfMatcher
@@ -151,7 +151,8 @@ class Guides:
         """For the schemas of one request; its CPU time is LOOSENING_S.
 
         (schema, what it belongs to) -> the schema without what cannot be held, as text for `%json`
-        in Lark; any object at worst. The log says what was left out.
+        in Lark; at worst its type, which is object where it names none. The log says what was
+        left out.
         """
         begun = time.thread_time()
 
@@ -163,7 +164,7 @@ class Guides:
                 text = self._loosen(schema, what) if left > 0 else None
                 if text is None:
                     _log.warning("a schema is not held", schema=what)
-                    text = SchemaReader({"type": "object"}, what).text
+                    text = SchemaReader(_barest(schema), what, without=frozenset()).text
                 if left > 0:
                     self._texts.add(key, text, _BYTES_OF_KEY + len(text))
             return text
@@ -230,6 +231,13 @@ class Guides:
             self._tokenizer, text, len(text), ids.ctypes.data, len(ids)
         )
         return ids[:count].tolist()
+
+
+def _barest(schema: Schema | bool) -> Schema:
+    """What is left of a schema that cannot be held at all."""
+    if isinstance(schema, dict) and schema.keys() & {"type", "const", "enum"}:
+        return {"type": schema.get("type")}
+    return {"type": "object"}
 
 
 def _is_costly(found: AnyMatcher | Refused) -> bool:

@@ -82,10 +82,11 @@ class ThinkingConfig(msgspec.Struct):
 
 
 class OutputFormat(msgspec.Struct):
-    """json_schema, and the schema."""
+    """json_schema, and the schema, which other APIs have in json_schema."""
 
     type: str
     schema: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | None = None
 
 
 class OutputConfig(msgspec.Struct):

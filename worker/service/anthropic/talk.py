@@ -117,9 +117,10 @@ def _form(body: MessagesRequest) -> dict[str, Any] | None:
         asked = body.output_config.format
     if asked is None:
         return None
-    if asked.type != "json_schema" or asked.schema is None:
+    schema = asked.json_schema if asked.schema is None else asked.schema
+    if asked.type != "json_schema" or schema is None:
         raise RequestError(f"{FORMAT} must be of type json_schema and have a schema.", param=FORMAT)
-    return json_of(asked.schema)
+    return json_of(schema)
 
 
 def _max_tokens(given: int | None) -> int | None:

@@ -103,6 +103,8 @@ def _sampling(body: OllamaRequest, loaded: Loaded) -> SamplingParams:
         form = json_of(body.format)
     elif body.format == "json":
         form = json_of(None)
+    elif body.format and body.format.lstrip().startswith("{"):
+        form = {"type": "json_schema", "json_schema": body.format}
     elif body.format:
         raise RequestError("format must be json or a JSON schema.", param="format")
     return sampling_in_form(body.options or OllamaOptions(), form, "format", loaded)

@@ -56,12 +56,13 @@ class AskedReasoning(msgspec.Struct, omit_defaults=True):
 
 
 class TextFormat(msgspec.Struct, omit_defaults=True):
-    """text, json_object, or json_schema with its schema."""
+    """text, json_object, or json_schema with its schema, which chats have in json_schema."""
 
     type: str
     name: str | None = None
     description: str | None = None
     schema: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | None = None
     strict: bool | None = None
 
 

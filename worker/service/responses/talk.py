@@ -72,5 +72,8 @@ def _sampling(body: ResponseRequest, loaded: Loaded) -> SamplingParams:
     form = None if body.text is None else body.text.format
     if form is None or form.type == "text":
         return sampling_of(body, loaded)
-    asked: dict[str, Any] = {"type": form.type, "json_schema": {"schema": form.schema}}
+    if form.type == "json_schema" and form.schema is None and form.json_schema is None:
+        raise RequestError(f"{FORMAT}.schema is missing.", param=FORMAT)
+    wrapped = {"schema": form.schema, "json_schema": form.json_schema, "strict": form.strict}
+    asked: dict[str, Any] = {"type": form.type, "json_schema": wrapped}
     return sampling_in_form(body, asked, FORMAT, loaded)

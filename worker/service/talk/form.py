@@ -33,4 +33,5 @@ def sampling_in_form(
         if error.param != _FIELD:
             raise
         message = error.message.replace(_FIELD, param)
-        raise RequestError(message, param=param, hint=error.hint, code=error.code) from None
+        hint = None if _FIELD in (error.hint or "") else error.hint  # it names a place in there
+        raise RequestError(message, param=param, hint=hint, code=error.code) from None

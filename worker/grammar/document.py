@@ -1,0 +1,84 @@
+"""A client's JSON schema as a whole: what its references lead to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+from urllib.parse import unquote, urldefrag, urljoin
+
+from worker.grammar.keywords import APPLIED, BESIDE, CONDITIONS, Schema
+from worker.limits import SCHEMA_DEPTH
+
+_ANCHORS = ("$anchor", "$dynamicAnchor")
+
+
+class SchemaDocument:
+    """Its places, by pointers, by anchors, and by the `$id` of a part.
+
+    is_combined  whether a schema is combined with another one anywhere: each of the two describes
+                 some of the properties, so neither may be closed
+    """
+
+    def __init__(self, schema: Schema | bool, refuse: Callable[[str], NoReturn]) -> None:
+        """Refuses what is nested too deep."""
+        self._root = schema
+        self._refuse = refuse
+        self._named: dict[str, Any] = {}
+        self._base = ""
+        if isinstance(schema, dict):
+            self._base = self._joined(schema.get("$id")) or ""
+        self.is_combined = self._look()
+
+    def _look(self) -> bool:
+        found = False
+        stack: list[tuple[Any, int]] = [(self._root, 0)]
+        while stack:
+            value, depth = stack.pop()
+            if depth > SCHEMA_DEPTH.most:
+                self._refuse(f"is nested deeper than {SCHEMA_DEPTH.most}")
+            if isinstance(value, dict):
+                own = cast("Schema", value)
+                keys = own.keys()
+                found = found or "allOf" in keys or bool(keys & APPLIED and keys & BESIDE)
+                found = found or any(own.get(key) for key in CONDITIONS)
+                self._name(own)
+                stack += [(item, depth + 1) for item in own.values()]
+            elif isinstance(value, list):
+                stack += [(item, depth + 1) for item in cast("list[Any]", value)]
+        return found
+
+    def _name(self, own: Schema) -> None:
+        for key in _ANCHORS:
+            if isinstance(own.get(key), str):
+                self._named["#" + own[key]] = own
+        if own is not self._root and (name := self._joined(own.get("$id"))):
+            self._named[name] = own
+
+    def _joined(self, reference: Any) -> str | None:
+        """The whole address; None: there is none."""
+        try:
+            return urljoin(self._base, reference) if isinstance(reference, str) else None
+        except ValueError:
+            return None
+
+    def target(self, reference: Any) -> Any:
+        """The part that a reference means. Refuses what leads elsewhere."""
+        if isinstance(reference, str) and reference in self._named:
+            return self._named[reference]
+        where, fragment = urldefrag(self._joined(reference) or "?")
+        is_root = where == urldefrag(self._base)[0]
+        if not (is_root or where in self._named) or not re.match("/|$", fragment):
+            self._refuse("refers to another document or to no place in this one")
+        return self._follow(self._root if is_root else self._named[where], fragment)
+
+    def _follow(self, found: Any, pointer: str) -> Any:
+        value: Any = found
+        for part in unquote(pointer).split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            try:
+                value = value[int(key) if isinstance(value, list) else key]  # pyright: ignore
+            except (KeyError, IndexError, TypeError, ValueError):
+                if key:  # "#/" is the document
+                    self._refuse("refers to a place that it does not have")
+        return value  # pyright: ignore[reportUnknownVariableType]
