@@ -40,7 +40,7 @@ def status(code: int) -> HfHubHTTPError:
     ("error", "passing"),
     [
         (status(429), True), (status(503), True), (status(408), True),
-        (status(404), False), (status(403), False), (status(501), False),
+        (status(416), True), (status(404), False), (status(403), False), (status(501), False),
         (transport("ReadError"), True), (transport("ReadTimeout"), True),
         (transport("RemoteProtocolError"), True), (transport("ConnectError"), False),
         (transport("ConnectTimeout"), False), (transport("UnsupportedProtocol"), False),
@@ -58,7 +58,9 @@ def test_which_failures_pass(error: Exception, passing: bool) -> None:
     ("error", "code"),
     [
         (OfflineModeIsEnabled("off"), "OFFLINE"), (status(429), "RATE_LIMITED"),
-        (status(500), "HUB_FAILED"), (status(403), "REPO_NOT_FOUND"),
+        (status(500), "HUB_FAILED"), (status(407), "HUB_UNREACHABLE"),
+        (status(511), "HUB_UNREACHABLE"), (status(416), "DOWNLOAD_FAILED"),
+        (status(403), "REPO_NOT_FOUND"),
         (transport("ReadTimeout"), "HUB_UNREACHABLE"),
         (OSError("Consistency check failed"), "DOWNLOAD_FAILED"),
     ],

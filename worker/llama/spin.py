@@ -29,8 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from worker.llama.process.apart import TASKS, apart, native_threads
+from worker.llama.process.mapping import maps
 
-_MAPS = Path("/proc/self/maps")
 _CHOSEN_BY_USER = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
 _LONG, _FIXED = "30000", "300"
 # Seconds of decoding between two looks at how long compute threads waited for a CPU.
@@ -200,8 +200,8 @@ def _form_team(gomp: ctypes.CDLL, size: int) -> None:
 
 def _libgomp() -> ctypes.CDLL | None:
     """The libgomp that is loaded in this process, or None when llama.cpp was built without it."""
-    for line in _MAPS.read_text().splitlines():
-        path = line.split(maxsplit=5)[-1]
+    for line in maps():
+        path = os.fsdecode(line.split(maxsplit=5)[-1])
         if Path(path).name.startswith("libgomp"):
             gomp = ctypes.CDLL(path)
             pointer, count = ctypes.c_void_p, ctypes.c_uint
