@@ -126,7 +126,7 @@ def test_the_revisions_commit_is_preferred(cache: RepoCache) -> None:
     assert cache.find("main", ("m.gguf",)) == new
     assert cache.find(OLD, ("m.gguf",)) == old
     assert cache.find("main", ("m.gguf", "n.gguf")) is None
-    assert cache.models("main") == {"m.gguf": 1}
+    assert cache.models("main") == (new.parent, {"m.gguf": 1})
 
 
 def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
@@ -135,7 +135,7 @@ def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
     cache.publish(blob, NEW, "m.gguf")
     blob.unlink()
     assert cache.find("main", ("m.gguf",)) is None
-    assert cache.models("main") == {}
+    assert cache.models("main")[1] == {}
 
 
 def test_files_that_do_not_come_over_http(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from worker.errors import UsageError
-from worker.gguf.split_name import all_files
+from worker.gguf.split_name import all_files, is_gguf
 
 _PACKAGE = Path(__file__).parent.parent
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -155,7 +155,7 @@ def _entry(name: str, table: Any) -> Entry:
 def is_inside(file: str) -> bool:
     """Whether `file` names a .gguf file and leads to no place outside of a repository."""
     path = PurePosixPath(file)
-    return file.endswith(".gguf") and not path.is_absolute() and ".." not in path.parts
+    return is_gguf(file) and not path.is_absolute() and ".." not in path.parts
 
 
 def _check_sums(sums: Mapping[str, str], known: set[str]) -> None:
