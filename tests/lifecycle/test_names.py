@@ -20,7 +20,7 @@ from tests.support.programs.processes import serving
 NAMES = {
     "no text": (b"f\xe9", b"m\xff\xfe.gguf"),
     "what ends lines": ("\u2028f\x85".encode(), "a\nb\u2029\x0c\x1cc.gguf".encode()),
-    "quotes": (b"q'\"d", b"it's \"q\" `$(x)`.GGUF"),
+    "quotes": (b"q'\"d", b'it\'s "q" `$(x)`.GGUF'),
     "dash": (b"--model", b"-m.gguf"),
     "longest": (b"d" * 255, b"x" * 250 + b".gguf"),
     "escapes": (b"%s{0}\\n", b"a\x1b[31m\t\x7f.gguf"),
