@@ -17,6 +17,7 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
+from worker.errors import UsageError
 from worker.files import written_whole
 from worker.gguf.split_name import is_gguf
 
@@ -27,6 +28,12 @@ class RepoCache:
     """The folder of one repository. It need not exist."""
 
     def __init__(self, repo: str) -> None:
+        """Raises UsageError where nothing tells where the cache is."""
+        if constants.HF_HUB_CACHE.startswith("~"):  # the client would make a folder of that name
+            raise UsageError(
+                "There is no home folder, in which the Hub's cache would be.",
+                hint="Set HF_HOME to a folder that can be written to, or HOME.",
+            )
         self.folder = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
 
     def find(self, revision: str, files: tuple[str, ...]) -> Path | None:
