@@ -35,6 +35,16 @@ def check_room(folder: Path, nbytes: int, what: str) -> None:
         )
 
 
+def check_writable(folder: Path) -> None:
+    """Raise UsageError unless files can be made in `folder`, whatever its rights say."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"{folder} cannot be written to: {error.strerror}."
+        raise UsageError(reason, hint="Name another folder.") from None
+
+
 def cache_folder(purpose: str) -> Path:
     """The folder for what can be made again: `$XDG_CACHE_HOME/gguf-worker/PURPOSE`.
 

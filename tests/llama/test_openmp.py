@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,8 +47,6 @@ def test_the_threads_that_are_told_are_those_that_compute(
         warned = [line for line in server.lines if "OpenMP grants fewer" in line]
         assert len(warned) == (threads < 2)
         assert all(variable in line for line in warned)
-        has_team = len(os.listdir(f"/proc/{server.process.pid}/task"))  # noqa: PTH208
-        assert has_team > 1
 
 
 @needs_two

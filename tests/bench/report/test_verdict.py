@@ -156,3 +156,14 @@ def test_one_pass_is_judged_by_its_repetitions() -> None:
     assert speed_noise([single]) == (None, 0)
     other = five()[3]
     assert VerdictRule([single], 0.05).speed_difference(single, other).is_real
+
+
+def test_one_window_decides_nothing() -> None:
+    """Of a divergence in one window of text nobody knows how sure it is: no level passes by it."""
+    levels = five()
+    levels[1] = replaced(
+        levels[1], quality=replaced(levels[1].quality, windows=1, kld_mean_error_windows=0.0)
+    )
+    found = {one.quant: one for one in judge(levels, 0.05).judgements}["Q8_0"]
+    assert found.passes is None
+    assert "only window" in found.why
