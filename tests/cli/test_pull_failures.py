@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -223,3 +225,29 @@ def test_all_names_are_judged_before_the_first_is_fetched(machine: Machine) -> N
     """A mistake in the last name costs no download."""
     assert machine.refused("pull", "tiny:Q4_0", "nope").startswith("error: UNKNOWN_MODEL: ")
     assert machine.usable() == []
+
+
+def test_without_a_home_no_folder_is_called_by_a_tilde(machine: Machine, tmp_path: Path) -> None:
+    """A user without a home folder is told what to set; nothing is written beside the command."""
+    code = (
+        "import pwd, sys\n"
+        "def nobody(_): raise KeyError\n"
+        "pwd.getpwuid = nobody\n"
+        "sys.argv = ['worker', 'pull', 'tiny:Q4_0']\n"
+        "from worker.cli.main import run\n"
+        "run()"
+    )
+    kept = {
+        name: value
+        for name, value in machine.env().items()
+        if name not in ("HOME", "HF_HOME", "XDG_CACHE_HOME")
+    }
+    here = tmp_path / "here"
+    here.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=here,
+        env=kept, check=False,
+    )  # fmt: skip
+    assert (done.returncode, list(here.iterdir())) == (2, [])
+    assert done.stderr.startswith("error: USAGE: There is no home folder")
+    assert "HF_HOME" in done.stderr

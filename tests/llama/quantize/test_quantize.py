@@ -357,9 +357,7 @@ def test_giving_up_in_between_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that not even root can write")
 def test_a_folder_that_cannot_be_written_is_named_first(source: Path) -> None:
     """The folder is tried before anything is computed, and the message names it, not the file."""
-    with pytest.raises(
-        UsageError, match=r"^/proc/self cannot be written to: .*Name another folder"
-    ):
+    with pytest.raises(UsageError, match=r"^/proc/self cannot be written to: "):
         quantize(source, Path("/proc/self/m.gguf"), "Q4_K_M", threads=1)
 
 
