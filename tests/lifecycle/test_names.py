@@ -31,7 +31,9 @@ def copied(tiny: Path, folder: Path, name: tuple[bytes, bytes]) -> Path:
     """The tiny model under that name."""
     place = folder / os.fsdecode(name[0])
     place.mkdir()
-    return shutil.copy(tiny, place / os.fsdecode(name[1]))
+    path = place / os.fsdecode(name[1])
+    shutil.copy(tiny, path)
+    return path
 
 
 @pytest.mark.parametrize("mapped", ["--mmap", "--no-mmap"])

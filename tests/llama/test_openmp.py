@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.metrics import scrape
-from tests.support.programs.processes import WorkerProcess, serving
+from tests.support.programs.processes import WorkerProcess, serving, until
 from worker import machine
 from worker.llama.process import openmp
 
@@ -57,7 +57,7 @@ def test_a_thread_that_cannot_be_made_is_an_error_of_ours(tiny: Path) -> None:
     )
     try:
         assert worker.wait() == 1
-        worker._reader.join()
+        until(lambda: any(line.startswith("error: ") for line in worker.lines))
         assert worker.lines[-1].startswith("error: NATIVE_DEATH: Native code gave up while it comp")
         assert worker.lines[-1].endswith("OpenMP was told OMP_STACKSIZE=9999G: unset it.")
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from typing import Any
 
 from worker.errors import BindError, UsageError
 
@@ -66,7 +67,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _bound(family: int, address: tuple[str | int, ...], *, shared: bool) -> socket.socket:
+def _bound(family: int, address: tuple[Any, ...], *, shared: bool) -> socket.socket:
     # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
     # packet of an answer waits 40 ms for the first one's acknowledgement.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
