@@ -14,6 +14,8 @@ from pathlib import Path
 from worker.errors import DiskSpaceError, UsageError
 from worker.machine import human_bytes
 
+_MAX_NAME_BYTES = 255  # of a file's name, on all usual disks
+
 
 def free_bytes(folder: Path) -> int:
     """Bytes that this user can still write below `folder`. The folder need not exist yet."""
@@ -31,6 +33,16 @@ def check_room(folder: Path, nbytes: int, what: str) -> None:
             f"{what} needs {human_bytes(nbytes)} in {folder}, {human_bytes(free)} are free.",
             hint="Free some room, or take another disk.",
         )
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UsageError unless files can be made in `folder`, whatever its rights say."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"{folder} cannot be written to: {error.strerror}."
+        raise UsageError(reason, hint="Name another folder.") from None
 
 
 def cache_folder(purpose: str) -> Path:
@@ -94,7 +106,9 @@ def written_whole(target: Path, *, durable: bool = False) -> Generator[Path]:
     durable: wait until the bytes and the name are on the disk, so that the file also survives a
     power cut. It is for what takes long to make again; it costs some milliseconds.
     """
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    suffix = f".{secrets.token_hex(4)}.partial"
+    room = _MAX_NAME_BYTES - len(suffix) - 1
+    partial = target.with_name(f".{os.fsdecode(os.fsencode(target.name)[:room])}{suffix}")
     try:
         yield partial
         if durable:

@@ -70,9 +70,16 @@ class _Foreign(logging.Handler):
         get(record.name).error(record.getMessage(), exc_info=record.exc_info)
 
 
+def in_utf8(text: str) -> str:
+    r"""A file's name as UTF-8 can write it: a byte that is none becomes \xNN."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def harmless(text: str) -> str:
     """Text from a file, a name or a network, in one line that does not control a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in in_utf8(text)
+    )
 
 
 def say(text: str) -> None:

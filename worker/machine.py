@@ -195,7 +195,7 @@ def peak_resident_bytes() -> int:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="surrogateescape").strip()  # names in it need not be text
     except OSError:
         return None
 

@@ -57,7 +57,7 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "the manager's name for the model, reported back", "REF"),
     ),
     "Service": (
-        Option("host", ("--host",), values.nonempty, "address to listen on (127.0.0.1)", "ADDR"),
+        Option("host", ("--host",), values.bare_host, "address to listen on (127.0.0.1)", "ADDR"),
         Option("port", ("--port",), values.integer(0, 65535),
                "port to listen on; 0 takes a free one (8080)"),
         Option("api_key", ("--api-key",), values.keys,

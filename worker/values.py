@@ -167,8 +167,15 @@ def parent(text: str) -> str:
         raise ValueError(f"must be process, stdin or off, not {text!r}") from None
 
 
+def bare_host(text: str) -> str:
+    """Any text that is not empty, without the brackets of `[::1]`."""
+    text = nonempty(text)
+    return text[1:-1] if text.startswith("[") and text.endswith("]") and ":" in text else text
+
+
 def host(text: str) -> str:
-    """A host's name or number, as an address has it."""
+    """A host's name or number; around one of IPv6 there may be brackets, as an address has it."""
+    text = bare_host(text)
     if not text or not text.isascii() or not all(c.isalnum() or c in ".-_:" for c in text):
         raise ValueError("must be the name or the number of a host")
     return text

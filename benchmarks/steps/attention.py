@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.peers.quotients import quotient
 from worker import log, machine
-from worker.bench.measure.bare_loop import BareLoop
+from worker.bench.measure.bare_loop import BareLoop, rate
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
 from worker.llama.weights import LoadOptions
@@ -69,11 +69,11 @@ def _opened(model: Path, slots: int, threads: int) -> LlamaBackend:
 
 def _writing(streams: int, depth: int) -> Callable[[BareLoop], float]:
     """Seconds of a step."""
-    return lambda loop: streams / loop.decode(streams, _TOKENS, depth)
+    return lambda loop: streams / rate(loop.decode(streams, _TOKENS, depth))
 
 
 def _reading(rows: int, depth: int) -> Callable[[BareLoop], float]:
-    return lambda loop: rows / loop.prefill(rows, depth)
+    return lambda loop: rows / rate(loop.prefill(rows, depth))
 
 
 def _compare(

@@ -10,10 +10,13 @@ import pytest
 
 from worker.bench.figures import (
     difference,
+    divergence,
     figure,
     latency,
     mean_and_error,
     paired_difference,
+    per_s,
+    plus_minus,
     share_and_error,
     t95,
 )
@@ -105,3 +108,12 @@ def test_pairing_takes_out_what_windows_share() -> None:
     assert found.margin == pytest.approx(t95(39) * plain)
     assert not difference(figure(list(base)), figure(list(shifted))).is_real
     assert not paired_difference(list(base), list(base)).is_real
+
+
+def test_what_is_not_known_is_not_written() -> None:
+    """One value has no error, and no time no speed: neither is written as a zero."""
+    assert per_s(figure([20.0])) == "20.0"
+    assert per_s(figure([0.0])) == "–"
+    assert divergence(0.00142, None) == "0.00142"
+    assert plus_minus(1.0, 0.0, 2) == "1.00 ±0.00"
+    assert not difference(figure([0.0]), figure([1.0, 2.0])).as_share_of(0.0).is_real

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from worker.bench.plan import BenchPlan, Level, settings_of
+from worker.bench.plan import BenchPlan, Level, open_corpus, settings_of
 from worker.bench.sections import TokenCost
 from worker.bench.sizes import EFFORTS, Effort, expected_s, sizes_for
+from worker.errors import UsageError
 from worker.settings import Settings
 
 FAST = TokenCost(read_s=5e-5, write_s=3e-4)
@@ -55,3 +58,17 @@ def test_cells_are_enough_for_all_streams() -> None:
     assert settings.ctx_size is not None
     assert settings.ctx_size >= 3 * (sizes.depth + sizes.decode)
     assert settings.slots == 3
+
+
+def test_blank_lines_are_no_text(tmp_path: Path) -> None:
+    """A text without a word measures nothing, and is refused before anything is computed."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n \t\r\n\u2003" * 500)
+    with pytest.raises(UsageError, match="blank lines only"):
+        open_corpus(text)
+
+
+def test_a_context_of_a_few_tokens_is_refused() -> None:
+    """Where there is no room to measure a speed none is told."""
+    with pytest.raises(UsageError, match="6 tokens at most"):
+        sizes_for("quick", FAST, 6, 4, quality=True)

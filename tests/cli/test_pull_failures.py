@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -65,12 +67,33 @@ def test_a_server_that_sends_too_much_is_given_up(machine: Machine) -> None:
 
 
 def test_a_page_instead_of_the_file_is_not_gone_on_from(machine: Machine) -> None:
-    """A login page's bytes must not become the begin of a model that is fetched later."""
-    machine.hub.troubles.replace = b"<html>log in</html>"
-    assert machine.run("pull", "tiny:Q4_0").returncode == 1
+    """A login page is called one, at once; its bytes do not become the begin of a model that is
+    fetched later."""
+    machine.hub.troubles.replace = b"\n<!doctype HTML><html>log in</html>"
+    error = machine.refused("pull", "tiny:Q4_0")
+    assert error.startswith("error: NOT_THE_FILE: What came as tiny.Q4_0.gguf is a web page. Check")
+    assert len(machine.hub.of("cdn", "GET")) == 1
     machine.hub.troubles.replace = None
     done = machine.run("pull", "tiny:Q4_0")
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_longer_and_no_model_is_named_too(machine: Machine) -> None:
+    """An answer that is no model and longer than the file is told by its begin."""
+    machine.hub.troubles.replace = b'{"error": "no such key"}' + bytes(1 << 20)
+    error = machine.refused("pull", "tiny:Q4_0")
+    assert 'is no GGUF file, it begins with \'{"error": "no such key"}' in error
+
+
+def test_a_range_beyond_the_end_begins_anew(large: Machine) -> None:
+    """Where the Hub has fewer bytes than came before (416) they are thrown away, and all is
+    fetched."""
+    large.hub.troubles.cuts = [3 << 20]
+    large.hub.troubles.beyond = True
+    (model,) = large.pulled("tiny:Q8_0")
+    assert Path(model["path"]).read_bytes() == MODEL_PATH.read_bytes()
+    ranges = [asked.headers.get("range") for asked in large.hub.of("cdn", "GET")]
+    assert [asked is None for asked in ranges] == [True, False, True]
 
 
 def test_redirects_in_a_circle_are_one_sentence(machine: Machine) -> None:
@@ -202,3 +225,29 @@ def test_all_names_are_judged_before_the_first_is_fetched(machine: Machine) -> N
     """A mistake in the last name costs no download."""
     assert machine.refused("pull", "tiny:Q4_0", "nope").startswith("error: UNKNOWN_MODEL: ")
     assert machine.usable() == []
+
+
+def test_without_a_home_no_folder_is_called_by_a_tilde(machine: Machine, tmp_path: Path) -> None:
+    """A user without a home folder is told what to set; nothing is written beside the command."""
+    code = (
+        "import pwd, sys\n"
+        "def nobody(_): raise KeyError\n"
+        "pwd.getpwuid = nobody\n"
+        "sys.argv = ['worker', 'pull', 'tiny:Q4_0']\n"
+        "from worker.cli.main import run\n"
+        "run()"
+    )
+    kept = {
+        name: value
+        for name, value in machine.env().items()
+        if name not in ("HOME", "HF_HOME", "XDG_CACHE_HOME")
+    }
+    here = tmp_path / "here"
+    here.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=here,
+        env=kept, check=False,
+    )  # fmt: skip
+    assert (done.returncode, list(here.iterdir())) == (2, [])
+    assert done.stderr.startswith("error: USAGE: There is no home folder")
+    assert "HF_HOME" in done.stderr

@@ -203,3 +203,25 @@ def test_few_descriptors(tiny: Path) -> None:
         assert process.wait() == 0
     finally:
         process.end()
+
+
+def test_a_machine_without_proc(tiny: Path) -> None:
+    """Where /proc is empty, as in some containers, the worker serves and leaves as elsewhere."""
+    hidden = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+    script = 'mount -t tmpfs none /proc && exec "$@"'
+    try:
+        subprocess.run([*hidden, script, "sh", "true"], check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this user may not hide /proc from a process")
+    process = WorkerProcess(
+        "--model", str(tiny), *_OPTIONS, "--mmap", command=[*hidden, script, "sh", *_WORKER]
+    )
+    try:
+        assert became_ready(process), process.lines
+        server = Server.over(process)
+        Clients(server).is_well()
+        assert httpx.get(server.url + "/metrics").status_code == 200
+        process.process.terminate()
+        assert process.wait() == 0
+    finally:
+        process.end()

@@ -15,7 +15,7 @@ from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
 from worker.service.front.connections import default_connections
 from worker.service.front.http import server_of
-from worker.service.server import bind
+from worker.service.front.sockets import bind
 from worker.values import KeyFile
 
 KEY = "worker-key"

@@ -11,6 +11,7 @@ from worker.errors import DoesNotFitError, UsageError
 from worker.gguf.quant import FILE_TYPES, label_in_name
 from worker.hub.catalog import load_catalog
 from worker.hub.choice import Offer, choose, offers, only
+from worker.hub.companions import companions
 from worker.hub.name import Named, Reference, Remote, parse
 from worker.machine import Memory
 
@@ -187,7 +188,7 @@ def test_models_among_files() -> None:
         "m-Q6_K-00001-of-00002.gguf": 3, "mmproj-m-f16.gguf": 2, "imatrix.gguf": 1,
         "Q5_K_M/m-00001-of-00001.gguf": 7, "m.gguf": 8,
     }  # fmt: skip
-    assert offers(files) == [
+    assert offers(files, companions(files)) == [
         Offer("Q4_K_M", ("m-Q4_K_M.gguf",), 4),
         Offer("Q8_0", ("m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"), 11),
         Offer("Q5_K_M", ("Q5_K_M/m-00001-of-00001.gguf",), 7),

@@ -40,7 +40,7 @@ def status(code: int) -> HfHubHTTPError:
     ("error", "passing"),
     [
         (status(429), True), (status(503), True), (status(408), True),
-        (status(404), False), (status(403), False), (status(501), False),
+        (status(416), True), (status(404), False), (status(403), False), (status(501), False),
         (transport("ReadError"), True), (transport("ReadTimeout"), True),
         (transport("RemoteProtocolError"), True), (transport("ConnectError"), False),
         (transport("ConnectTimeout"), False), (transport("UnsupportedProtocol"), False),
@@ -58,7 +58,9 @@ def test_which_failures_pass(error: Exception, passing: bool) -> None:
     ("error", "code"),
     [
         (OfflineModeIsEnabled("off"), "OFFLINE"), (status(429), "RATE_LIMITED"),
-        (status(500), "HUB_FAILED"), (status(403), "REPO_NOT_FOUND"),
+        (status(500), "HUB_FAILED"), (status(407), "HUB_UNREACHABLE"),
+        (status(511), "HUB_UNREACHABLE"), (status(416), "DOWNLOAD_FAILED"),
+        (status(403), "REPO_NOT_FOUND"),
         (transport("ReadTimeout"), "HUB_UNREACHABLE"),
         (OSError("Consistency check failed"), "DOWNLOAD_FAILED"),
     ],
@@ -124,7 +126,7 @@ def test_the_revisions_commit_is_preferred(cache: RepoCache) -> None:
     assert cache.find("main", ("m.gguf",)) == new
     assert cache.find(OLD, ("m.gguf",)) == old
     assert cache.find("main", ("m.gguf", "n.gguf")) is None
-    assert cache.models("main") == {"m.gguf": 1}
+    assert cache.models("main") == (new.parent, {"m.gguf": 1})
 
 
 def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
@@ -133,7 +135,7 @@ def test_a_link_without_bytes_does_not_count(cache: RepoCache) -> None:
     cache.publish(blob, NEW, "m.gguf")
     blob.unlink()
     assert cache.find("main", ("m.gguf",)) is None
-    assert cache.models("main") == {}
+    assert cache.models("main")[1] == {}
 
 
 def test_files_that_do_not_come_over_http(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 from worker.service.front.connections import Connections
 from worker.service.front.listener import Listener
 from worker.service.front.protocol import Protocol
+from worker.service.front.sockets import bind
 from worker.service.front.whole import WholeAnswer
-from worker.service.server import bind
 
 PATH = "/v1/completions"
 LONG = {"prompt": "a", "max_tokens": 1_500, "ignore_eos": True, "stream": True}

@@ -18,7 +18,7 @@ from worker.limits import HEADERS
 from worker.service.front.connections import Connections
 from worker.service.front.listener import Listener
 from worker.service.front.protocol import Protocol
-from worker.service.server import bind
+from worker.service.front.sockets import bind
 
 BODY = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
 TO_HTTP2 = (

@@ -8,7 +8,7 @@ import http.client
 import socket
 
 from tests.support.programs.processes import Server
-from worker.service.server import bind
+from worker.service.front.sockets import bind
 
 
 def test_answers_are_sent_at_once() -> None:

@@ -10,9 +10,7 @@ import msgspec
 
 from worker.errors import WorkerError
 from worker.gguf import foreign
-from worker.gguf.split_name import SplitName, all_files
-
-_SUFFIX = ".gguf"
+from worker.gguf.split_name import SplitName, all_files, is_gguf
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +68,7 @@ def _inside(top: Path) -> Iterator[Candidate]:
         names.sort()
         for name in sorted(files):
             # What macOS leaves beside a file on foreign disks is called ._NAME.
-            if name.lower().endswith(_SUFFIX) and not name.startswith("._"):
+            if is_gguf(name) and not name.startswith("._"):
                 path = Path(place, name)
                 yield Candidate(path=path, found=True, size=_size(path))
     for failure in failures:

@@ -120,7 +120,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     is_real: bool
 
     def as_share_of(self, base: float) -> Difference:
-        """The same difference, divided by `base`."""
+        """The same difference, divided by `base`; none where there is no base."""
+        if not base:
+            return Difference(value=0.0, margin=None, is_real=False)
         margin = None if self.margin is None else self.margin / base
         return Difference(value=self.value / base, margin=margin, is_real=self.is_real)
 
@@ -163,20 +165,25 @@ def _judged(value: float, margin: float, floor: float) -> Difference:
     return Difference(value=value, margin=margin, is_real=is_real)
 
 
-def plus_minus(value: float, error: float, digits: int) -> str:
-    """`1.234 ±0.012`."""
-    return f"{value:.{digits}f} ±{error:.{digits}f}"
+def plus_minus(value: float, error: float | None, digits: int) -> str:
+    """`1.234 ±0.012`; without the error where there was one value, whose error nobody knows."""
+    return f"{value:.{digits}f}" + ("" if error is None else f" ±{error:.{digits}f}")
 
 
 def per_s(rate: Figure) -> str:
-    """`5,485 ±3%`: a rate and its relative standard error."""
+    """`5,485 ±3%`: a rate and its relative standard error, which one repetition does not tell.
+
+    A dash where there was no time to measure one.
+    """
+    if not rate.mean:
+        return "–"
     digits = 0 if rate.mean >= 100 else 1 if rate.mean >= 10 else 2
-    error = rate.error / rate.mean if rate.mean else 0.0
-    return f"{rate.mean:,.{digits}f} ±{error:.0%}"
+    error = f" ±{rate.error / rate.mean:.0%}" if rate.count > 1 else ""
+    return f"{rate.mean:,.{digits}f}{error}"
 
 
-def divergence(value: float, error: float) -> str:
-    """`0.00142 ±0.00019`; 0 where it is less than single precision loses."""
+def divergence(value: float, error: float | None) -> str:
+    """`0.00142 ±0.00019`, or without an error; 0 where it is less than single precision loses."""
     return "0" if abs(value) < 1e-6 else plus_minus(value, error, 5)
 
 

@@ -93,11 +93,15 @@ def open_corpus(path: Path) -> Corpus:
             f"{path} is larger than {_MAX_TEXT_BYTES >> 20} MiB.", hint="Give a part of it."
         )
     try:
-        raw.decode()
+        is_blank = not raw.decode().strip()
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path} is not UTF-8 at byte {error.start}.", hint="Name a text in UTF-8."
         ) from None
+    if is_blank:
+        raise UsageError(
+            f"{path} holds blank lines only.", hint="Name a text that the model could have learned."
+        )
     return Corpus(
         name=path.name, path=str(path), sha256=hashlib.sha256(raw).hexdigest(), nbytes=len(raw)
     )

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from worker.bench.sections import TokenCost
+from worker.errors import UsageError
 
 Effort = Literal["quick", "normal", "thorough"]
 SEED = 7  # of all random prompts
@@ -60,7 +61,8 @@ EFFORTS: dict[Effort, tuple[Sizes, float]] = {
 _LEAST = Sizes(window=128, windows=4, questions=16, greedy_prompts=2, greedy_tokens=16,
                prompt=64, depth=128, decode=16, repetitions=3, requests=2, loads=1)  # fmt: skip
 
-_LEAST_S, _MOST_DECODE = 0.03, 64
+LEAST_S, _MOST_DECODE = 0.03, 64
+_LEAST_CONTEXT = 64
 
 
 def sizes_for(
@@ -68,11 +70,16 @@ def sizes_for(
 ) -> Sizes:
     """The effort's sizes, or smaller ones where those would take more seconds than it has.
 
-    context: tokens of the model's longest sequence
+    context: tokens of the model's longest sequence. Raises UsageError where they are too few.
     """
+    if context < _LEAST_CONTEXT:
+        raise UsageError(
+            f"The model takes {context} tokens at most, too few to measure its speed on.",
+            hint=f"Choose one of {_LEAST_CONTEXT} tokens or more.",
+        )
     wanted, budget_s = EFFORTS[effort]
     # A repetition of a few milliseconds would measure the clock and the neighbours.
-    decode = max(wanted.decode, min(_MOST_DECODE, int(_LEAST_S / cost.write_s)))
+    decode = max(wanted.decode, min(_MOST_DECODE, int(LEAST_S / cost.write_s)))
     wanted = msgspec.structs.replace(wanted, decode=decode)
     sizes, share = _within(wanted, context), 1.0
     for _ in range(20):

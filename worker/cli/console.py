@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from worker.log import harmless
+from worker.log import harmless, in_utf8
 
 # Without a terminal rich assumes 80 columns, and would fold lines that a program reads.
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -30,10 +30,27 @@ def data_console() -> Console:
 
 
 def write_json(value: Any) -> None:
-    """One line of JSON on stdout, in UTF-8 whatever the locale."""
+    r"""One line of JSON on stdout, in UTF-8 whatever the locale.
+
+    A byte of a file's name that is not UTF-8 becomes \xNN.
+    """
+    try:
+        line = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        line = msgspec.json.encode(_in_utf8(msgspec.to_builtins(value)))
     sys.stdout.flush()
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
+
+
+def _in_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return in_utf8(value)
+    if isinstance(value, list | tuple):
+        return [_in_utf8(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {_in_utf8(k): _in_utf8(v) for k, v in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 def titled(title: str, table: Table) -> Group:

@@ -30,7 +30,8 @@ from worker.fleet.said import pass_on
 from worker.options import OPTIONS
 from worker.service.front.connections import default_connections
 from worker.service.front.http import server_of
-from worker.service.server import LAST_BYTES_S, bind
+from worker.service.front.sockets import bind
+from worker.service.server import LAST_BYTES_S
 
 HEARTBEAT_S = 1.0
 # Starts of a worker after the first one, in so many seconds: one that leaves more often, or does

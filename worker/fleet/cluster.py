@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from worker import machine
@@ -18,6 +21,7 @@ RAY_BYTES = 800 << 20
 _STORE_BYTES = 100 << 20
 # For a node to start a process that asks its worker for GPUs.
 _PROBE_S = 150.0
+_MOST_SAID = 300  # characters of what Ray says
 
 
 class ClusterError(WorkerError):
@@ -56,6 +60,7 @@ def cluster(address: str | None, *, with_gpus: bool = False) -> Generator[None]:
             "A fleet needs Ray, which is not installed.",
             hint="Install the worker with its extra: `make install FLEET=1`, or gguf-worker[ray].",
         ) from None
+    began = time.time()
     try:
         if address is None:
             own = this_machine(with_gpus=with_gpus)
@@ -71,12 +76,50 @@ def cluster(address: str | None, *, with_gpus: bool = False) -> Generator[None]:
             )
         else:
             ray.init(address=address, log_to_driver=False, logging_level="warning")
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise ClusterError(f"Ray does not come up: {str(error).splitlines()[0]}") from None
+    except WorkerError:
+        raise
+    except Exception as error:  # Ray raises errors of its own, and plain ones
+        raise _does_not_come_up(error, began) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _does_not_come_up(error: Exception, began: float) -> ClusterError:
+    """What Ray says, and what its processes wrote last, if they have begun."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    sentence = f"Ray does not come up: {said[:_MOST_SAID].rstrip('.')}."
+    folder = _logs(began)
+    if folder is None:
+        return ClusterError(sentence, hint="Look at its address, its port, and the rights in /tmp.")
+    last = _last_words(folder)
+    return ClusterError(
+        f"{sentence} {last[0]} says: {last[1]}" if last else sentence,
+        hint=f"Its logs are in {folder}.",
+    )
+
+
+def _logs(began: float) -> Path | None:
+    """The folder with the logs of a session that was begun since then."""
+    top = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray"  # noqa: S108  (it is Ray's)
+    with contextlib.suppress(OSError):
+        found = [path for path in top.glob("session_*/logs") if path.stat().st_mtime >= began]
+        return max((path.resolve() for path in found), default=None)
+    return None
+
+
+def _last_words(folder: Path) -> tuple[str, str] | None:
+    """A log's name and the last line in it: of standard errors, which hold failures alone, else
+    the last error in the others."""
+    for pattern, mark in (("*.err", ""), ("*.out", " E "), ("*.log", "ERROR")):
+        for path in sorted(folder.glob(pattern)):
+            with contextlib.suppress(OSError):
+                lines = path.read_text(errors="replace").splitlines()
+                said = [line.strip() for line in lines if line.strip() and mark in line]
+                if said:
+                    return path.name, said[-1][:_MOST_SAID]
+    return None
 
 
 def machines_of(address: str, *, with_gpus: bool) -> list[FleetMachine]:

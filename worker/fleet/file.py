@@ -10,6 +10,7 @@ replicas = 2
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -149,7 +150,8 @@ def _absolute(file: str, folder: Path) -> str:
     """A path as all machines can read it; a model's name stays one."""
     from worker.hub.name import parse
 
-    here = folder / Path(file.removeprefix("file:")).expanduser()
+    # A Path's own method raises where there is no home folder.
+    here = folder / os.path.expanduser(file.removeprefix("file:"))  # noqa: PTH111
     if here.exists() or isinstance(parse(file), Path):
         return str(here.resolve())
     return file

@@ -14,7 +14,7 @@ from worker.errors import BackendError
 from worker.fleet.app import HEAD, application, serve_alone
 from worker.fleet.file import Fleet
 from worker.fleet.members import PREFIX
-from worker.service.server import bind
+from worker.service.front.sockets import listen, url_of
 
 _NAME = "fleet"
 _LOOK_S = 0.2
@@ -42,7 +42,8 @@ def running(
     """
     endpoint = fleet.endpoint
     if _is_head():  # the gateway shares the port with its successor, and so with anybody
-        bind(endpoint.host, endpoint.port).close()
+        for sock in listen(endpoint.host, endpoint.port):
+            sock.close()
     serve_alone()
     app = application(fleet, host, command)
     try:
@@ -51,8 +52,7 @@ def running(
             wait_for_applications_running=False,
         )
         _wait(told)
-        shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        yield f"http://{shown}:{endpoint.port}"
+        yield url_of(endpoint.host, endpoint.port)
     finally:
         serve.delete(_NAME)
 

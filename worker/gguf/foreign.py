@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from worker.errors import ModelFileError
-from worker.gguf.split_name import SplitName
+from worker.gguf.split_name import SplitName, is_gguf
 
 CONVERT = "Convert it with llama.cpp's convert_hf_to_gguf.py, then pass the .gguf file."
 AGAIN = "Download it again; the link may point to a web page instead of the file."
@@ -116,7 +116,7 @@ def directory(path: Path) -> ModelFileError:
         names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         names = []
-    models = [name for name in names if name.endswith(".gguf")]
+    models = [name for name in names if is_gguf(name)]
     firsts = [name for name in models if not (split := SplitName.parse(name)) or split.is_first]
     if len(firsts) == 1:
         return ModelFileError(

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
+from worker.errors import UsageError
 from worker.files import written_whole
+from worker.gguf.split_name import is_gguf
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -26,6 +28,12 @@ class RepoCache:
     """The folder of one repository. It need not exist."""
 
     def __init__(self, repo: str) -> None:
+        """Raises UsageError where nothing tells where the cache is."""
+        if constants.HF_HUB_CACHE.startswith("~"):  # the client would make a folder of that name
+            raise UsageError(
+                "There is no home folder, in which the Hub's cache would be.",
+                hint="Set HF_HOME to a folder that can be written to, or HOME.",
+            )
         self.folder = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
 
     def find(self, revision: str, files: tuple[str, ...]) -> Path | None:
@@ -38,13 +46,19 @@ class RepoCache:
                 return snapshot / files[0]
         return None
 
-    def models(self, revision: str) -> dict[str, int]:
-        """The .gguf files of the best snapshot that has some, with their bytes."""
+    def models(self, revision: str) -> tuple[Path, dict[str, int]]:
+        """The best snapshot that has .gguf files, and these by their place in it, with their
+        bytes."""
         for snapshot in self._snapshots(revision):
-            found = sorted(path for path in snapshot.rglob("*.gguf") if path.is_file())
-            if found:
-                return {str(path.relative_to(snapshot)): path.stat().st_size for path in found}
-        return {}
+            found = sorted(path for path in snapshot.rglob("*") if is_gguf(path.name))
+            sizes = {
+                path.relative_to(snapshot).as_posix(): path.stat().st_size
+                for path in found
+                if path.is_file()
+            }
+            if sizes:
+                return snapshot, sizes
+        return self.folder, {}
 
     def blob(self, checksum: str) -> Path:
         """The path for the bytes of that checksum."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from worker.errors import UsageError
-from worker.gguf.split_name import all_files
+from worker.gguf.split_name import all_files, is_gguf
 
 _PACKAGE = Path(__file__).parent.parent
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -83,7 +84,7 @@ def load_catalog(extra: str | None = None) -> Catalog:
     """
     entries = _read(_packaged())
     if extra:
-        entries |= _read(Path(extra).expanduser())
+        entries |= _read(Path(os.path.expanduser(extra)))  # noqa: PTH111  (a Path's raises without a home)
     return Catalog(entries)
 
 
@@ -155,7 +156,7 @@ def _entry(name: str, table: Any) -> Entry:
 def is_inside(file: str) -> bool:
     """Whether `file` names a .gguf file and leads to no place outside of a repository."""
     path = PurePosixPath(file)
-    return file.endswith(".gguf") and not path.is_absolute() and ".." not in path.parts
+    return is_gguf(file) and not path.is_absolute() and ".." not in path.parts
 
 
 def _check_sums(sums: Mapping[str, str], known: set[str]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 
@@ -20,8 +19,6 @@ _PROCESS_BYTES = 512 << 20
 _BEST = "Q8_0"
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 
-_NO_MODEL = re.compile(r"(^|[-_./])(mmproj|imatrix|mtp)([-_./]|$)", re.IGNORECASE)
-
 
 class Offer(msgspec.Struct, frozen=True):
     """A model that a repository has: the encoding that its name tells, its files, their bytes."""
@@ -31,15 +28,15 @@ class Offer(msgspec.Struct, frozen=True):
     size: int
 
 
-def offers(files: Mapping[str, int]) -> list[Offer]:
-    """The models among `files` (path -> bytes), without image projectors and importance matrices.
+def offers(files: Mapping[str, int], no_models: Container[str] = ()) -> list[Offer]:
+    """The models among `files` (path -> bytes), without `no_models`.
 
     A split model counts where all its files are there.
     """
     found: list[Offer] = []
     for path in files:
         split = SplitName.parse(path)
-        if (split and not split.is_first) or _NO_MODEL.search(path):
+        if (split and not split.is_first) or path in no_models:
             continue
         folder, _, name = path.rpartition("/")
         quant = label_in_name(name) or label_in_name(folder.rpartition("/")[2]) or ""

@@ -33,7 +33,14 @@ from worker.errors import DownloadError
 from worker.gguf.reader import MAGIC
 from worker.hub.catalog import is_inside
 from worker.hub.checksum import digest_for
-from worker.hub.errors import is_passing, translated
+from worker.hub.errors import (
+    NO_HUB,
+    check_begin,
+    is_beyond_the_end,
+    is_page,
+    is_passing,
+    translated,
+)
 
 # An interruption loses up to one chunk, and progress is reported once a chunk: 10 MiB are too many.
 constants.DOWNLOAD_CHUNK_SIZE = 1 << 20
@@ -45,6 +52,7 @@ logging.set_verbosity_error()
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)
 _HASH_BYTES = 8 << 20
+_HEAD_BYTES = 512
 _WHO = "gguf-worker"  # our name in the user agent
 
 Count = Callable[[int], object]
@@ -89,12 +97,15 @@ def list_models(repo: str, revision: str) -> dict[str, int]:
         hf_raise_for_status(answer)
         return answer.content
 
+    answer = b""
     try:
-        found = msgspec.json.decode(_patiently(ask), type=_Repository)
+        answer = _patiently(ask)
+        found = msgspec.json.decode(answer, type=_Repository)
     except msgspec.MsgspecError as error:
         raise DownloadError(
-            f"{constants.ENDPOINT} did not answer as the Hub does: {error}.",
-            hint="Check HF_ENDPOINT.",
+            f"{constants.ENDPOINT} did not answer as the Hub does: "
+            f"{'with a web page' if is_page(answer) else error}.",
+            hint=NO_HUB,
         ) from error
     except Exception as error:
         raise translated(error, repo, revision) from error
@@ -123,7 +134,7 @@ def look_up(repo: str, revision: str, path: str) -> HubFile:
         raise DownloadError(
             f"{constants.ENDPOINT} gives no commit, size or checksum of {path}, so it could not "
             "be checked.",
-            hint="Check HF_ENDPOINT and the proxy.",
+            hint=NO_HUB,
         )
     return HubFile(
         repo=repo,
@@ -161,6 +172,7 @@ def download(file: HubFile, blob: Path, arrived: Count, checked: Count) -> None:
         os.fsync(stream.fileno())
         if not is_right(file, partial, checked):
             partial.unlink(missing_ok=True)
+            check_begin(file.path, _head(stream))
             raise DownloadError(
                 f"What arrived as {file.path} is not what the Hub announced, so it was removed.",
                 hint="Run the same command again; if it stays so, something between here and the "
@@ -221,6 +233,10 @@ def _receive(file: HubFile, stream: BinaryIO, count: Count) -> None:
                 tqdm_class=_bar(count),
             )
         except Exception as error:
+            if not _is_whole(stream, file.size):
+                check_begin(file.path, _head(stream))
+            if is_beyond_the_end(error):  # what came before is of another file
+                stream.truncate(0)
             tries = 0 if _sound(stream, file.size) > have else tries + 1
             if tries > len(_WAITS_S) or not is_passing(error):
                 raise translated(error, file.repo, file.commit, file.path) from error
@@ -239,6 +255,15 @@ def _sound(stream: BinaryIO, size: int) -> int:
         have = 0
         stream.truncate(0)
     return stream.seek(have)
+
+
+def _is_whole(stream: BinaryIO, size: int) -> bool:
+    return stream.seek(0, os.SEEK_END) == size
+
+
+def _head(stream: BinaryIO) -> bytes:
+    stream.seek(0)
+    return stream.read(_HEAD_BYTES)
 
 
 def _bar(count: Count) -> Any:

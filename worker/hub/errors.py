@@ -17,15 +17,49 @@ from huggingface_hub.errors import (
 )
 
 from worker.errors import DiskSpaceError, DownloadError, WorkerError
+from worker.gguf.reader import MAGIC
 
+NO_HUB = "Check HF_ENDPOINT; where a proxy or a network asks for a login, log in there."
 _PASSING_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+_BEYOND_THE_END = 416
+_LOGIN_STATUS = frozenset({407, 511})
 _TOKEN = "set HF_TOKEN to a token that may read it"  # noqa: S105  (a sentence, no token)
+
+
+def is_page(answer: bytes) -> bool:
+    """Whether an answer is a web page: a proxy's that asks for a login, a mirror's that is gone."""
+    begin = answer[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return begin.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<!--"))
+
+
+def check_begin(path: str, head: bytes) -> None:
+    """Raise DownloadError where what came as a model does not begin like one, and say what it is.
+
+    head: its first bytes; few or none tell nothing
+    """
+    if MAGIC.startswith(head[: len(MAGIC)]):
+        return
+    if is_page(head):
+        what = "a web page"
+    else:
+        begin = head[:60].decode(errors="replace")
+        what = f"no GGUF file, it begins with {begin!r}"
+    raise DownloadError(
+        f"What came as {path} is {what}.",
+        hint=f"{NO_HUB} Then run the same command again.",
+        code="NOT_THE_FILE",
+    )
+
+
+def is_beyond_the_end(error: Exception) -> bool:
+    """Whether more was asked for than the Hub's file has."""
+    return isinstance(error, HfHubHTTPError) and error.response.status_code == _BEYOND_THE_END
 
 
 def is_passing(error: Exception) -> bool:
     """Whether the same request may succeed a little later."""
     if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in _PASSING_STATUS
+        return error.response.status_code in (*_PASSING_STATUS, _BEYOND_THE_END)
     # Fewer bytes came than were announced. The client says so in its message only.
     if isinstance(error, OSError) and "Consistency check" in str(error):
         return True
@@ -51,9 +85,7 @@ def translated(
     if isinstance(error, HFValidationError):
         return DownloadError(f"{repo} is no name of a repository.", code="REPO_NOT_FOUND")
     if isinstance(error, FileMetadataError) or _has_base(error, "TooManyRedirects", "InvalidURL"):
-        return DownloadError(
-            f"{constants.ENDPOINT} did not answer as the Hub does.", hint="Check HF_ENDPOINT."
-        )
+        return DownloadError(f"{constants.ENDPOINT} did not answer as the Hub does.", hint=NO_HUB)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskSpaceError(
             f"The disk of {constants.HF_HUB_CACHE} is full.",
@@ -104,6 +136,18 @@ def _refused(error: HfHubHTTPError, repo: str, revision: str, path: str | None) 
             "The Hub says that this machine asks too often.",
             hint="Wait some minutes, or set HF_TOKEN to be counted by account.",
             code="RATE_LIMITED",
+        )
+    if status in _LOGIN_STATUS:
+        return DownloadError(
+            f"A proxy or a network on the way to {constants.ENDPOINT} asks for a login (status "
+            f"{status}).",
+            hint="Log in there, or check HTTPS_PROXY, then run the same command again.",
+            code="HUB_UNREACHABLE",
+        )
+    if status == _BEYOND_THE_END:
+        return DownloadError(
+            f"The Hub sends fewer bytes of {path} than it has announced (status 416).",
+            hint="Run the same command again later; it begins anew.",
         )
     return DownloadError(
         f"The Hub failed with status {status}.",

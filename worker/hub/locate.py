@@ -12,6 +12,7 @@ from worker.gguf.split_name import all_files
 from worker.hub.cache import RepoCache
 from worker.hub.catalog import Catalog, Entry
 from worker.hub.choice import choose, offers, only, smallest
+from worker.hub.companions import companions_here
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 
@@ -63,7 +64,8 @@ def _remote(wanted: Remote, memory: Memory) -> Path:
         if path is None:
             raise _absent(f"hf:{wanted.repo}@{wanted.revision}::file={wanted.file}")
         return path
-    here = offers(cache.models(wanted.revision))
+    snapshot, files = cache.models(wanted.revision)
+    here = offers(files, companions_here(snapshot, files))
     if wanted.quant is not None:
         if not any(offer.quant == wanted.quant for offer in here):
             raise _absent(f"{name}:{wanted.quant}")

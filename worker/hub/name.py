@@ -16,11 +16,12 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from worker.errors import UsageError
+from worker.gguf.split_name import is_gguf
 
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?::(?P<quant>[A-Za-z0-9][\w-]*))?")
 _REPO = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?"
-    r"(?:::file=(?P<file>[^:]+\.gguf)|:(?P<quant>[A-Za-z0-9][\w-]*))?"
+    r"(?:::file=(?P<file>[^:]+\.(?i:gguf))|:(?P<quant>[A-Za-z0-9][\w-]*))?"
 )
 _DEFAULT_REVISION = "main"
 
@@ -63,7 +64,7 @@ def parse(text: str) -> Reference:
             )
         return _remote(match)
     path = Path(text)
-    if _exists(path) or text.endswith(".gguf") or text.startswith(("/", ".", "~")):
+    if _exists(path) or is_gguf(text) or text.startswith(("/", ".", "~")):
         return path
     match = _REPO.fullmatch(text)
     if match and _stays_inside(match["revision"], match["file"]):

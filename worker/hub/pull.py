@@ -16,6 +16,7 @@ from worker.hub import client as hub
 from worker.hub.cache import RepoCache
 from worker.hub.catalog import Catalog, Entry
 from worker.hub.choice import choose, offers, only
+from worker.hub.companions import companions
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 from worker.model.config import load_config
@@ -193,7 +194,8 @@ def _remote(wanted: Remote, memory: Memory) -> Wanted:
             quant="",
             files=all_files(wanted.file),
         )
-    found = offers(hub.list_models(repo, revision))
+    files = hub.list_models(repo, revision)
+    found = offers(files, companions(files))
     if not found:
         raise DownloadError(
             f"{repo} has no GGUF model.",

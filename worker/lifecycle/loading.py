@@ -14,6 +14,7 @@ from worker.llama.context_options import ContextOptions
 from worker.llama.draft.heads import Heads
 from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
+from worker.llama.process import openmp
 from worker.llama.process.heap import stay_small
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
@@ -43,7 +44,7 @@ def open_backend(
     library.proof().verdict().require()  # before anything is computed
     path = Path(prepared.config.path)
     note_native(f"it computed with {path.name}", path, prepared.config)
-    threads = settings.threads or machine.usable_cpus()
+    threads = _threads(settings.threads or machine.usable_cpus())
     plan = prepared.plan
     backend = LlamaBackend(
         weights,
@@ -54,7 +55,7 @@ def open_backend(
             batch_size=settings.batch_size,
             ubatch_size=settings.ubatch_size,
             threads=threads,
-            threads_batch=settings.threads_batch or threads,
+            threads_batch=_threads(settings.threads_batch or threads),
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
@@ -71,6 +72,20 @@ def open_backend(
         backend.close()
         raise
     return backend
+
+
+def _threads(wanted: int) -> int:
+    """So many compute threads, or as many as OpenMP grants."""
+    threads = openmp.granted(wanted)
+    if threads < wanted:
+        log.get("load").warning(
+            "OpenMP grants fewer compute threads than are wanted",
+            wanted=wanted,
+            granted=threads,
+            variables=openmp.variables(),
+            hint="unset what forbids them, or ask for fewer with --threads",
+        )
+    return threads
 
 
 def _plain_rows(settings: Settings, prepared: Prepared) -> int:

@@ -179,7 +179,8 @@ class Manager:
             worker_id=worker.id,
             url=url,
             uri=url,
-            model_ref=worker.settings.model_ref or f"file:{Path(worker.model_path).resolve()}",
+            model_ref=worker.settings.model_ref
+            or log.in_utf8(f"file:{Path(worker.model_path).resolve()}"),
             backend=loaded.devices.backend,
             device=loaded.devices.number,
             vram_bytes=loaded.vram_bytes,

@@ -82,12 +82,13 @@ class Worker:
     @property
     def model_id(self) -> str:
         """The id under which clients see the model."""
-        return self.settings.alias or self.model_path.stem
+        return self.settings.alias or log.in_utf8(self.model_path.stem)
 
     @property
     def draft_id(self) -> str | None:
         """The file name of the model that guesses tokens, without its suffix."""
-        return None if self.settings.draft_model is None else Path(self.settings.draft_model).stem
+        draft = self.settings.draft_model
+        return None if draft is None else log.in_utf8(Path(draft).stem)
 
     @property
     def loaded(self) -> Loaded:

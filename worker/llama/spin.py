@@ -26,11 +26,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from worker.llama.process import openmp
 from worker.llama.process.apart import TASKS, apart, native_threads
 
-_MAPS = Path("/proc/self/maps")
 _CHOSEN_BY_USER = any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
 _LONG, _FIXED = "30000", "300"
 # Seconds of decoding between two looks at how long compute threads waited for a CPU.
@@ -78,7 +77,12 @@ def waiting_ns() -> int | None:
 
 
 def prepare() -> None:
-    """Set the variable that libgomp reads when it is loaded, unless the user has set one."""
+    """Set the variable that libgomp reads when it is loaded, unless the user has set one.
+
+    And take OMP_DYNAMIC from it: teams of any size would make lessons of nothing, and the number of
+    threads that is told untrue. `--threads` says how many.
+    """
+    os.environ.pop("OMP_DYNAMIC", None)
     if not _CHOSEN_BY_USER:
         os.environ["GOMP_SPINCOUNT"] = _FIXED if waiting_ns() is None else _LONG
 
@@ -200,12 +204,9 @@ def _form_team(gomp: ctypes.CDLL, size: int) -> None:
 
 def _libgomp() -> ctypes.CDLL | None:
     """The libgomp that is loaded in this process, or None when llama.cpp was built without it."""
-    for line in _MAPS.read_text().splitlines():
-        path = line.split(maxsplit=5)[-1]
-        if Path(path).name.startswith("libgomp"):
-            gomp = ctypes.CDLL(path)
-            pointer, count = ctypes.c_void_p, ctypes.c_uint
-            gomp.GOMP_parallel.argtypes = [pointer, pointer, count, count]
-            gomp.GOMP_parallel.restype = None
-            return gomp
-    return None
+    gomp = openmp.runtime("libgomp")
+    if gomp is not None:
+        pointer, count = ctypes.c_void_p, ctypes.c_uint
+        gomp.GOMP_parallel.argtypes = [pointer, pointer, count, count]
+        gomp.GOMP_parallel.restype = None
+    return gomp

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import importlib.util
 import os
 import resource
 import signal
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from worker import log
-from worker.errors import BindError, UsageError, WorkerError
+from worker.errors import UsageError, WorkerError
 from worker.lifecycle import parent
 from worker.lifecycle.aside import in_thread
 from worker.lifecycle.hurry import in_a_hurry
@@ -28,11 +26,11 @@ from worker.lifecycle.worker import Worker
 from worker.service.front.connections import Connections
 from worker.service.front.gate import Gate
 from worker.service.front.http import server_of
+from worker.service.front.sockets import listen, url_of
 from worker.service.front.wire import WiredProtocol
 from worker.service.requests.journal import Journal
 from worker.settings import Settings
 
-_BACKLOG = 1024
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
 # who follows the load or stops it needs a route.
 _ROUTES_AFTER_S = 2.0
@@ -42,43 +40,6 @@ LAST_BYTES_S = 0.8
 # For the last spans: at least, and at most where the drain has left so much of its time.
 _SPANS_S = (0.2, 2.0)
 _OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-
-
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening TCP socket. Raises BindError.
-
-    shared: other processes of this user may listen there too; the system deals out connections
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (socket.gaierror, UnicodeError):
-        raise UsageError(
-            f"--host {host} is not an address of this machine.",
-            hint="Take 127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it.",
-        ) from None
-    # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
-    # packet of an answer waits 40 ms for the first one's acknowledgement.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        hint = "Choose another --port (0 takes a free one) or stop what uses it."
-        if error.errno == errno.EADDRNOTAVAIL:
-            hint = "Choose another --host: 127.0.0.1 for this machine alone, 0.0.0.0 for all."
-        elif error.errno in (errno.EACCES, errno.EPERM):
-            hint = "Choose another --port: those below 1024 need rights that this user lacks."
-        raise BindError(
-            f"Cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}.", hint=hint
-        ) from None
-    sock.set_inheritable(False)
-    return sock
 
 
 async def serve(
@@ -105,19 +66,16 @@ async def serve(
     if settings.otel:
         _check_spans()
     _raise_file_limit()
-    sock = bind(settings.host, settings.port)
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    log.get("service").info(
-        "listening", url=f"http://{shown}:{port}", pid=os.getpid(), id=worker.id
-    )
+    sockets = listen(settings.host, settings.port)
+    host, port = sockets[0].getsockname()[:2]
+    log.get("service").info("listening", url=url_of(host, port), pid=os.getpid(), id=worker.id)
     journal = Journal(worker.model_id)
     gate = Gate(worker, journal)
     if settings.api_key_file is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gate.auth.read_again)
     connections = Connections(settings.connections, settings.receive_timeout, settings.send_timeout)
     server = server_of(gate, connections, WiredProtocol, at_once=gate.at_once)
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    serving = asyncio.create_task(server.serve(sockets=sockets))
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
     loading = asyncio.create_task(_become_ready(worker, journal, routes, host, port))

@@ -142,3 +142,11 @@ def test_every_request_has_a_prompt_of_its_own() -> None:
     assert found.ttft is not None
     assert found.ttft.count == 3 * sizes.requests
     assert found.per_s.count == sizes.requests
+
+
+def test_tokens_that_come_at_once_tell_no_speed_of_their_own() -> None:
+    """Where all events come in one read the whole wait counts, not the nanoseconds between them."""
+    at_once = StreamedAnswer(sent=0.0, ended=0.5, times=[0.4, 0.4, 0.4], tokens=10)
+    assert at_once.decode_rate == 20
+    apart = StreamedAnswer(sent=0.0, ended=0.5, times=[0.1, 0.2, 0.3], tokens=3)
+    assert apart.decode_rate == pytest.approx(10)

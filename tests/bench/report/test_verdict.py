@@ -156,3 +156,15 @@ def test_one_pass_is_judged_by_its_repetitions() -> None:
     assert speed_noise([single]) == (None, 0)
     other = five()[3]
     assert VerdictRule([single], 0.05).speed_difference(single, other).is_real
+
+
+def test_one_window_decides_nothing() -> None:
+    """Of a divergence in one window of text nobody knows how sure it is: no level passes by it."""
+    levels = five()
+    whole = levels[1].quality
+    assert whole is not None
+    alone = replaced(whole, windows=1, kld_mean_error_windows=0.0)
+    levels[1] = replaced(levels[1], quality=alone)
+    found = {one.quant: one for one in judge(levels, 0.05).judgements}["Q8_0"]
+    assert found.passes is None
+    assert "only window" in found.why

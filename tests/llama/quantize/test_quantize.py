@@ -352,3 +352,17 @@ def test_giving_up_in_between_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         quantize(MODEL_PATH, tmp_path / "m.gguf", "Q4_K_M", threads=1, on_progress=give_up)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that not even root can write")
+def test_a_folder_that_cannot_be_written_is_named_first(source: Path) -> None:
+    """The folder is tried before anything is computed, and the message names it, not the file."""
+    with pytest.raises(UsageError, match=r"^/proc/self cannot be written to: "):
+        quantize(source, Path("/proc/self/m.gguf"), "Q4_K_M", threads=1)
+
+
+def test_a_name_of_255_bytes_is_written(source: Path, tmp_path: Path) -> None:
+    """The name that the file has until it is whole is no longer than a name may be."""
+    target = tmp_path / ("ü" * 125 + ".gguf")
+    quantize(source, target, "Q8_0", threads=1)
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]

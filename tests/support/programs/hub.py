@@ -41,6 +41,7 @@ class Troubles:
     cuts        bytes after which the CDN drops the connection
     stall_at    bytes after which the CDN sends nothing more, for as long as it runs
     replace     what the CDN sends for every file
+    beyond      the CDN answers 416 to whoever asks for a range
     no_ranges   the CDN answers 200 with all bytes, whatever range was asked for
     claimed     size that the Hub claims for every file
     """
@@ -50,6 +51,7 @@ class Troubles:
     stall_at: int | None = None
     replace: bytes | None = None
     no_ranges: bool = False
+    beyond: bool = False
     claimed: int | None = None
 
 
@@ -165,6 +167,9 @@ class Hub:
         headers = {"Content-Length": str(len(content)), "Accept-Ranges": "bytes"}
         status, start = 200, 0
         asked = request.headers.get("Range")
+        if asked and self.troubles.beyond:
+            request.answer(416, {"Content-Range": f"bytes */{len(content)}"})
+            return
         if asked and not self.troubles.no_ranges:
             start = int(asked.removeprefix("bytes=").partition("-")[0])
             status = 206

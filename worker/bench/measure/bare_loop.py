@@ -16,7 +16,7 @@ import numpy as np
 
 from worker.bench.figures import Figure, Ids, figure, latency
 from worker.bench.sections import LoopSpeed, Rate, Requests, TokenCost
-from worker.bench.sizes import SEED, Sizes
+from worker.bench.sizes import LEAST_S, SEED, Sizes
 from worker.engine.backend import Backend
 from worker.engine.request import Request
 from worker.engine.sampling import SamplingParams
@@ -25,6 +25,7 @@ from worker.engine.sampling import SamplingParams
 TokenRun = tuple[int, Ids, int]
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 _PROBE_TOKENS, _PROBE_STEPS = 64, 8
+_MOST_RUNS = 200  # that make one repetition
 _COPIED = 64  # tokens whose state fills a deep slot
 
 
@@ -142,23 +143,23 @@ class BareLoop:
             parts.append((rows, depth % _COPIED))
         self._held[0] = depth if backend.restore(0, parts, None) else 0
 
-    def prefill(self, tokens: int, depth: int) -> float:
-        """Tokens a second of reading a prompt, its first token chosen."""
+    def prefill(self, tokens: int, depth: int) -> tuple[int, float]:
+        """Tokens of a prompt, and the seconds to read it, its first token chosen."""
         self._rewind(1, depth)
         prompt = self._prompt(tokens)
         with greedy_samplers(self._backend, 1) as samplers:
             started = self._clock()
             row = self._read(0, prompt, depth)
             self._backend.sample(row, samplers[0])
-            return tokens / (self._clock() - started)
+            return tokens, self._clock() - started
 
-    def decode(self, streams: int, tokens: int, depth: int) -> float:
-        """Tokens a second of all streams, written step by step."""
+    def decode(self, streams: int, tokens: int, depth: int) -> tuple[int, float]:
+        """Tokens of all streams, and the seconds to write them, step by step."""
         self._rewind(streams, depth)
         with greedy_samplers(self._backend, streams) as samplers:
             started = self._clock()
             self._write(samplers, [0] * streams, depth, tokens)
-            return streams * tokens / (self._clock() - started)
+            return streams * tokens, self._clock() - started
 
     def _write(self, samplers: list[Any], last: list[int], depth: int, steps: int) -> list[float]:
         """The moment at which each step's tokens are there."""
@@ -186,6 +187,12 @@ class BareLoop:
         return [moment - started for moment in first], gaps
 
 
+def rate(run: tuple[int, float]) -> float:
+    """Tokens a second of a run: its tokens and its seconds."""
+    tokens, seconds = run
+    return tokens / seconds
+
+
 def random_tokens(seed: int, count: int, vocab_size: int) -> Ids:
     """Token ids for tests of speed, where their meaning does not matter."""
     return np.random.default_rng(seed).integers(0, vocab_size, count, np.int32)
@@ -194,8 +201,9 @@ def random_tokens(seed: int, count: int, vocab_size: int) -> Ids:
 def token_cost(backend: Backend) -> TokenCost:
     """Seconds a token, read and written, each after a round that is not counted."""
     loop = BareLoop(backend)
-    speeds = [(loop.prefill(_PROBE_TOKENS, 0), loop.decode(1, _PROBE_STEPS, 0)) for _ in range(2)]
-    return TokenCost(read_s=1 / speeds[1][0], write_s=1 / speeds[1][1])
+    runs = [(loop.prefill(_PROBE_TOKENS, 0), loop.decode(1, _PROBE_STEPS, 0)) for _ in range(2)]
+    (read, read_s), (written, write_s) = runs[1]
+    return TokenCost(read_s=read_s / read, write_s=write_s / written)
 
 
 def requests_of(
@@ -214,6 +222,18 @@ def requests_of(
     )
 
 
+def _long_enough(once: Callable[[], tuple[int, float]]) -> float:
+    """Tokens a second over as many runs as take LEAST_S: one of a tiny model would measure the
+    clock and the neighbours."""
+    tokens, seconds = once()
+    for _ in range(_MOST_RUNS):
+        if seconds >= LEAST_S:
+            break
+        more, took = once()
+        tokens, seconds = tokens + more, seconds + took
+    return rate((tokens, seconds))
+
+
 def measure_speed(
     backend: Backend, sizes: Sizes, streams: int, tick: Callable[[], None],
     clock: Callable[[], float] = time.perf_counter,
@@ -221,9 +241,9 @@ def measure_speed(
     """All tests of the bare loop; `tick` is called after each. One repetition is not counted."""
     loop = BareLoop(backend, clock)
 
-    def repeated(once: Callable[[], float]) -> Figure:
+    def repeated(once: Callable[[], tuple[int, float]]) -> Figure:
         once()
-        values = [once() for _ in range(sizes.repetitions)]
+        values = [_long_enough(once) for _ in range(sizes.repetitions)]
         tick()
         return figure(values)
 

@@ -23,6 +23,7 @@ from worker.errors import BackendError
 
 _LIMIT_S = 600.0
 _READ = 1 << 16
+_LEAST_SPAN_S = 1e-3  # of what is measured: less is the clock's and the neighbours' doing
 
 
 class _StreamEvent(msgspec.Struct):
@@ -62,11 +63,13 @@ class StreamedAnswer(msgspec.Struct):
     def decode_rate(self) -> float:
         """Tokens per second after the first one; of a whole answer in tokens, not in events.
 
-        Fewer than two tokens: those over the whole wait, an upper bound.
+        Where they did not come one after the other, or in less time than a clock and a read tell
+        apart, they count over the whole wait: at least so fast.
         """
-        if len(self.times) < 2 or self.tokens < 2:
-            return self.tokens / max(self.ended - self.sent, 1e-9)
-        return (self.tokens - 1) / max(self.times[-1] - self.times[0], 1e-9)
+        span = self.times[-1] - self.times[0] if self.times else 0.0
+        if self.tokens < 2 or span < _LEAST_SPAN_S:
+            return self.tokens / max(self.ended - self.sent, _LEAST_SPAN_S)
+        return (self.tokens - 1) / span
 
 
 class StreamedRequest:
@@ -199,4 +202,5 @@ def measure_requests(
     gaps = [b - a for answer in answers for a, b in itertools.pairwise(answer.times)]
     first = [answer.ttft for answer in answers if answer.times]
     speeds = [sum(a.decode_rate for a in round_ if len(a.times) > 1) for round_ in rounds]
+    speeds = [speed for speed in speeds if speed]
     return requests_of(streams, sizes, first, gaps, speeds)

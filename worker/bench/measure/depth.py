@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from worker.bench.figures import figure
-from worker.bench.measure.bare_loop import BareLoop
+from worker.bench.measure.bare_loop import BareLoop, rate
 from worker.bench.sections import Rate
 from worker.bench.sizes import Sizes
 from worker.engine.backend import Backend
@@ -60,8 +60,8 @@ def measure_depths(
         if number and (clock() - started) * 1.5 > budget_s:
             break
         loop.deepen(depth)
-        read = [loop.prefill(prompt, depth) for _ in range(1 + _REPETITIONS)][1:]
-        write = [loop.decode(1, decode, depth) for _ in range(1 + _REPETITIONS)][1:]
+        read = [rate(loop.prefill(prompt, depth)) for _ in range(1 + _REPETITIONS)][1:]
+        write = [rate(loop.decode(1, decode, depth)) for _ in range(1 + _REPETITIONS)][1:]
         for kind, tokens, values in (("prefill", prompt, read), ("decode", decode, write)):
             rates.append(
                 Rate(kind=kind, streams=1, depth=depth, tokens=tokens, per_s=figure(values))

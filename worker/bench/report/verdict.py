@@ -120,7 +120,7 @@ class VerdictRule:
         """
         found = [self.speed_difference(level, other) for other in others if other is not level]
         margins = [math.inf if d.margin is None else d.margin for d in found if not d.is_real]
-        return max(margins, default=0.0) / _speed(level)
+        return max(margins, default=0.0) / (_speed(level) or 1.0)
 
     def _fastest(self, levels: list[LevelReport]) -> str:
         best = max(levels, key=_speed)
@@ -142,6 +142,12 @@ class VerdictRule:
             return found(None, "was not scored")
         if level.is_reference:
             return found(True, "is the reference")
+        if level.quality.windows < 2:
+            return found(
+                None,
+                f"diverges by {_kld(level):.5f} nats in the text's only window, so how sure that "
+                "is cannot be said",
+            )
         kld, margin = _kld(level), _kld_margin(level)
         text = f"diverges by {kld:.5f} ± {margin:.5f} nats"
         if kld + margin <= self._max_kld:
@@ -252,6 +258,8 @@ def _kld_margin(level: LevelReport) -> float:
     """Half of the 95 % interval, with windows as the unit or tokens, whichever is wider."""
     quality = level.quality
     assert quality is not None
+    if quality.windows < 2:
+        return math.inf
     windows = t95(quality.windows - 1) * quality.kld_mean_error_windows
     tokens = 1.96 * math.hypot(quality.kld_mean_error, quality.kld_sampling_error)
     return max(windows, tokens)

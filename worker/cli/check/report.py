@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
 from rich.text import Text
 
 from worker.cli.console import data_console, one_line, write_json
@@ -19,7 +18,7 @@ _STYLES = {"good": "green", "other": "dim", "bad": "bold red"}
 def show(verdict: FileVerdict, *, as_json: bool) -> None:
     """Write one line to standard output at once."""
     if as_json:
-        write_json(_in_utf8(verdict))
+        write_json(verdict)
         return
     word = "bad" if not verdict.ok else "good" if verdict.code is None else "other"
     line = Text.assemble((f"{word:<5}", _STYLES[word]), " ", one_line(verdict.file))
@@ -53,18 +52,3 @@ def _what(verdict: FileVerdict) -> str:
     if verdict.checksum == "right":
         parts.append("checksum right")
     return f" ({', '.join(filter(None, parts))})"
-
-
-def _in_utf8(verdict: FileVerdict) -> FileVerdict:
-    r"""The same with names that are UTF-8: another byte in a file's name becomes \xNN."""
-    return replace(
-        verdict,
-        file=_utf8(verdict.file),
-        message=verdict.message and _utf8(verdict.message),
-        hint=verdict.hint and _utf8(verdict.hint),
-        tensors=tuple(replace(tensor, file=_utf8(tensor.file)) for tensor in verdict.tensors),
-    )
-
-
-def _utf8(text: str) -> str:
-    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -18,8 +18,8 @@ from worker.fleet.front.turn import Turn
 from worker.limits import RECEIVE, SEND
 from worker.service.front.connections import Connections
 from worker.service.front.http import server_of
+from worker.service.front.sockets import listen
 from worker.service.front.wire import WiredProtocol
-from worker.service.server import bind
 
 # Of clients at once; a stream takes another descriptor, of its connection to the worker.
 CONNECTIONS = 16_384
@@ -41,19 +41,19 @@ class FleetPort:
         self._turn = Turn(host, port) if port else None  # 0 is a port of its own for each
         self._connections = Connections(CONNECTIONS, RECEIVE.most, SEND.most)
         self._server = server_of(gateway, self._connections, WiredProtocol, trusts_forwarded=False)
-        self._sock: socket.socket | None = None
+        self._socks: list[socket.socket] = []
         self._waiting: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
         """Where it listens, or will."""
-        return self._at[1] if self._sock is None else self._sock.getsockname()[1]
+        return self._socks[0].getsockname()[1] if self._socks else self._at[1]
 
     @property
     def listens(self) -> bool:
         """Whether it takes new connections."""
-        return self._sock is not None
+        return bool(self._socks)
 
     async def open(self) -> None:
         """Serve from now on, or as soon as it is this one's turn. Raises BindError."""
@@ -67,13 +67,14 @@ class FleetPort:
         """Listen no longer, and wait until all that was begun is answered."""
         if self._waiting is not None:
             self._waiting.cancel()
-        if self._sock is not None:
+        if self._socks:
             await self._hand_over()
             for each in self._server.servers:
                 each.close()
             self._server.servers = []
-            self._sock.close()
-            self._sock = None
+            for sock in self._socks:
+                sock.close()
+            self._socks = []
         self._gateway.is_leaving = True
         await self._look_until(lambda: not self._connections.count, _LAST_ASKED_S)
         self._server.should_exit = True
@@ -93,8 +94,8 @@ class FleetPort:
 
     async def _serve(self) -> None:
         # Two gateways listen for a moment when one leaves the port to the other.
-        self._sock = bind(*self._at, shared=True)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
+        self._socks = listen(*self._at, shared=True)
+        self._serving = asyncio.create_task(self._server.serve(sockets=self._socks))
         while not self._server.started:
             await asyncio.sleep(0)
 

@@ -7,6 +7,7 @@ the process where it cannot go on, because that thread holds a lock.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import faulthandler
 import os
@@ -20,6 +21,7 @@ from collections.abc import Callable
 
 from worker import log
 from worker.errors import BackendError
+from worker.llama.process import openmp
 
 _SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 _PATIENCE_S = 10  # until the process dies of the alarm instead
@@ -65,6 +67,24 @@ def watch() -> None:
         libc.signal(number, ctypes.cast(_tell, ctypes.c_void_p))
     faulthandler.enable(file=_stacks, all_threads=True)
     _use_the_threads_own_stack(libc)
+    _watch_exits(libc)
+
+
+def _watch_exits(libc: ctypes.CDLL) -> None:
+    """Native code may also call `exit`: libgomp does where the system gives it no thread. That
+    calls what is registered here, until Python itself is about to leave."""
+    if not hasattr(libc, "gnu_get_libc_version"):  # elsewhere it could not be taken back
+        return
+    owner = ctypes.addressof(_owner)
+    libc.__cxa_atexit.argtypes = [ctypes.c_void_p] * 3
+    libc.__cxa_finalize.argtypes, libc.__cxa_finalize.restype = [ctypes.c_void_p], None
+    libc.__cxa_atexit(ctypes.cast(_exits, ctypes.c_void_p), None, owner)
+
+    def end_watch() -> None:
+        _is_leaving.set()
+        libc.__cxa_finalize(owner)  # calls it, and forgets it
+
+    atexit.register(end_watch)
 
 
 def _file_in_memory() -> int:
@@ -87,6 +107,29 @@ def _use_the_threads_own_stack(libc: ctypes.CDLL) -> None:
     """faulthandler gives this thread a stack of 16 KiB for handlers, too small for ours."""
     disable = 4 if sys.platform == "darwin" else 2  # SS_DISABLE
     libc.sigaltstack(ctypes.byref(_Stack(sp=None, flags=disable, size=1 << 16)), None)
+
+
+_owner, _is_leaving = ctypes.c_char(), threading.Event()
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _exits(_: object) -> None:
+    if _is_leaving.is_set():
+        return
+    signal.alarm(_PATIENCE_S)
+    try:
+        for call in _last_words:
+            call()
+        told = openmp.variables()
+        hint = (
+            f"OpenMP was told {told}: unset it."
+            if told
+            else "Look at what the system grants: `ulimit -u`, `ulimit -v`, the cgroup's pids.max."
+        )
+        sentence = f"native code gave up while {_doing[0]}, and its own words are above. {hint}"
+        log.say(f"error: NATIVE_DEATH: {log.harmless(sentence[:1].upper() + sentence[1:])}\n")
+    finally:
+        os._exit(BackendError.exit_code)
 
 
 @_Handler

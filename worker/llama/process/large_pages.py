@@ -11,12 +11,13 @@ import mmap
 import re
 from pathlib import Path
 
-_MAPS = Path("/proc/self/maps")
+from worker.llama.process.mapping import maps
+
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _COLLAPSE = 25  # MADV_COLLAPSE, mman.h; Linux 6.1
 # Smaller parts of memory are no weights; Python's own come and go.
 _LEAST = 32 << 20
-_ANONYMOUS = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*$", re.MULTILINE)
+_ANONYMOUS = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*")
 
 
 def stretches(size: int) -> list[range]:
@@ -28,12 +29,11 @@ def stretches(size: int) -> list[range]:
         if "[never]" in (_SETTINGS / "enabled").read_text():
             return []
         large = int((_SETTINGS / "hpage_pmd_size").read_text())
-        maps = _MAPS.read_text()
     except (OSError, ValueError):
         return []
     step = max(size // large, 1) * large
     found: list[range] = []
-    for match in _ANONYMOUS.finditer(maps):
+    for match in filter(None, map(_ANONYMOUS.fullmatch, maps())):
         start, stop = int(match[1], 16), int(match[2], 16)
         if stop - start >= _LEAST:
             first, last = -(-start // large) * large, stop // large * large

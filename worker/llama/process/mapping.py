@@ -1,4 +1,4 @@
-"""Files that are mapped into memory: their pages, given back."""
+"""What is mapped into this process's memory; pages of files, given back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _MAPS = Path("/proc/self/maps")
-_SHARED = "r--s"  # how llama.cpp maps a file
+_SHARED = b"r--s"  # how llama.cpp maps a file
 _DONT_NEED = 4  # MADV_DONTNEED, mman.h
+
+
+def maps() -> list[bytes]:
+    """The lines of /proc/self/maps, without their ends; none where there is no such file.
+
+    A file's name in them need not be text, and of what ends a line only a line feed is escaped.
+    """
+    try:
+        return _MAPS.read_bytes().split(b"\n")[:-1]
+    except OSError:  # not Linux, or a container without /proc
+        return []
 
 
 def give_back(paths: Iterable[str | Path]) -> None:
@@ -19,13 +30,14 @@ def give_back(paths: Iterable[str | Path]) -> None:
     the embedding; all else was reordered into memory of its own. So a mapped file costs no more
     memory than one that was read.
     """
-    if not _MAPS.exists():  # not Linux
+    lines = maps()
+    if not lines:
         return
-    inodes = {str(os.stat(path).st_ino) for path in paths}  # noqa: PTH116  (text or Path)
+    inodes = {b"%d" % os.stat(path).st_ino for path in paths}  # noqa: PTH116  (text or Path)
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    for line in _MAPS.read_text().splitlines():
+    for line in lines:
         span, rights, _, _, inode = line.split(maxsplit=5)[:5]
         if rights == _SHARED and inode in inodes:
-            start, stop = (int(place, 16) for place in span.split("-"))
+            start, stop = (int(place, 16) for place in span.split(b"-"))
             madvise(start, stop - start, _DONT_NEED)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from worker.errors import BackendError, UsageError
-from worker.files import check_room, written_whole
+from worker.files import check_room, check_writable, written_whole
 from worker.gguf.header import Header
 from worker.gguf.quant import Share
 from worker.llama.quantize.plan import (
@@ -81,6 +81,7 @@ def quantize(
 def _check_target(header: Header, target: Path, *, replace: bool) -> None:
     if not target.parent.is_dir():
         raise UsageError(f"There is no folder {target.parent}.", hint="Make it first.")
+    check_writable(target.parent)
     if target.is_dir():
         raise UsageError(f"{target} is a folder.", hint="Name the file to write.")
     if not target.exists():

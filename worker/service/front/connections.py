@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import os
 import resource
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ GUESTS = 4
 GUEST, WIRE = "worker.guest", "worker.wire"
 # Descriptors that stay free for what the worker itself opens: a file of kept states, a callback.
 _OWN_FILES = 4
+_FILES = Path("/dev/fd")
 
 
 class Connection(abc.ABC):
@@ -120,10 +122,19 @@ class Connections:
 def _free_files() -> int:
     """Descriptors that this process could still open."""
     try:
-        open_files = sum(1 for _ in Path("/dev/fd").iterdir())
+        open_files = _open_files()
     except OSError:  # to look takes one
         return 0
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - open_files
+
+
+def _open_files() -> int:
+    try:
+        return sum(1 for _ in _FILES.iterdir())
+    except FileNotFoundError:  # a container without /proc, where that leads
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        return lowest_free  # so many are open at least, and few more: they are given out in order
 
 
 def default_connections() -> Connections:

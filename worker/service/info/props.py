@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from litestar import Response, get
 
-from worker import __version__
+from worker import __version__, log
 from worker.engine.sampling import SamplingParams
 from worker.engine.stats import SequenceProgress
 from worker.errors import UnavailableError
@@ -70,7 +70,7 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
         default_generation_settings=Defaults(loaded.backend.max_length, defaults_of(loaded.config)),
         total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,
-        model_path=str(worker.model_path),
+        model_path=log.in_utf8(str(worker.model_path)),
         modalities=Modalities(),
         chat_template=(tokenizer.chat_template if tokenizer else None) or "",
         bos_token="" if vocab.bos is None else vocab.name(vocab.bos),

@@ -1,0 +1,94 @@
+"""Sockets that listen, and addresses as they are written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Any
+
+from worker.errors import BindError, UsageError
+
+_BACKLOG = 1024
+_LOCALHOST = ("127.0.0.1", "::1")
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
+_TRIES = 20  # to find a port that is free in both families
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+    """Listening TCP sockets, one for each address: `localhost` means IPv4's and IPv6's, because
+    clients take the one or the other. Raises BindError.
+
+    port    0: one that is free
+    shared  other processes of this user may listen there too; the system deals out connections
+    """
+    if host.lower().rstrip(".") != "localhost":
+        return [bind(host, port, shared=shared)]
+    for last in range(_TRIES - 1, -1, -1):
+        first = bind(_LOCALHOST[0], port, shared=shared)
+        number = first.getsockname()[1]
+        try:
+            return [first, _bound(socket.AF_INET6, (_LOCALHOST[1], number), shared=shared)]
+        except OSError as error:
+            # Where a sandbox grants port 0 it grants no second one of the same number.
+            if error.errno in _NO_IPV6 or (port == 0 and error.errno == errno.EACCES):
+                return [first]
+            first.close()
+            if port or error.errno != errno.EADDRINUSE or not last:
+                raise _refused(_LOCALHOST[1], number, error) from None
+    raise AssertionError
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """One listening TCP socket, of the first address that the host has; else as `listen`."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            bare(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError):
+        raise UsageError(
+            f"--host {host} is not an address of this machine.",
+            hint="Take 127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it.",
+        ) from None
+    try:
+        return _bound(family, address, shared=shared)
+    except OSError as error:
+        raise _refused(host, port, error) from None
+
+
+def bare(host: str) -> str:
+    """A host without the brackets that an address needs around a number of IPv6."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def url_of(host: str, port: int) -> str:
+    """http://HOST:PORT; a number of IPv6 gets its brackets."""
+    host = bare(host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _bound(family: int, address: tuple[Any, ...], *, shared: bool) -> socket.socket:
+    # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
+    # packet of an answer waits 40 ms for the first one's acknowledgement.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.set_inheritable(False)
+    return sock
+
+
+def _refused(host: str, port: int, error: OSError) -> BindError:
+    hint = "Choose another --port (0 takes a free one) or stop what uses it."
+    if error.errno in _NO_IPV6:
+        hint = "Choose another --host: 127.0.0.1 for this machine alone, 0.0.0.0 for all."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        hint = "Choose another --port: those below 1024 need rights that this user lacks."
+    where = url_of(host, port).removeprefix("http://")
+    return BindError(f"Cannot listen on {where}: {os.strerror(error.errno or 0)}.", hint=hint)
