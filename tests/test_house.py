@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "imports": set(),
+    "lines": set(),
     "log": {"imports"},
     "demo": set(),
     "machine": set(),
@@ -47,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "service": {
         "lifecycle", "chat", "grammar", "engine", "model", "settings", "values", "limits",
-        "machine", "errors", "imports", "log",
+        "lines", "machine", "errors", "imports", "log",
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "options", "files",
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "fleet": {
         "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",
-        "limits", "machine", "errors", "log",
+        "limits", "lines", "machine", "errors", "log",
     },
 }  # fmt: skip
 

@@ -49,13 +49,22 @@ def backend(path: Path) -> Iterator[RecordingBackend]:
 
 
 def judge(
-    backend: RecordingBackend, logits: Floats, prompt: Sequence[int] = (5,), **params: Any
+    backend: RecordingBackend,
+    logits: Floats,
+    prompt: Sequence[int] = (5,),
+    written: Sequence[int] = (),
+    **params: Any,
 ) -> dict[int, float]:
-    """Token id -> probability after the native chain of these sampling parameters."""
+    """Token id -> probability after the native chain of these sampling parameters, where the answer
+    has these tokens already."""
     sampling = SamplingParams(seed=1, **params)
     request = Request(id="judge", prompt=tuple(prompt), max_tokens=1, sampling=sampling)
     sampler = backend.make_sampler(request)
     try:
+        for token in written:
+            only = np.full(VOCAB, -math.inf, np.float32)
+            only[token] = 0
+            assert sampler.sample(only) == token
         return sampler.survivors(logits.tolist())
     finally:
         backend.free_sampler(sampler)
@@ -132,23 +141,31 @@ def test_typical_p_ignores_banned_candidates(backend: RecordingBackend, bias: fl
 
 
 @pytest.mark.parametrize("last_n", [-1, 0, 1, 6, 64])
+@pytest.mark.parametrize("num_written", [0, 3, len(HISTORY)])
 @pytest.mark.parametrize(
     ("repeat", "frequency", "presence"),
-    [(1.3, 0.0, 0.0), (0.8, 0.0, 0.0), (1.0, 0.4, 0.0), (1.0, 0.0, -0.6), (1.1, -0.3, 0.5)],
+    [(1.3, 0.0, 0.0), (0.8, 0.0, 0.0), (1.0, 0.4, 0.0), (1.0, 0.0, -0.6), (1.1, -3.0, 2.5)],
 )
-def test_penalties_count_the_last_tokens(
-    backend: RecordingBackend, last_n: int, repeat: float, frequency: float, presence: float
+def test_penalties_count_what_their_apis_say(
+    backend: RecordingBackend,
+    last_n: int,
+    num_written: int,
+    repeat: float,
+    frequency: float,
+    presence: float,
 ) -> None:
-    """Penalties follow their formula over the last `last_n` tokens; -1 is all, 0 is none."""
+    """repeat_penalty counts the last `last_n` tokens, the prompt's too (-1 is all, 0 is none);
+    presence and frequency count the answer, all of it, and never the prompt."""
     logits = KNOWN_LOGITS["sharp"]
+    history = [11, *HISTORY]
+    cut = len(history) - num_written
+    prompt, written = history[:cut], history[cut:]
     got = judge(
-        backend, logits, HISTORY, repeat_last_n=last_n, repeat_penalty=repeat,
+        backend, logits, prompt, written, repeat_last_n=last_n, repeat_penalty=repeat,
         frequency_penalty=frequency, presence_penalty=presence,
     )  # fmt: skip
-    want = reference.penalties(
-        logits, HISTORY, CONTEXT if last_n < 0 else last_n,
-        repeat=repeat, frequency=frequency, presence=presence,
-    )  # fmt: skip
+    want = reference.penalties(logits, history, CONTEXT if last_n < 0 else last_n, repeat=repeat)
+    want = reference.penalties(want, written, CONTEXT, frequency=frequency, presence=presence)
     check(got, want)
 
 

@@ -197,16 +197,30 @@ class NotFoundError(RequestError):
 
 
 class ContextLengthError(RequestError):
-    """A prompt that is longer than the context of one sequence; `it` is what to shorten."""
+    """A prompt that is longer than the context of one sequence.
+
+    count       its tokens
+    max_length  tokens that the context holds
+    most        of them, that a prompt may have: the answer has room of its own
+
+    Agents look for these words of llama-server and of Anthropic's API, and for the two numbers, and
+    shorten the conversation then.
+    """
 
     default_code = "context_length_exceeded"
 
-    def __init__(self, message: str, *, param: str | None = None, it: str = "it") -> None:
+    def __init__(
+        self, count: int, max_length: int, *, param: str | None = None, most: int | None = None
+    ) -> None:
+        most = max_length if most is None or count > max_length else most
         super().__init__(
-            message,
+            f"prompt is too long: {count} tokens > {most} maximum; it exceeds the available "
+            f"context size ({max_length} tokens).",
             param=param,
-            hint=f"Shorten {it}; a larger --ctx-size helps where the model was trained for more.",
+            hint="Shorten it; a larger --ctx-size helps where the model was trained for more.",
         )
+        self.count = count
+        self.max_length = max_length
 
 
 class ConflictError(RequestError):

@@ -71,10 +71,11 @@ TOKENIZING = Limit(
 )
 TEXT = Limit(2**21, "characters of a text for /tokenize")
 TOKENS = Limit(2**21, "tokens for /detokenize")
+COUNTED = Limit(
+    2**21, "characters of a prompt that is too long, whose tokens are counted", None,
+    "the error's number is reckoned from them",
+)  # fmt: skip
 MESSAGES = Limit(4096, "messages of a conversation")
-SHORTENED = Limit(
-    2**21, "characters of a conversation that may be shortened", (400, "context_length_exceeded")
-)
 TOOLS = Limit(1024, "tools")
 TEMPLATE = Limit(2000, "milliseconds of CPU time of the chat template")
 MADE = Limit(
@@ -84,9 +85,9 @@ RANGE = Limit(10_000, "numbers of a range in the chat template")
 
 # Answers
 SEQUENCES = Limit(128, "continuations: n, best_of, and prompts × best_of")
-STOPS = Limit(16, "stop strings")
+STOPS = Limit(256, "stop strings")
 STOP = Limit(1024, "characters of a stop string")
-LOGPROBS = Limit(20, "alternatives of a token")
+LOGPROBS = Limit(100, "alternatives of a token")
 BIAS = Limit(1_000_000, "added to a logit, or taken from it")
 BREAKERS = Limit(16, "sequence breakers of DRY")
 BREAKER = Limit(40, "characters of a sequence breaker")

@@ -104,7 +104,6 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "TEXT": ("/tokenize", lambda n: {"content": "a" * n}),
     "TOKENS": ("/detokenize", lambda n: {"tokens": [1] * n}),
     "MESSAGES": ("/v1/chat/completions", lambda n: chat(*["a"] * n)),
-    "SHORTENED": ("/v1/chat/completions", lambda n: chat("a" * n, truncation="auto")),
     "TOOLS": ("/v1/chat/completions", lambda n: chat("a", tools=[tool(i) for i in range(n)])),
     "SEQUENCES": ("/v1/completions", lambda n: asked(n=n)),
     "STOPS": ("/v1/completions", lambda n: asked(stop=[f"{i}." for i in range(n)])),
@@ -162,6 +161,7 @@ SERVED = {
 # Limit -> where else it is met
 ELSEWHERE = {
     "CONNECTIONS": "service/test_connections.py::test_health_gets_in_where_all_are_being_answered",
+    "COUNTED": "service/test_wire.py::test_what_no_context_holds_is_reckoned",
     "PIPELINED": "service/test_connections.py::test_requests_before_an_answer_are_few",
     "HEADERS": "service/test_protocol.py::test_refused",
     "HOST": "service/test_bad_requests.py::test_the_host_header",

@@ -48,10 +48,11 @@ class StopMatcher:
     found  the stop string that ended the text; None: none did
     """
 
-    __slots__ = ("_held", "_stops", "found")
+    __slots__ = ("_firsts", "_held", "_stops", "found")
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
+        self._firsts = frozenset(stop[0] for stop in stops)
         self._held: str = ""
         self.found: str | None = None
 
@@ -60,6 +61,9 @@ class StopMatcher:
         if not self._stops:
             return text, False
         text = self._held + text
+        if self._firsts.isdisjoint(text):  # of hundreds of stops none begins here
+            self._held = ""
+            return text, False
         found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self._held = ""

@@ -65,9 +65,7 @@ def check_length(count: int, max_length: int, param: str, *, output: int = 0) ->
     param: the client's field that the prompt was made from
     """
     if count + output > max_length:
-        raise ContextLengthError(
-            f"The prompt has {count} tokens, the context holds {max_length}.", param=param
-        )
+        raise ContextLengthError(count, max_length, param=param, most=max_length - output)
 
 
 def check_request(request: Request, vocab_size: int, max_length: int) -> None:

@@ -30,9 +30,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_p            keep what has at least this share of the likeliest token's probability
     typical_p        keep the locally typical set with this much probability
     repeat_penalty   divides positive and multiplies negative logits of recent tokens
-    repeat_last_n    how many tokens count as recent; -1 is the whole context
-    frequency_penalty  taken from a recent token's logit for each time that it is there
-    presence_penalty   taken from the logit of each recent token, once
+    repeat_last_n    how many last tokens count as recent, the prompt's too; -1 is the whole context
+    frequency_penalty  taken from a token's logit for each time that the answer has it
+    presence_penalty   taken from the logit of each token that the answer has, once
     dry_multiplier   DRY: how much a token loses that would make a repetition longer; 0 is off
     dry_base         DRY: how fast that grows with the repetition's length
     dry_allowed_length  DRY: repetitions up to this length cost nothing
@@ -57,8 +57,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     typical_p: Fraction = 1.0
     repeat_penalty: Annotated[float, Meta(ge=1e-3, le=100)] = 1.0
     repeat_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 64
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
+    frequency_penalty: Annotated[float, Meta(ge=-100, le=100)] = 0.0
+    presence_penalty: Annotated[float, Meta(ge=-100, le=100)] = 0.0
     dry_multiplier: Annotated[float, Meta(ge=0, le=100)] = 0.0
     dry_base: Annotated[float, Meta(ge=1, le=100)] = 1.75
     dry_allowed_length: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 2
@@ -81,11 +81,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         return self.temperature < COLDEST
 
     @property
-    def has_penalties(self) -> bool:
-        """Whether the penalties change anything."""
-        return self.repeat_last_n != 0 and (
-            self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
-        )
+    def weighs_recent(self) -> bool:
+        """Whether the last tokens, the prompt's too, are penalised."""
+        return self.repeat_last_n != 0 and self.repeat_penalty != 1
+
+    @property
+    def weighs_written(self) -> bool:
+        """Whether tokens of the answer are penalised, all of them."""
+        return self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
 def _limits() -> dict[str, tuple[float, float]]:

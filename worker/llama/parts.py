@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from worker.errors import ContextLengthError, LeftError, RequestError
+from worker.errors import LeftError, RequestError
 from worker.grammar.patience import HAS_LEFT
 from worker.limits import TOKENIZING
 
@@ -38,13 +38,13 @@ Splitter = Callable[[str], Iterator[TextPart]]
 class TokenizerPatience:
     """How long a text may take: CPU time, so that a busy machine refuses nothing."""
 
-    def __init__(self, param: str, most: int | None, *, bounded: bool) -> None:
+    def __init__(self, param: str, *, bounded: bool) -> None:
         """See `Vocab.tokenize`."""
-        self._param, self._most, self._bounded = param, most, bounded
+        self._param, self._bounded = param, bounded
         self._left = HAS_LEFT.get()
         self.end = time.thread_time() + TOKENIZING.most / 1000
 
-    def check(self, count: int) -> None:
+    def check(self) -> None:
         """Raise RequestError where it is over, LeftError where nobody waits any more."""
         if self._left():
             raise LeftError("The client left.")
@@ -54,11 +54,6 @@ class TokenizerPatience:
                 param=self._param,
                 hint="Shorten it.",
                 code=TOKENIZING.code,
-            )
-        if self._most is not None and count > self._most:
-            raise ContextLengthError(
-                f"The prompt has more than {self._most} tokens, the context holds no more.",
-                param=self._param,
             )
 
 

@@ -121,7 +121,6 @@ class Vocab:
         add_special: bool,
         parse_special: bool,
         param: str = "prompt",
-        most: int | None = None,
         bounded: bool = False,
     ) -> list[int]:
         """Text to ids. Raises RequestError for text that is not valid Unicode.
@@ -129,8 +128,6 @@ class Vocab:
         add_special:   add BOS/EOS where the model's metadata says so
         parse_special: read control tokens spelt out in the text as those tokens
         param:         the client's field that an error names
-        most:          tokens after which it stops, with an error
-
         bounded:       a client asks: it may take as long as `limits.TOKENIZING`, and no longer than
                        the client waits, which is a LeftError
 
@@ -144,13 +141,13 @@ class Vocab:
             return self._tokenize(text, add_special, parse_special)
         added = self._tokenize("", add_special, parse_special)
         tokens = added[: self.adds_bos]
-        patience = TokenizerPatience(param, most, bounded=bounded)
+        patience = TokenizerPatience(param, bounded=bounded)
         for part, early in self._splitters[parse_special](text):
             found = self._tokenize(part, False, parse_special)
             if early:
                 found = found[len(self._tokenize(part[:early], False, parse_special)) :]
             tokens += found
-            patience.check(len(tokens))
+            patience.check()
         return tokens + added[self.adds_bos :]
 
     @cached_property

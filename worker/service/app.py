@@ -35,7 +35,7 @@ from worker.service.jobs.routes import job_routes
 from worker.service.ollama.missing import delete_model, embed, store_models
 from worker.service.ollama.models import ollama_version, ps, show, tags
 from worker.service.ollama.routes import generate, ollama_chat
-from worker.service.openai.chat import apply_template, chat_completions
+from worker.service.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.service.openai.completions import completions
 from worker.service.openai.models import model, models
 from worker.service.preparing import Preparing
@@ -43,13 +43,13 @@ from worker.service.remembered import forget_requests
 from worker.service.requests.journal import Journal
 from worker.service.requests.lookout import Lookout
 from worker.service.requests.routes import cancel_request, live_requests
-from worker.service.responses.routes import responses
+from worker.service.responses.routes import input_tokens, responses
 from worker.service.talk.asked import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 
 ROUTES: list[Any] = [
-    *(completions, chat_completions, apply_template, models, model),
-    responses,
+    *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
+    *(responses, input_tokens),
     infill,
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),

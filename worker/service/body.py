@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
+from codecs import BOM_UTF8
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,9 +18,18 @@ from worker.limits import BODIES, PARTS
 
 _LARGE = 2**18
 _PAUSE_S = 0.01
+_MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
 T = TypeVar("T", bound=msgspec.Struct)
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
+# Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
+_FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+# What is no half as long as it goes, then one half: a body of megabytes is read at once.
+_WHOLE_OR_HALF = re.compile(
+    rb"(?P<whole>(?:[^\\]++|" + _FIRST + _SECOND + rb"|\\(?!u[dD][89a-fA-F])(?s:.))++)|"
+    rb"(?:" + _FIRST + rb"|" + _SECOND + rb")"
+)
 
 
 class SlowBodyError(RequestError):
@@ -89,10 +101,22 @@ async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
 
 
 def _decoded(data: bytearray, shape: type[T]) -> T:
+    """Behind a byte order mark; halves of a character, which some programs cut emojis into, are
+    U+FFFD, and 10.0 is the integer 10."""
+    if data.startswith(BOM_UTF8):
+        del data[: len(BOM_UTF8)]
     if not data.strip():
         raise RequestError("The body is empty.", hint="Send a JSON object.")
     try:
-        return msgspec.json.decode(data, type=shape)
+        try:
+            return _strictly(data, shape)
+        except UnicodeDecodeError:
+            raise
+        except (msgspec.DecodeError, RecursionError) as error:
+            if isinstance(error, msgspec.ValidationError) or not _ESCAPED_HALF.search(data):
+                raise
+            data = bytearray(_WHOLE_OR_HALF.sub(_whole, data, _MOST_HALVES))
+            return _strictly(data, shape)
     except msgspec.ValidationError as error:
         text = str(error)
         place = _PLACE.search(text)
@@ -104,7 +128,39 @@ def _decoded(data: bytearray, shape: type[T]) -> T:
         where = _first_wrong(data)
         raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RequestError(f"The body is not valid JSON: {error}.") from None
+        raise RequestError(f"The body is not valid JSON: {_reason(data, error)}.") from None
+
+
+def _strictly(data: bytearray, shape: type[T]) -> T:
+    """The body as `shape`. Programs that know one kind of number write 10.0 for an integer."""
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.json.decode(data, type=shape, strict=False)
+        raise
+
+
+def _whole(found: re.Match[bytes]) -> bytes:
+    return found[0] if found["whole"] else b"\\ufffd"
+
+
+def _reason(data: bytearray, error: Exception) -> str:
+    """What is wrong, and where. msgspec takes all that ends early for truncated, and says no place;
+    Python's reader has one."""
+    try:
+        json.loads(data)
+    except json.JSONDecodeError as found:
+        at = len(found.doc[: found.pos].encode())
+        if not found.doc[found.pos :].strip():
+            return f"it ends in the midst of a value, at byte {at}"
+        what = found.msg[0].lower() + found.msg[1:].removesuffix(" at")
+        return f"{what} at byte {at} (line {found.lineno}, column {found.colno})"
+    except (ValueError, RecursionError):
+        pass
+    return str(error).removeprefix("JSON is malformed: ")
 
 
 def _first_wrong(data: bytearray) -> int:

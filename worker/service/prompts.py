@@ -10,6 +10,7 @@ import msgspec
 from worker.engine.request import check_length
 from worker.errors import ContextLengthError, RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import COUNTED
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -29,32 +30,42 @@ class Prompt(msgspec.Struct, frozen=True):
     checkpoints: tuple[int, ...] = ()
 
 
-def check_characters(count: int, loaded: Loaded, param: str, *, plural: bool = False) -> None:
-    """A token holds a bounded number of bytes: what cannot fit is not worth tokenising.
+def check_hopeless(text: str, size: int, loaded: Loaded, param: str) -> None:
+    """Raise ContextLengthError for a text of `size` characters that no context holds.
 
-    Raises RequestError about the field `param`; its name may be a plural.
+    text  its beginning, from which the tokens of all of it are reckoned: to count those of
+          megabytes takes seconds
+
+    A token holds a bounded number of bytes.
     """
-    has, it = ("have", "them") if plural else ("has", "it")
+    if size <= COUNTED.most:
+        return
     backend, tokenizer = loaded.backend, loaded.config.tokenizer
-    if count > backend.max_length * (tokenizer.longest if tokenizer else 0):
-        raise ContextLengthError(
-            f"{param} {has} {count} characters, the context holds {backend.max_length} tokens.",
-            param=param,
-            it=it,
-        )
+    if size <= backend.max_length * (tokenizer.longest if tokenizer else 0):
+        return
+    text = text[: COUNTED.most]
+    tokens = backend.vocab.tokenize(
+        text, add_special=False, parse_special=True, param=param, bounded=True
+    )
+    count = max(len(tokens) * size // len(text), backend.max_length + 1)
+    raise ContextLengthError(count, backend.max_length, param=param)
 
 
 def to_be_continued(
     text: str, loaded: Loaded, param: str, *, add_special: bool = True, must_fit: bool = True
 ) -> list[int]:
-    """A text's tokens, without an EOS that the model's metadata adds: it would end it.
+    """A text's tokens, with one BOS where the tokenizer adds it, also where the text spells it, and
+    without an EOS that the model's metadata adds: it would end it.
 
-    must_fit  it is not read to its end where the context does not hold it
+    must_fit  the context holds it
     """
     vocab = loaded.backend.vocab
-    most = loaded.backend.max_length if must_fit else None
+    if must_fit:
+        check_hopeless(text, len(text), loaded, param)
+    if add_special and vocab.adds_bos and vocab.bos is not None:
+        text = text.removeprefix(vocab.name(vocab.bos))
     tokens = vocab.tokenize(
-        text, add_special=add_special, parse_special=True, param=param, most=most, bounded=True
+        text, add_special=add_special, parse_special=True, param=param, bounded=True
     )
     if add_special and vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
         return tokens[:-1]
@@ -64,9 +75,9 @@ def to_be_continued(
 def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = True) -> Prompt:
     """A text to continue. Raises RequestError."""
     vocab = loaded.backend.vocab
-    check_characters(len(text), loaded, param)
     tokens = to_be_continued(text, loaded, param, add_special=add_special)
     added = add_special and vocab.adds_bos and bool(tokens) and tokens[0] == vocab.bos
+    added = added and not text.startswith(vocab.name(tokens[0]))
     shown = tokens[1:] if added and len(tokens) > 1 else tokens
     first = loaded.backend.pieces[shown[0]] if shown else b""
     return Prompt(tokens, shown, text, first.startswith(b" ") and not text.startswith(" "))
@@ -77,9 +88,6 @@ def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = T
 
     must_fit  as above. Raises RequestError.
     """
-    vocab = loaded.backend.vocab
-    if vocab.adds_bos and vocab.bos is not None:
-        text = text.removeprefix(vocab.name(vocab.bos))
     tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
     return Prompt(tokens, tokens, text)
 
@@ -92,15 +100,12 @@ def infill_prompt(
     Raises RequestError, also where the model has no such tokens.
     """
     vocab = loaded.backend.vocab
-    check_characters(len(text), loaded, param)
+    check_hopeless(text, len(text), loaded, param)
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
         raise RequestError("This model has no infill tokens.", param="suffix")
     head, tail = (
-        vocab.tokenize(
-            part, add_special=False, parse_special=False, param=name,
-            most=loaded.backend.max_length, bounded=True,
-        )
+        vocab.tokenize(part, add_special=False, parse_special=False, param=name, bounded=True)
         for part, name in ((text, param), (suffix, "suffix"))
     )  # fmt: skip
     tokens = [before, *head, after, *tail, middle]

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import Annotated
 
 import msgspec
 
-from worker.engine.sampling import LIMITS, SamplingParams, check_sampling
+from worker.engine.sampling import LIMITS, SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import BREAKER, BREAKERS
+from worker.limits import BIAS, BREAKER, BREAKERS
 from worker.model.config import ModelConfig
 from worker.service.bounds import items
 from worker.service.constraints import ConstraintFields, constraint_of
+
+Bias = float | bool | None
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 class SamplingFields(ConstraintFields, kw_only=True):
     """The sampling fields of every API, under the names that clients use; null: not given.
 
+    temperature         0 and less are greedy
+    top_k               keep the k likeliest; 0 and less keep all
     repetition_penalty  another name of repeat_penalty
-    logit_bias          token id -> what is added to its logit; also a list of pairs
-    seed                -1 takes a random one
+    logit_bias          token id, or a text whose tokens are meant -> what is added to its logit;
+                        false forbids it; also a list of pairs
+    seed                any integer of 64 bits; -1 takes a random one
     """
 
     temperature: float | None = None
@@ -46,7 +54,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     mirostat: int | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
-    logit_bias: dict[str, float] | list[tuple[int, float]] | None = None
+    logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
     seed: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
@@ -54,13 +62,18 @@ class SamplingFields(ConstraintFields, kw_only=True):
 
 # Names of other systems -> ours; ours wins where both are given.
 _ALIASES = {"repetition_penalty": "repeat_penalty"}
-_ALL = _RANDOM = -1  # vLLM's way to say "all", llama-server's way to say "random"
-# What the fields may hold under the names that clients use: field -> (lowest, highest).
-FIELD_LIMITS = {
+_RANDOM = -1  # llama-server's way to say "random"
+_SEEDS = (-(2**63), 2**64 - 1)
+# Where programs go beyond a limit to say what stands there: less than 0 is greedy, or off.
+_OPEN_BELOW = ("temperature", "top_k", "min_p", "xtc_probability")
+_OPEN_ABOVE = ("top_p", "typical_p")
+# What the fields may hold under the names that clients use: field -> (lowest, highest), None: any.
+FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
     **LIMITS,
     **{alias: LIMITS[ours] for alias, ours in _ALIASES.items()},
-    "top_k": (_ALL, LIMITS["top_k"][1]),
-    "seed": (_RANDOM, LIMITS["seed"][1]),
+    **{name: (None, LIMITS[name][1]) for name in _OPEN_BELOW},
+    **{name: (LIMITS[name][0], None) for name in _OPEN_ABOVE},
+    "seed": _SEEDS,
 }
 # Fields that SamplingParams holds in another shape.
 _SHAPED = frozenset({"dry_sequence_breakers", "logit_bias"})
@@ -88,14 +101,17 @@ def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     asked |= {ours: asked[alias] for ours, alias in names.items()}
     plain = SamplingParams.__struct_fields__
     given = {k: value for k, value in asked.items() if k in plain and k not in _SHAPED}
-    if given.get("top_k") == _ALL:
-        given["top_k"] = 0
-    if given.get("seed") == _RANDOM:
-        del given["seed"]
+    for name in _OPEN_BELOW:
+        if name in given:
+            given[name] = max(given[name], LIMITS[name][0])
+    for name in _OPEN_ABOVE:
+        if name in given:
+            given[name] = min(given[name], LIMITS[name][1])
+    given["seed"] = _seed(fields.seed)
     if fields.dry_sequence_breakers is not None:
         given["dry_sequence_breakers"] = tuple(fields.dry_sequence_breakers)
     if fields.logit_bias:
-        given["logit_bias"] = _logit_bias(fields.logit_bias)
+        given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
     constraint = constraint_of(fields)
     if constraint is not None:
         loaded.backend.prepare(constraint)
@@ -105,11 +121,39 @@ def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     return params
 
 
+def _seed(given: int | None) -> int | None:
+    """The engine's 32 bits of any 64; those that fit stay what they are."""
+    if given is None or given == _RANDOM:
+        return None
+    low, high = _SEEDS
+    if not low <= given <= high:
+        raise RequestError(f"seed must be from {low} to {high}.", param="seed")
+    if 0 <= given < SEED_RANGE:
+        return given
+    mixed = hashlib.blake2b((given % 2**64).to_bytes(8), digest_size=4)
+    return int.from_bytes(mixed.digest())
+
+
 def _logit_bias(
-    bias: dict[str, float] | list[tuple[int, float]],
+    bias: dict[str, Bias] | list[tuple[int | str, Bias]], loaded: Loaded
 ) -> tuple[tuple[int, float], ...]:
-    pairs = bias.items() if isinstance(bias, dict) else bias
-    try:
-        return tuple((int(token), float(value)) for token, value in pairs)
-    except ValueError:
-        raise RequestError("logit_bias must have token ids as keys.", param="logit_bias") from None
+    found: dict[int, float] = {}
+    for name, value in bias.items() if isinstance(bias, dict) else bias:
+        if value is True:
+            raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
+        if value is not None:
+            added = -float(BIAS.most) if value is False else float(value)
+            for token in _tokens_named(name, loaded):
+                found[token] = found.get(token, 0.0) + added
+    return tuple(found.items())
+
+
+def _tokens_named(name: int | str, loaded: Loaded) -> list[int]:
+    """A token's id, also as a text, or the tokens of a text."""
+    if isinstance(name, int):
+        return [name]
+    if _NUMBER.fullmatch(name):
+        return [int(name)]
+    return loaded.backend.vocab.tokenize(
+        name, add_special=False, parse_special=True, param="logit_bias", bounded=True
+    )

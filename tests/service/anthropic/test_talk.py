@@ -99,7 +99,7 @@ def test_history(loaded: Loaded) -> None:
 
 
 def test_documents(loaded: Loaded) -> None:
-    """Those that are text are read, with their titles; the others are refused by their place."""
+    """Those that are text are read, with their titles; the others are a note."""
     source: dict[str, Any] = {"type": "text", "media_type": "text/plain", "data": "rain"}
     document = {"type": "document", "source": source, "citations": {"enabled": True}}
     result = {**RESULT, "content": [{**document, "title": "Sky"}]}
@@ -113,14 +113,16 @@ def test_documents(loaded: Loaded) -> None:
     )
     first, _, last = found.messages
     assert (first.content, last.content) == ("rain\nread it", "Sky\nrain")
-    for other, words in (
-        ({"type": "base64", "media_type": "application/pdf", "data": "x"}, "type 'document'"),
-        ({"type": "text"}, "source.data is missing"),
-        ("https://example.org", "type 'document'"),
+    for other in (
+        {"type": "base64", "media_type": "application/pdf", "data": "x"},
+        {"type": "text"},
+        "https://example.org",
     ):
-        wrong = {"role": "user", "content": [{**document, "source": other}]}
-        with pytest.raises(RequestError, match=rf"messages\[0\]\.content\[0\].*{words}"):
-            talk(loaded, messages=[wrong])
+        odd = {"role": "user", "content": [{**document, "source": other}]}
+        (message,) = talk(loaded, messages=[odd]).messages
+        assert message.content in ("[document]", "https://example.org") or (
+            message.content or ""
+        ).startswith("[document: ")
 
 
 def test_only_a_call(loaded: Loaded) -> None:
@@ -203,21 +205,12 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": None}, "messages", "missing"),
     ({"messages": []}, "messages", "missing"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages", r"messages\[0\].role must be"),
-    ({"messages": [{"role": "user", "content": []}]}, "messages", "content is empty"),
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages",
-     r"messages\[0\].content\[0\] is of type 'image'; only text can be read"),
-    ({"messages": [{"role": "user", "content": [
-        {**RESULT, "content": [{"type": "image", "source": {}}]}]}]}, "messages",
-     r"messages\[0\].content\[0\].content\[0\] is of type 'image'"),
-    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages",
-     "text is missing"),
+     r"messages\[0\].content\[0\] is of type image"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages",
      "tool_use_id is missing"),
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "c"}]}]},
      "messages", "needs an id and a name"),
-    ({"messages": [*HELLO, {"role": "assistant", "content": " "}]}, "messages", "no text to go on"),
-    ({"messages": [*HELLO, {"role": "assistant", "content": [USE]}]}, "messages", "or a call"),
-    ({"system": [{"type": "image"}]}, "messages", "system is of type 'image'"),
     ({"tools": [{"input_schema": {}}]}, "tools", r"tools\[0\].name is missing"),
     ({"tools": [{"name": "sky"}]}, "tools", r"tools\[0\].input_schema is missing"),
     ({"tools": [{**SKY, "name": "a b"}]}, "tools[0].name", "letters"),
@@ -235,9 +228,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
      "output_config.format", "no"),
     ({"thread": {"type": "create"}}, "thread", "stores nothing"),
     ({"max_tokens": -1}, "max_tokens", "negative"),
-    ({"stop_sequences": ["a"] * 17}, "stop_sequences", "at most 16"),
+    ({"stop_sequences": ["a"] * 257}, "stop_sequences", "at most 256"),
     ({"stop_sequences": ["a" * 2000]}, "stop_sequences", "at most 1024"),
-    ({"temperature": -1}, "temperature", "from 0"),
+    ({"temperature": 101}, "temperature", "from 0"),
 ]  # fmt: skip
 
 

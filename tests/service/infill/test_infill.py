@@ -91,7 +91,7 @@ def test_what_does_not_fit(asking: Asking) -> None:
     assert found[middle - 1] == asking.ids("p " * 300)[-1]
     assert found[middle + 1] == asking.ids("s " * 300)[0]
     assert middle > 2 * (len(found) - middle)
-    with pytest.raises(RequestError, match="longer than the context"):
+    with pytest.raises(RequestError, match="prompt is too long"):
         asking(prompt="w " * 300)
 
 

@@ -81,7 +81,7 @@ def test_load(client: Any) -> None:
 def test_load_with_a_wrong_field(server: Server) -> None:
     """A field that no answer can have is refused there, too."""
     for path in ("/api/chat", "/api/generate"):
-        for wrong in ({"top_logprobs": 21}, {"options": {"temperature": -1}}, {"format": "xml"}):
+        for wrong in ({"top_logprobs": 101}, {"options": {"temperature": 101}}, {"format": "xml"}):
             assert server.post(wrong, path).status_code == 400
 
 
@@ -140,7 +140,7 @@ def test_refused(server: Server, path: str, body: Any, status: int) -> None:
     """What cannot be done is refused in Ollama's shape; the next request is served."""
     answer: httpx.Response = server.post(body, f"/api/{path}")
     assert answer.status_code == status, answer.text
-    assert list(answer.json()) == ["error", "request_id"]
+    assert list(answer.json())[:2] == ["error", "request_id"]
     after = server.post({"messages": HELLO, "options": OPTIONS}, "/api/chat")
     assert after.status_code == 200
 

@@ -38,7 +38,7 @@ def read(choice: ChatChoice, kind: str) -> Any:
 
 def test_a_call_in_events() -> None:
     """Id, type and name come first and once, then the arguments as they are written."""
-    found, events = answer("[sky:", '{"at":', ' "Rome"}', "]", calls=True)
+    found, events = answer("[sky:", '{"at":', ' "Rome"}', "]")
     first, *rest = [event["delta"] for event in events if "tool_calls" in event["delta"]]
     assert first == {
         "role": "assistant", "content": None,
@@ -61,7 +61,7 @@ def test_a_call_in_events() -> None:
 
 def test_two_calls() -> None:
     """Each has its index; nothing of the first comes after the second has begun."""
-    _, events = answer("[a:{}]", "[b:{}]", calls=True)
+    _, events = answer("[a:{}]", "[b:{}]")
     calls = [call for event in events for call in event["delta"].get("tool_calls", ())]
     assert [call["index"] for call in calls] == [0, 0, 0, 1, 1, 1]
     assert [call["id"] for call in calls if "id" in call] == ["call-0", "call-1"]
@@ -69,7 +69,7 @@ def test_two_calls() -> None:
 
 def test_a_call_that_never_ended() -> None:
     """The whole message has its text; a stream has told it and ends with the reason."""
-    found, events = answer("so", "[sky:{", reason="length", calls=True)
+    found, events = answer("so", "[sky:{", reason="length")
     message = found.whole(0).message
     assert message.content == "so[sky:{"  # type: ignore[union-attr]
     assert message.tool_calls is msgspec.UNSET  # type: ignore[union-attr]
@@ -79,7 +79,7 @@ def test_a_call_that_never_ended() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts(field: str) -> None:
     """They stand in their own field; the tags' tokens tell nothing, not even an empty content."""
-    found, events = answer("(", "w", "hy", ")", "so", calls=True, field=field)
+    found, events = answer("(", "w", "hy", ")", "so", field=field)
     assert [event["delta"] for event in events] == [
         {"role": "assistant", "content": None}, {field: "w"}, {field: "h"}, {field: "y"}, {},
         {"content": "s"}, {"content": "o"},
@@ -90,7 +90,7 @@ def test_thoughts(field: str) -> None:
 
 
 def test_silent_tokens_of_plain_answers() -> None:
-    """Where there can be no call, a token without text is an empty text, as it ever was."""
+    """A token without text is an event without content: an empty one would begin it."""
     _, events = answer("", "a", "")
-    assert [event["delta"].get("content") for event in events] == ["", "a", ""]
+    assert [event["delta"].get("content") for event in events] == [None, "a", None]
     assert events[0]["delta"]["role"] == "assistant"

@@ -100,7 +100,7 @@ def test_leaving_a_stream(slow_server: Server) -> None:
 def test_errors_are_typed(client: openai.OpenAI) -> None:
     """A bad request is BadRequestError with param and a request id; a wrong id NotFoundError."""
     with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model=MODEL_PATH.stem, prompt=PROMPT, temperature=-1)
+        client.completions.create(model=MODEL_PATH.stem, prompt=PROMPT, temperature=101)
     assert caught.value.param == "temperature"
     assert caught.value.type == "invalid_request_error"
     assert caught.value.request_id

@@ -63,10 +63,10 @@ def failing_hold(self: Bodies, count: int) -> None:
     hold(self, count)
 
 
-def failing_check(self: TokenizerPatience, count: int) -> None:
+def failing_check(self: TokenizerPatience) -> None:
     if what() == "tokenizer":
         self.end = 0.0
-    check(self, count)
+    check(self)
 
 
 def failing_decode(self: LlamaBackend) -> None:

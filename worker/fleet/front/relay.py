@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence, Set
 
-import msgspec
-
 from worker.errors import QueueFullError, UnavailableError
 from worker.fleet.front import jobs
 from worker.fleet.front.asked import prefix_of, session_of
@@ -26,6 +24,7 @@ from worker.fleet.front.upstream import Upstream, WorkerReply
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Homes, Member
 from worker.fleet.scale.waiting import WaitingRoom
+from worker.lines import encoded
 from worker.service import sse
 from worker.service.front import paths
 from worker.service.front.replies import reply_of_ours
@@ -217,6 +216,6 @@ def _broken_off(path: str, kind: bytes) -> bytes:
     status, reply, _ = reply_of_ours(error)
     told = shaped(path, status, reply)
     if kind != sse.CONTENT_TYPE.partition(b";")[0]:
-        return msgspec.json.encode(told) + b"\n"
+        return encoded(told) + b"\n"
     name = "error" if path.startswith(paths.MESSAGES) else ""
     return sse.frame(told, name=name)

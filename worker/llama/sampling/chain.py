@@ -98,18 +98,22 @@ def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) ->
 def add_penalties(
     chain: Chain, params: SamplingParams, vocab: Vocab, history: tuple[int, ...]
 ) -> int:
-    """What lowers tokens of the text so far; returns of how many last tokens, 0: there is none."""
+    """What lowers tokens of the text so far; returns of how many last tokens, 0: there is none.
+
+    What the answer has is weighed beside that: it is not told of the prompt.
+    """
     window = 0
-    if params.has_penalties:
+    if params.weighs_recent:
         window = _last_n(params.repeat_last_n, vocab)
         sampler = native.llama_sampler_init_penalties(
-            vocab.size,
-            window,
-            params.repeat_penalty,
-            params.frequency_penalty,
-            params.presence_penalty,
+            vocab.size, window, params.repeat_penalty, 0.0, 0.0
         )
         chain.add(sampler, "repeat_penalty", history[-window:])
+    if params.weighs_written:
+        sampler = native.llama_sampler_init_penalties(
+            vocab.size, vocab.max_history, 1.0, params.frequency_penalty, params.presence_penalty
+        )
+        chain.add(sampler, "frequency_penalty")
     if params.dry_multiplier > 0:
         chain.add(_dry(vocab, params), "dry_multiplier", history)
         window = max(window, _last_n(params.dry_penalty_last_n, vocab))

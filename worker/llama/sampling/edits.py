@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Set
 
 import numpy as np
 
@@ -19,8 +20,8 @@ Places = tuple[np.ndarray, np.ndarray]
 class Edits:
     """Biases and bans, then penalties and DRY. They are written into the row and taken back.
 
-    Penalties and DRY are llama.cpp's own. They see only the tokens that the window holds, because
-    they change no others: with 64 of 150,000 that takes 10 µs.
+    Penalties and DRY are llama.cpp's own. They see only the tokens that the window or the answer
+    holds, because they change no others: with 64 of 150,000 that takes 10 µs.
     End tokens are banned until `min_tokens` tokens have been sampled.
     """
 
@@ -46,11 +47,13 @@ class Edits:
             self.free()
             raise
         self._recent = Recent(window, history)
+        self._weighs_written = params.weighs_written
+        self._written: set[int] = set()
 
     @property
     def only_bans(self) -> bool:
         """Whether nothing is raised and nothing is weighed."""
-        return not self._raises and not self._recent.window
+        return not self._raises and not self._recent.window and not self._weighs_written
 
     def leaves(self, token: int) -> bool:
         """Whether a token that is the largest of a row is the largest after `apply` too.
@@ -66,8 +69,8 @@ class Edits:
         if len(ids):
             done.append((ids, row[ids]))
             row[ids] += bias
-        if self._recent.counts:
-            ids = self._recent.ids()
+        if self._recent.counts or self._written:
+            ids = self._recent.ids(self._written)
             done.append((ids, row[ids]))
             array = self._workspace.candidates(row[ids], ids)
             self._penalties.apply(array)
@@ -86,9 +89,12 @@ class Edits:
     def accept(self, token: int) -> None:
         """Count a chosen token."""
         self._left -= self._left > 0
-        if self._recent.window:
+        if self._recent.window or self._weighs_written:
             self._penalties.accept(token)
+        if self._recent.window:
             self._recent.add(token)
+        if self._weighs_written:
+            self._written.add(token)
 
     def free(self) -> None:
         """Release what is native; safe to call again."""
@@ -113,9 +119,10 @@ class Recent:
         self._tokens.append(token)
         self.counts[token] += 1
 
-    def ids(self) -> np.ndarray:
-        """Each id once, in any order."""
-        return np.fromiter(self.counts, np.intp, len(self.counts))
+    def ids(self, others: Set[int]) -> np.ndarray:
+        """Each id once, those of others too, in any order."""
+        found = self.counts.keys() | others if others else self.counts.keys()
+        return np.fromiter(found, np.intp, len(found))
 
 
 def _places(ids: list[int], values: list[float]) -> Places:

@@ -20,7 +20,7 @@ from worker.service.anthropic.replies import (
 from worker.service.anthropic.routes import count_tokens, messages
 from worker.service.anthropic.schemas import MessagesRequest
 from worker.service.description.described import EVENTS, JSON, Api, Described
-from worker.service.description.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT
+from worker.service.description.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
 _THREAD = RequestError("thread asks for a conversation that is stored.", code=UNTHREADED)
@@ -57,7 +57,7 @@ API = Api(
             takes=MessagesRequest,
             needs=("messages",),
             gives={JSON: TokenCount},
-            refuses=(*BODY, *PROMPT, *CHAT, *FORMED, _THREAD),
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _THREAD),
             examples={"question": _SUM},
         ),
     ),

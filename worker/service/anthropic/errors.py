@@ -34,11 +34,16 @@ class AnthropicDetails(msgspec.Struct, frozen=True):
 
 
 class AnthropicError(msgspec.Struct, frozen=True):
-    """What went wrong; the message names the field."""
+    """What went wrong; the message names the field.
+
+    n_prompt_tokens, n_ctx  where a prompt is too long: its tokens, and those that the context holds
+    """
 
     type: str
     message: str
     details: AnthropicDetails | msgspec.UnsetType = msgspec.UNSET
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
@@ -54,5 +59,5 @@ def anthropic_reply(status: int, reply: ErrorReply) -> AnthropicErrorReply:
     body = reply.error
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
-    told = AnthropicError(kind, body.message, details)
+    told = AnthropicError(kind, body.message, details, body.n_prompt_tokens, body.n_ctx)
     return AnthropicErrorReply(told, log.request_ids()[0], reply.correlation_id)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import msgspec
-
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
-from worker.service.anthropic.schemas import (
-    ROLES,
-    ContentBlock,
-    DocumentSource,
-    MessageParam,
-    MessagesRequest,
+from worker.service.anthropic.schemas import ROLES, MessageParam, MessagesRequest
+from worker.service.talk.parts import (
+    ContentPart,
+    arguments_of,
+    check_pictures,
+    joined,
+    newest,
+    parts_of,
+    text_of,
+    words_of,
 )
 
 PARAM = "messages"
 # Claude Code begins its system text with a line that is another one for each request. With it in
 # the prompt nothing that follows would be found in the cache.
 _BILLING = re.compile(r"\s*x-anthropic-billing-header:[^\n]*\n?")
-_HIDDEN = "redacted_thinking"  # only Anthropic can read it
 
 
 def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
@@ -33,10 +34,13 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
     if system := _system(body):
         found.append(Message(role="system", content=system))
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
+    first = newest([message.role for message in body.messages or ()])
     for place, message in enumerate(body.messages or ()):
         where = f"{PARAM}[{place}]"
         if message.role not in ROLES:
             raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
+        if place >= first and message.role == "user":
+            check_pictures(message.content, f"{where}.content", PARAM)
         parts = _from_assistant if message.role == "assistant" else _from_user
         for part in parts(message, where, names):
             if found and found[-1].role == part.role != "tool":
@@ -47,40 +51,42 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
 
 
 def _system(body: MessagesRequest) -> str:
-    given = body.system or ""
-    texts = [given] if isinstance(given, str) else [_text(block, "system") for block in given]
+    given = body.system
+    texts = [given] if isinstance(given, str) else [words_of(part) for part in parts_of(given)]
+    texts = [text for text in texts if text]
     texts = [_BILLING.sub("", text, count=1) if _BILLING.match(text) else text for text in texts]
     return "\n".join(text for text in texts if text)
 
 
 def _from_user(message: MessageParam, where: str, names: dict[str, str]) -> Iterable[Message]:
     """Texts and results, in their order."""
-    texts: list[str] = []
-    for place, block in enumerate(_blocks(message, where)):
-        if block.type != "tool_result":
-            texts.append(_text(block, f"{where}.content[{place}]"))
+    texts: list[ContentPart] = []
+    found: list[Message] = []
+    for place, block in enumerate(parts_of(message.content)):
+        if block.get("type") != "tool_result":
+            texts.append(block)
             continue
         if texts:
-            yield Message(role=message.role, content="\n".join(texts))
+            found.append(Message(role=message.role, content=joined(texts)))
             texts = []
-        yield _result(block, f"{where}.content[{place}]", names)
-    if texts:
-        yield Message(role=message.role, content="\n".join(texts))
+        found.append(_result(block, f"{where}.content[{place}]", names))
+    if texts or not found:
+        found.append(Message(role=message.role, content=joined(texts)))
+    return found
 
 
 def _from_assistant(message: MessageParam, where: str, names: dict[str, str]) -> Iterable[Message]:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[Call] = []
-    for place, block in enumerate(_blocks(message, where)):
-        if block.type == "thinking":
-            thoughts.append(block.thinking or "")
-        elif block.type == "tool_use":
+    for place, block in enumerate(parts_of(message.content)):
+        said = words_of(block)
+        if block.get("type") == "tool_use":
             call = _call(block, f"{where}.content[{place}]")
             names[call.id] = call.name
             calls.append(call)
-        elif block.type != _HIDDEN:
-            texts.append(_text(block, f"{where}.content[{place}]"))
+        elif said is not None:
+            (thoughts if block.get("type") == "thinking" else texts).append(said)
     yield Message(
         role="assistant",
         content="\n".join(texts) if texts or not calls else None,
@@ -89,48 +95,22 @@ def _from_assistant(message: MessageParam, where: str, names: dict[str, str]) ->
     )
 
 
-def _blocks(message: MessageParam, where: str) -> list[ContentBlock]:
-    if isinstance(message.content, str):
-        return [ContentBlock("text", message.content)]
-    if not message.content:
-        raise RequestError(f"{where}.content is empty.", param=PARAM)
-    return message.content
-
-
-def _text(block: ContentBlock, where: str) -> str:
-    source = block.source
-    if block.type == "document" and isinstance(source, DocumentSource) and source.type == "text":
-        if source.data is None:
-            raise RequestError(f"{where}.source.data is missing.", param=PARAM)
-        return f"{block.title}\n{source.data}" if block.title else source.data
-    if block.type != "text":
-        raise RequestError(
-            f"{where} is of type {block.type[:40]!r}; only text can be read.", param=PARAM
-        )
-    if block.text is None:
-        raise RequestError(f"{where}.text is missing.", param=PARAM)
-    return block.text
-
-
-def _call(block: ContentBlock, where: str) -> Call:
-    if not block.id or not block.name:
+def _call(block: ContentPart, where: str) -> Call:
+    name, known = block.get("name"), block.get("id")
+    if not isinstance(name, str) or not isinstance(known, str) or not name or not known:
         raise RequestError(f"{where} needs an id and a name.", param=PARAM)
-    return Call(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
+    return Call(known, name, arguments_of(block.get("input")))
 
 
-def _result(block: ContentBlock, where: str, names: dict[str, str]) -> Message:
-    if not block.tool_use_id:
+def _result(block: ContentPart, where: str, names: dict[str, str]) -> Message:
+    known = block.get("tool_use_id")
+    if not isinstance(known, str) or not known:
         raise RequestError(f"{where}.tool_use_id is missing.", param=PARAM)
-    content = block.content or ""
-    if not isinstance(content, str):
-        content = "\n".join(
-            _text(part, f"{where}.content[{place}]") for place, part in enumerate(content)
-        )
     return Message(
         role="tool",
-        content=content,
-        call_id=block.tool_use_id,
-        name=names.get(block.tool_use_id),
+        content=text_of(block.get("content")),
+        call_id=known,
+        name=names.get(known),
     )
 
 

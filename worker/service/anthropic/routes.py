@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -22,8 +23,10 @@ from worker.service.preparing import Preparing
 from worker.service.talk.asked import Asked, ask
 
 
-def _asked(body: MessagesRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
-    return ask(talk_of(body, loaded), chat, loaded)
+def _asked(
+    body: MessagesRequest, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
+) -> Asked:
+    return ask(talk_of(body, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
@@ -48,7 +51,8 @@ async def messages(
 async def count_tokens(
     request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
-    """As the same body has them as a prompt."""
+    """As the same body has them as a prompt, also where the context does not hold them."""
     body = await read_json(request, MessagesRequest)
-    asked = await preparing.aside(request, body, _asked, body, chat, loaded)
+    look = partial(_asked, must_fit=False)
+    asked = await preparing.aside(request, body, look, body, chat, loaded)
     return json_response(TokenCount(asked.generation.num_prompt_tokens))

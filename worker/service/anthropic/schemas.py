@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.limits import MESSAGES, STOP, STOPS
-from worker.service.bounds import at_least, items, one_of
+from worker.service.bounds import at_least, items, one_of, texts
 from worker.service.sampling import SamplingFields
+from worker.service.talk.effort import AskedEffort
+from worker.service.talk.parts import MessageContent
 
 # Anthropic's words for what may be called -> ours; `tool` names one.
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
@@ -17,40 +19,15 @@ THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled"
 ROLES = ("user", "assistant", "system")
 
 
-class ContentBlock(msgspec.Struct):
-    """A part of a message: text, thinking, redacted_thinking, tool_use, tool_result or document.
+class MessageParam(msgspec.Struct):
+    """One message.
 
-    input        of a tool_use: the arguments
-    tool_use_id  of a tool_result: the call that it answers
-    content      of a tool_result
-    source       of a document
-    title        of a document
+    content  a text, or blocks: text, thinking, tool_use, tool_result, document; others become a
+             note in brackets
     """
 
-    type: str
-    text: str | None = None
-    thinking: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: dict[str, Any] | None = None
-    tool_use_id: str | None = None
-    content: str | list[ContentBlock] | None = None
-    source: DocumentSource | str | None = None
-    title: str | None = None
-
-
-class DocumentSource(msgspec.Struct):
-    """What a document says: `data` of the type text."""
-
-    type: str | None = None
-    data: str | None = None
-
-
-class MessageParam(msgspec.Struct):
-    """One message; a text is one block of text."""
-
     role: Annotated[str, one_of(*ROLES)]
-    content: str | list[ContentBlock]
+    content: MessageContent = None
 
 
 class AnthropicTool(msgspec.Struct):
@@ -92,7 +69,7 @@ class OutputFormat(msgspec.Struct):
 class OutputConfig(msgspec.Struct):
     """How much the model is to think, and what its text must be."""
 
-    effort: str | None = None
+    effort: AskedEffort = None
     format: OutputFormat | None = None
 
 
@@ -107,21 +84,23 @@ class MessagesRequest(SamplingFields, kw_only=True):
     thinking        whether and how long the model thinks
     stop_sequences  the answer ends before the first of these
     output_config   how much the model is to think, and what its text must be
+    reasoning_effort, think
+                    other names of output_config.effort
     output_format   the older place of output_config.format
     thread          a conversation that the server is to hold; it is refused
     stream          true: events
     """
 
     messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
-    system: str | list[ContentBlock] | None = None
+    system: MessageContent = None
     max_tokens: Annotated[int | None, at_least(0)] = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
     thinking: ThinkingConfig | None = None
-    stop_sequences: Annotated[list[str] | None, items(STOPS.most, of={"maxLength": STOP.most})] = (
-        None
-    )
+    stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
+    reasoning_effort: AskedEffort = None
+    think: AskedEffort = None
     thread: dict[str, Any] | None = None
     stream: bool | None = None

@@ -19,6 +19,7 @@ from worker.service.anthropic.schemas import (
     ThinkingConfig,
 )
 from worker.service.openai.limits import stops_of
+from worker.service.talk.effort import AskedEffort, effort_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
 from worker.service.talk.tools import ToolChoice, check_choice, check_tools, tell_skipped
@@ -48,7 +49,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         choice=choice.mode,
         only=choice.only,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
-        thinking=_thinking(body.thinking, effort),
+        thinking=_thinking(body.thinking, effort, body.reasoning_effort, body.think),
         continues=_continues(messages),
         sampling=sampling_in_form(body, _form(body), FORMAT, loaded),
         max_tokens=_max_tokens(body.max_tokens),
@@ -87,9 +88,10 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
     return choice
 
 
-def _thinking(asked: ThinkingConfig | None, effort: str | None) -> Thinking:
-    if asked is None:
-        return Thinking(effort=effort)
+def _thinking(asked: ThinkingConfig | None, *efforts: AskedEffort) -> Thinking:
+    is_on, effort = effort_of(*efforts)
+    if asked is None or is_on is False:
+        return Thinking(is_on=is_on, effort=effort)
     if asked.type not in THINKING:
         raise RequestError(f"thinking.type must be one of {', '.join(THINKING)}.", param="thinking")
     if asked.budget_tokens is not None and asked.budget_tokens < 1:
@@ -98,17 +100,9 @@ def _thinking(asked: ThinkingConfig | None, effort: str | None) -> Thinking:
 
 
 def _continues(messages: tuple[Message, ...]) -> bool:
-    """Whether the answer goes on with what the last message puts into the model's mouth."""
+    """Whether the answer goes on with what the last message puts into the model's mouth: a text."""
     last = messages[-1]
-    if last.role != "assistant":
-        return False
-    if last.calls or not (last.content or "").strip():
-        raise RequestError(
-            "The last message is the assistant's and has no text to go on with, or a call.",
-            param=PARAM,
-            hint="End with a message of the user's.",
-        )
-    return True
+    return last.role == "assistant" and not last.calls and bool((last.content or "").strip())
 
 
 def _form(body: MessagesRequest) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ TOKENIZED = (
     ),
 )
 PROMPT = (
-    ContextLengthError("The prompt does not fit into the context."),
+    ContextLengthError(5000, 4096),
     *TOKENIZED,
 )
 CHAT = (RequestError("The model's file has no chat template.", code="no_chat_template"),)

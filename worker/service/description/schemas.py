@@ -73,7 +73,8 @@ def _explain(schema: JsonSchema, struct: type[msgspec.Struct]) -> None:
     limits = FIELD_LIMITS if issubclass(struct, SamplingFields) else {}
     for name, field in schema["properties"].items():
         if name in limits and "minimum" not in field:
-            field["minimum"], field["maximum"] = limits[name]
+            ends = zip(("minimum", "maximum"), limits[name], strict=True)
+            field |= {end: value for end, value in ends if value is not None}
         if name in texts:
             field["description"] = texts[name]
         if field.get("default", False) is None:

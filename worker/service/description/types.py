@@ -37,7 +37,7 @@ def limits_of(schema: JsonSchema) -> str:
         found.append(_words(schema["enum"]))
     low, high = schema.get("minimum"), schema.get("maximum")
     if high is not None:
-        found.append(f"{low:,} to {high:,}")
+        found.append(f"up to {high:,}" if low is None else f"{low:,} to {high:,}")
     elif low is not None:
         found.append(f"{low:,} and above")
     each: JsonSchema = schema.get("items") or {}

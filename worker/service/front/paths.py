@@ -15,6 +15,8 @@ ONE_REQUEST = REQUESTS + "/"
 # Where other APIs than OpenAI's begin.
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
+# Where llama-server's own clients ask.
+LLAMA = frozenset({"/infill", "/apply-template"})
 # Where a full queue is told before anything else is done; jobs have their own words for it.
 GENERATING = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",

@@ -9,6 +9,7 @@ import msgspec
 
 from worker import log
 from worker.errors import (
+    ContextLengthError,
     NotAuthenticatedError,
     QueueFullError,
     RequestError,
@@ -39,6 +40,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """What OpenAI clients read. `code` is a word, or the status where llama-server sends it.
 
     retriable  whether the same request may succeed later; only in the job API
+    n_prompt_tokens, n_ctx
+               where a prompt is too long: its tokens, and those that the context holds
     """
 
     message: str
@@ -46,6 +49,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
     param: str | None = None
     code: str | int | None = None
     retriable: bool | msgspec.UnsetType = msgspec.UNSET
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
@@ -74,7 +79,11 @@ def reply_of_ours(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     else:
         status, code, param = 500, "internal", None
         message = "The worker failed to handle this request."
-    return reply(status, message, param, code, headers)
+    status, told, headers = reply(status, message, param, code, headers)
+    if isinstance(error, ContextLengthError):
+        counts = {"n_prompt_tokens": error.count, "n_ctx": error.max_length}
+        told = msgspec.structs.replace(told, error=msgspec.structs.replace(told.error, **counts))
+    return status, told, headers
 
 
 def reply(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.errors import ContextLengthError
 from worker.service.anthropic.errors import anthropic_reply
 from worker.service.front import paths
 from worker.service.front.replies import ErrorReply
 from worker.service.ollama.errors import ollama_reply
+
+_TOO_LONG = "exceed_context_size_error"  # what llama-server's own clients look for
 
 
 def shaped(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
@@ -16,4 +19,7 @@ def shaped(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
         return anthropic_reply(status, reply)
     if path.startswith(paths.OLLAMA):
         return ollama_reply(status, reply)
+    if path in paths.LLAMA and reply.error.code == ContextLengthError.default_code:
+        error = msgspec.structs.replace(reply.error, type=_TOO_LONG)
+        return msgspec.structs.replace(reply, error=error)
     return reply

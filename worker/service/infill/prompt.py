@@ -5,7 +5,7 @@ from __future__ import annotations
 from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.infill.schemas import InfillRequest
-from worker.service.prompts import Prompt, check_characters
+from worker.service.prompts import Prompt, check_hopeless
 
 _PROJECT = "myproject\n"
 _FILE = "filename\n"
@@ -20,7 +20,7 @@ class _Tokens:
         self._loaded = loaded
 
     def __call__(self, text: str, param: str) -> list[int]:
-        check_characters(len(text), self._loaded, param)
+        check_hopeless(text, len(text), self._loaded, param)
         vocab = self._loaded.backend.vocab
         return vocab.tokenize(
             text, add_special=False, parse_special=False, param=param, bounded=True
@@ -51,7 +51,7 @@ def prompt_of(body: InfillRequest, max_tokens: int | None, loaded: Loaded) -> tu
     answer = min(most // _ROOM, most if max_tokens is None else max_tokens)
     room = most - answer - len(written) - len(head) - len((before, after, middle))
     if room < 0:
-        raise ContextLengthError("prompt is longer than the context.", param="prompt")
+        raise ContextLengthError(most - answer - room, most, param="prompt", most=most - answer)
     missing = max(0, len(prefix) + len(suffix) - room)
     if missing:
         kept = max(room - len(suffix), room * 3 // 4)

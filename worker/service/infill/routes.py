@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
 from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
 from worker.engine.sequence import Delta
+from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LOGPROBS
 from worker.service import sse
 from worker.service.exchange import DeltaExchange
 from worker.service.generation import Generation, Running, run
 from worker.service.infill.prompt import prompt_of
-from worker.service.infill.schemas import Infilled, InfillPart, InfillRequest
+from worker.service.infill.schemas import Infilled, InfillPart, InfillRequest, InfillScore
 from worker.service.openai.limits import stops_of, tokens_of
+from worker.service.openai.logprobs import token_score
 from worker.service.openai.usage import timings_of
 from worker.service.preparing import Preparing
 from worker.service.sampling import sampling_of
@@ -36,12 +40,18 @@ class InfillExchange(DeltaExchange):
         self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
         self._truncated = truncated
         self._text = ""
+        self._wants_scores = running.generation.logprobs is not None
+        self._scores: list[InfillScore] = []
         self._last: Delta | None = None
 
     def _take(self, delta: Delta) -> None:
         self._tally.add(delta)
         self._text += delta.text
         self._last = delta
+        if delta.logprob is not None:
+            score = token_score(delta.logprob, self._loaded.backend.pieces)
+            fields = msgspec.structs.asdict(score)
+            self._scores.append(InfillScore(**fields, id=delta.logprob.token))
 
     def told(self, delta: Delta) -> list[bytes]:
         """A token's event."""
@@ -53,6 +63,7 @@ class InfillExchange(DeltaExchange):
             tokens=[delta.token],
             tokens_predicted=self._tally.num_sampled,
             tokens_evaluated=self._tally.num_prompt,
+            completion_probabilities=self._scores[-1:] if self._wants_scores else msgspec.UNSET,
         )
         return [sse.frame(part)]
 
@@ -83,6 +94,7 @@ class InfillExchange(DeltaExchange):
             stop_type=kind,
             has_new_line="\n" in self._text,
             timings=timings_of(tally),
+            completion_probabilities=self._scores if self._wants_scores else msgspec.UNSET,
         )
 
 
@@ -95,8 +107,15 @@ def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
         sampling=sampling_of(body, loaded),
         max_tokens=max_tokens,
         stop=stops_of(body.stop),
+        logprobs=_num_probs(body.n_probs),
     )
     return generation, truncated
+
+
+def _num_probs(asked: int | None) -> int | None:
+    if not 0 <= (asked or 0) <= LOGPROBS.most:
+        raise RequestError(f"n_probs must be from 0 to {LOGPROBS.most}.", param="n_probs")
+    return asked or None
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.limits import STOP, STOPS
-from worker.service.bounds import count_from, texts
+from worker.limits import LOGPROBS, STOP, STOPS
+from worker.service.bounds import between, count_from, texts
+from worker.service.openai.logprobs import TokenScore
 from worker.service.openai.usage import LlamaTimings
 from worker.service.sampling import SamplingFields
 
@@ -29,6 +30,7 @@ class InfillRequest(SamplingFields, kw_only=True):
     max_tokens       another name of n_predict
     stop             the answer ends before the first of these
     stream           true: events, one for each token
+    n_probs          likeliest alternatives to report for each token; 0: none, and no logprobs
     model            anything: one worker serves one model
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
     """
@@ -39,10 +41,17 @@ class InfillRequest(SamplingFields, kw_only=True):
     prompt: str | None = None
     n_predict: Annotated[int | None, count_from(0)] = None
     max_tokens: Annotated[int | None, count_from(0)] = None
-    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     stream: bool | None = None
+    n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     response_fields: list[str] | None = None
     model: str | None = None
+
+
+class InfillScore(TokenScore):
+    """A sampled token, with its id."""
+
+    id: int
 
 
 class InfillPart(msgspec.Struct, kw_only=True):
@@ -54,6 +63,7 @@ class InfillPart(msgspec.Struct, kw_only=True):
     stop: bool = False
     tokens_predicted: int
     tokens_evaluated: int
+    completion_probabilities: list[InfillScore] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Infilled(msgspec.Struct, kw_only=True):
@@ -77,6 +87,7 @@ class Infilled(msgspec.Struct, kw_only=True):
     stop_type: str
     has_new_line: bool
     timings: LlamaTimings
+    completion_probabilities: list[InfillScore] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:
         """What is found at these paths."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from worker.engine.sampling import SEED_RANGE
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
@@ -24,9 +21,9 @@ def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generati
         raise RequestError("prompt is missing.", param="prompt", hint="Send a text.")
     return Generation(
         prompts=(text_prompt(body.prompt, loaded, "prompt"),),
-        sampling=sampling_of(msgspec.structs.replace(body, seed=_folded(body.seed)), loaded),
+        sampling=sampling_of(body, loaded),
         max_tokens=max_tokens if body.max_tokens is None else body.max_tokens,
-        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        stop=tuple(_stops(body)),
     )
 
 
@@ -44,7 +41,7 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
         value = getattr(body, name)
         if value is not None and not low <= value <= high:
             raise RequestError(f"{name} must be from {low} to {high}.", param=name)
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    stops = _stops(body)
     if len(stops) > JOB_STOPS.most or any(not 0 < len(text) <= JOB_STOP.most for text in stops):
         raise RequestError(
             f"stop must be at most {JOB_STOPS.most} texts of 1 to {JOB_STOP.most} characters.",
@@ -52,8 +49,6 @@ def check_limits(body: JobRequest, max_tokens: int) -> None:
         )
 
 
-def _folded(seed: int | None) -> int | None:
-    """64 bits to the engine's 32; small seeds and -1 (a random one) stay what they are."""
-    if seed is None or seed < SEED_RANGE:
-        return seed
-    return (seed ^ seed >> 32) % SEED_RANGE
+def _stops(body: JobRequest) -> list[str]:
+    given = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return [text for text in given if text is not None]

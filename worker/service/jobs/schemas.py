@@ -17,7 +17,6 @@ JOB_LIMITS = {
     "temperature": (0.0, 2.0),
     "repetition_penalty": (LIMITS["repeat_penalty"][0], 2.0),
     "repeat_penalty": (LIMITS["repeat_penalty"][0], 2.0),
-    "seed": (-1, 2**64 - 1),
 }
 
 
@@ -37,11 +36,12 @@ class JobRequest(SamplingFields, kw_only=True):
     operation: str | None = None
     prompt: Annotated[str | None, characters(JOB_PROMPT.most, least=1)] = None
     max_tokens: Annotated[int | None, at_least(1)] = None
-    stop: Annotated[str | list[str] | None, texts(JOB_STOPS.most, JOB_STOP.most, least=1)] = None
+    stop: Annotated[
+        str | list[str | None] | None, texts(JOB_STOPS.most, JOB_STOP.most, least=1)
+    ] = None
     temperature: Annotated[float | None, between(*JOB_LIMITS["temperature"])] = None
     repetition_penalty: Annotated[float | None, between(*JOB_LIMITS["repetition_penalty"])] = None
     repeat_penalty: Annotated[float | None, between(*JOB_LIMITS["repeat_penalty"])] = None
-    seed: Annotated[int | None, between(*JOB_LIMITS["seed"])] = None
     stream: bool | None = None
 
 

@@ -12,6 +12,7 @@ from worker.chat.events import Content, Thought
 from worker.chat.message import Call
 from worker.engine.sequence import Delta
 from worker.lifecycle.loaded import Loaded
+from worker.lines import encoded
 from worker.service.exchange import DeltaExchange
 from worker.service.front.replies import ErrorReply
 from worker.service.generation import Running
@@ -91,7 +92,7 @@ class OllamaExchange(DeltaExchange):
     def failure(self, error: Exception) -> bytes:
         """The line that tells of it."""
         status, reply, _ = self.error_reply(error)
-        return msgspec.json.encode(self.shaped(status, reply)) + b"\n"
+        return encoded(self.shaped(status, reply)) + b"\n"
 
     def _take(self, delta: Delta) -> LinePiece:
         self._tally.add(delta)
@@ -110,7 +111,7 @@ class OllamaExchange(DeltaExchange):
         return piece
 
     def _frame(self, piece: LinePiece, **fields: Any) -> bytes:
-        return msgspec.json.encode(self.line(piece, **fields, **self._head(piece))) + b"\n"
+        return encoded(self.line(piece, **fields, **self._head(piece))) + b"\n"
 
     def _head(self, piece: LinePiece) -> dict[str, Any]:
         return {"model": self._model, "created_at": now(), "logprobs": piece.scores or UNSET}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 from worker.service.ollama.schemas import ROLES, OllamaMessage
+from worker.service.talk.parts import arguments_of, check_pictures, newest, text_of
 
 PARAM = "messages"
 
@@ -22,18 +21,31 @@ def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
     found: list[Message] = []
     open_calls: list[Call] = []
     count = 0
+    given = list(given)
+    first = newest([message.role for message in given])
     for place, message in enumerate(given):
         where = f"{PARAM}[{place}]"
         if message.role not in ROLES:
             raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
-        if message.images:
-            raise RequestError(f"{where} has images; only text can be read.", param=PARAM)
+        if place >= first and message.role == "user":
+            if message.images:
+                raise RequestError(
+                    f"{where} has images; this model reads text only.",
+                    param=PARAM,
+                    hint="Ask without them, or describe them.",
+                )
+            check_pictures(message.content, f"{where}.content", PARAM)
+        content = "\n".join(
+            text
+            for text in (text_of(message.content), *("[image]" for _ in message.images or ()))
+            if text
+        )
         if message.role == "tool":
-            found.append(_result(message, open_calls))
+            found.append(_result(message, content, open_calls))
             continue
         calls: list[Call] = []
         for call in message.tool_calls or ():
-            arguments = msgspec.json.encode(call.function.arguments or {}).decode()
+            arguments = arguments_of(call.function.arguments)
             # Nine letters and digits: some templates take no other id.
             calls.append(Call(call.id or f"call{count:05}", call.function.name, arguments))
             count += 1
@@ -41,7 +53,7 @@ def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
         found.append(
             Message(
                 role=message.role,
-                content=message.content or (None if calls else ""),
+                content=content or (None if calls else ""),
                 thought=message.thinking or None,
                 calls=tuple(calls),
             )
@@ -49,7 +61,7 @@ def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
     return tuple(found)
 
 
-def _result(message: OllamaMessage, open_calls: list[Call]) -> Message:
+def _result(message: OllamaMessage, content: str, open_calls: list[Call]) -> Message:
     """Takes the call that it answers out of the open ones."""
 
     def is_meant(call: Call) -> bool:
@@ -62,7 +74,7 @@ def _result(message: OllamaMessage, open_calls: list[Call]) -> Message:
         open_calls.remove(call)
     return Message(
         role="tool",
-        content=message.content or "",
+        content=content,
         call_id=message.tool_call_id or (call.id if call else None),
         name=message.tool_name or (call.name if call else None),
     )

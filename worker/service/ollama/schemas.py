@@ -10,6 +10,8 @@ from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 from worker.service.bounds import between, items, one_of, texts
 from worker.service.openai.tools import DeclaredTool
 from worker.service.sampling import SamplingFields
+from worker.service.talk.effort import AskedEffort
+from worker.service.talk.parts import MessageContent
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -22,14 +24,14 @@ class OllamaOptions(SamplingFields, kw_only=True):
     """
 
     num_predict: int | None = None
-    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
 
 
 class OllamaFunction(msgspec.Struct):
-    """What was called; `arguments` is an object."""
+    """What was called; `arguments` is an object, or JSON text."""
 
     name: str
-    arguments: dict[str, Any] | None = None
+    arguments: Any = None
 
 
 class OllamaCall(msgspec.Struct):
@@ -42,14 +44,15 @@ class OllamaCall(msgspec.Struct):
 class OllamaMessage(msgspec.Struct):
     """One message of the conversation.
 
-    images                   refused: only text can be read
+    content                  a text, or parts; what is no text becomes a note in brackets
+    images                   a note in brackets; refused in the newest question
     tool_name, tool_call_id  of a tool's result: whose it is
     """
 
     role: Annotated[str, one_of(*ROLES)]
-    content: str | None = None
+    content: MessageContent = None
     thinking: str | None = None
-    images: Annotated[list[Any] | None, items(0)] = None
+    images: list[Any] | None = None
     tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
@@ -61,7 +64,8 @@ class OllamaRequest(msgspec.Struct, kw_only=True):
     stream        false: the whole answer at once, else a line for each part
     options       sampling, and how long the answer may be
     format        `json`, or a JSON schema
-    think         whether the model is to think, or how much: low, medium, high
+    think, reasoning_effort
+                  whether the model is to think, or how much: low, medium, high
     logprobs      true: the logprob of each token
     top_logprobs  likeliest alternatives to report for each token
     """
@@ -69,7 +73,8 @@ class OllamaRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     options: OllamaOptions | None = None
     format: str | dict[str, Any] | None = None
-    think: bool | str | None = None
+    think: AskedEffort = None
+    reasoning_effort: AskedEffort = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
 

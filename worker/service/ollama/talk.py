@@ -21,6 +21,7 @@ from worker.service.ollama.schemas import (
 from worker.service.openai.limits import stops_of
 from worker.service.openai.tools import DeclaredTool, tools_of
 from worker.service.prompts import infill_prompt, text_prompt
+from worker.service.talk.effort import effort_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
 
@@ -89,7 +90,7 @@ def _talk(
         messages=messages,
         param=param,
         tools=tools_of(tools),
-        thinking=_thinking(body.think),
+        thinking=_thinking(body),
         sampling=_sampling(body, loaded),
         max_tokens=_max_tokens(options),
         stop=stops_of(options.stop),
@@ -110,11 +111,10 @@ def _sampling(body: OllamaRequest, loaded: Loaded) -> SamplingParams:
     return sampling_in_form(body.options or OllamaOptions(), form, "format", loaded)
 
 
-def _thinking(think: bool | str | None) -> Thinking:
-    """A word is how much."""
-    if not isinstance(think, str):
-        return Thinking(is_on=think)
-    return Thinking(is_on=think != "none", effort=think or None)
+def _thinking(body: OllamaRequest) -> Thinking:
+    """A word is how much, and that the model thinks."""
+    is_on, effort = effort_of(body.think, body.reasoning_effort)
+    return Thinking(is_on=True if effort and is_on is None else is_on, effort=effort)
 
 
 def _max_tokens(options: OllamaOptions) -> int | None:

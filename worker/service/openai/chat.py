@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -23,6 +24,7 @@ from worker.service.openai.chat_schemas import (
 )
 from worker.service.openai.exchange import OpenAIExchange
 from worker.service.openai.talk import talk_of
+from worker.service.openai.usage import InputTokens
 from worker.service.preparing import Preparing
 from worker.service.talk.asked import Asked, ask
 from worker.settings import Settings
@@ -35,14 +37,12 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         self, running: Running, asked: Asked, body: ChatRequest, field: str, loaded: Loaded
     ) -> None:
         """field: of the thoughts: reasoning_content or reasoning"""
-        talk = asked.talk
         answers = [
             ChatAnswer(
                 index,
                 asked.said(),
                 loaded.backend.pieces,
-                scores=bool(body.logprobs),
-                calls=bool(talk.tools) and talk.choice != "none",
+                scores=asked.talk.logprobs is not None,
                 field=field,
             )
             for index in range(len(running.ids))
@@ -65,8 +65,11 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
 
 
-def _asked(body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded) -> Asked:
-    return ask(talk_of(body, settings, loaded), chat, loaded)
+def _asked(
+    body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
+    *, must_fit: bool = True,
+) -> Asked:  # fmt: skip
+    return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
@@ -93,8 +96,37 @@ async def apply_template(
     chat: ChatFormat,
     preparing: Preparing,
 ) -> Response[bytes]:
-    """What the model would read."""
+    """What the model would read, also where its context does not hold it."""
     body = await read_json(request, ChatRequest)
-    asked = await preparing.aside(request, body, _asked, body, chat, worker.settings, loaded)
-    asked.generation.check()
+    asked = await _looked_at(request, body, worker, loaded, chat, preparing)
     return json_response(TemplateReply(asked.prompt))
+
+
+@post(
+    "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
+)
+async def chat_input_tokens(
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
+) -> Response[bytes]:
+    """As the same body has them as a prompt, also where the context does not hold them."""
+    body = await read_json(request, ChatRequest)
+    asked = await _looked_at(request, body, worker, loaded, chat, preparing)
+    return json_response(InputTokens(asked.generation.num_prompt_tokens))
+
+
+async def _looked_at(
+    request: HttpRequest[Any, Any, Any],
+    body: ChatRequest,
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
+) -> Asked:
+    look = partial(_asked, must_fit=False)
+    asked = await preparing.aside(request, body, look, body, chat, worker.settings, loaded)
+    asked.generation.check()
+    return asked

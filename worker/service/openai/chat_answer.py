@@ -33,14 +33,12 @@ class ChatAnswer(Answer[ChatChoice]):
         pieces: Sequence[bytes],
         *,
         scores: bool = False,
-        calls: bool = False,
         field: str = "reasoning_content",
     ) -> None:
         """
         index   in the events of a stream
         pieces  token id -> bytes
         scores  whether logprobs are told
-        calls   whether there may be calls
         field   of the thoughts: reasoning_content or reasoning
         """
         self._index = index
@@ -49,9 +47,6 @@ class ChatAnswer(Answer[ChatChoice]):
         self._wants_scores = scores
         self._field = field
         self._has_role = False
-        # What a token tells that is no text yet. Where thoughts or calls may be it tells nothing:
-        # clients would take an empty text for the begin of the content.
-        self._silence: str | UnsetType = UNSET if calls else ""
         self._scores: list[TokenScore] = []
 
     @property
@@ -75,7 +70,8 @@ class ChatAnswer(Answer[ChatChoice]):
             if not isinstance(event, CallEnded)
         ]
         if not choices:
-            choices = [ChatChoice(index=self._index, delta=Spoken(content=self._silence))]
+            # Clients would take an empty text for the begin of the content.
+            choices = [self.silent()]
         choices[0].logprobs = logprobs
         if not self._has_role:
             self._add_role(choices[0])
@@ -117,7 +113,6 @@ class ChatAnswer(Answer[ChatChoice]):
             case Content(text):
                 return Spoken(content=text)
             case Thought(text):
-                self._silence = UNSET
                 return self._thought(text)
             case CallBegun(index, name, function):
                 call = ToldCall(ToldFunction(function), index=index, id=name, type=_TYPE)

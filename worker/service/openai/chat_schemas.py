@@ -15,21 +15,16 @@ from worker.service.openai.thinking import FORMATS
 from worker.service.openai.tools import ChoiceObject, DeclaredTool
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
+from worker.service.talk.effort import AskedEffort
+from worker.service.talk.parts import MessageContent
 from worker.service.talk.truncation import Truncated
 
 
-class ContentPart(msgspec.Struct):
-    """A part of a message; only those of type `text` can be read here."""
-
-    type: str
-    text: str | None = None
-
-
 class CalledFunction(msgspec.Struct):
-    """What was called; `arguments` is JSON text, and clients of other servers send the object."""
+    """What was called; `arguments` is JSON text, and clients of other servers send the value."""
 
     name: str
-    arguments: str | dict[str, Any] | None = None
+    arguments: Any = None
 
 
 class PastCall(msgspec.Struct):
@@ -42,11 +37,12 @@ class PastCall(msgspec.Struct):
 class ChatMessage(msgspec.Struct):
     """One message of the conversation; `reasoning` is the other name of `reasoning_content`.
 
+    content  a text, or parts; what is no text becomes a note in brackets
     refusal  what an assistant said instead of content
     """
 
     role: str
-    content: str | list[ContentPart] | None = None
+    content: MessageContent = None
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -63,7 +59,8 @@ class ChatRequest(SamplingFields, kw_only=True):
     tools                   functions that the model may call
     tool_choice             auto, none, required, or the tool that is to be called
     parallel_tool_calls     false: an answer holds one call at most
-    reasoning_effort        how much the model is to think: none, or a word that its template knows
+    reasoning_effort, think
+                            how much the model is to think: none, or a word that its template knows
     reasoning_format        none leaves thoughts in the content
     reasoning_budget_tokens, thinking_budget_tokens
                             tokens of thought at most; the first counts
@@ -77,11 +74,12 @@ class ChatRequest(SamplingFields, kw_only=True):
     model                   anything: one worker serves one model
     max_tokens, max_completion_tokens
                             tokens to sample at most; -1, and where neither is given: until the
-                            model or the context ends
+                            model or the context ends; 0 reads the prompt, which fills the cache
     n                       answers
     stop                    an answer ends before the first of these
-    logprobs                true: the logprob of each token
+    logprobs                true: the logprob of each token; a number above 0 is true
     top_logprobs            likeliest alternatives to report for each token; needs logprobs
+    n_probs                 llama-server's name of both
     stream                  true: events, one for each token
     stream_options          how a stream reports usage
     return_progress         true: each step that reads the prompt is an event, too
@@ -93,7 +91,8 @@ class ChatRequest(SamplingFields, kw_only=True):
     parallel_tool_calls: bool | None = None
     functions: Any = None
     function_call: Any = None
-    reasoning_effort: str | None = None
+    reasoning_effort: AskedEffort = None
+    think: AskedEffort = None
     reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
     reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
     thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
@@ -103,12 +102,13 @@ class ChatRequest(SamplingFields, kw_only=True):
     continue_final_message: bool | None = None
     truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
     model: str | None = None
-    max_tokens: Annotated[int | None, count_from(1)] = None
-    max_completion_tokens: Annotated[int | None, count_from(1)] = None
+    max_tokens: Annotated[int | None, count_from(0)] = None
+    max_completion_tokens: Annotated[int | None, count_from(0)] = None
     n: Annotated[int | None, between(1, SEQUENCES.most)] = None
-    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
-    logprobs: bool | None = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
+    logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None

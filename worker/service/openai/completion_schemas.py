@@ -20,7 +20,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     prompt              a text, a list of texts, token ids, or a list of lists of token ids
     model               anything: one worker serves one model
     max_tokens          tokens to sample at most; 16 where it is not given, -1: until the model or
-                        the context ends, 0: the prompt is only scored, which needs echo
+                        the context ends, 0: the prompt is only read, or with echo scored
     n_predict           another name of max_tokens
     n                   continuations of each prompt
     best_of             continuations of which the best n by mean logprob are answered
@@ -28,6 +28,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     suffix              what comes after the answer: infill, for models with such tokens
     stop                the answer ends before the first of these
     logprobs            likeliest alternatives to report for each token; true is 1
+    n_probs             llama-server's name of it
     stream              true: events, one for each token
     stream_options      how a stream reports usage
     return_progress     true: each step that reads the prompt is an event, too
@@ -43,8 +44,9 @@ class CompletionRequest(SamplingFields, kw_only=True):
     best_of: Annotated[int | None, between(1, SEQUENCES.most)] = None
     echo: bool | None = None
     suffix: str | None = None
-    stop: Annotated[str | list[str] | None, texts(STOPS.most, STOP.most)] = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     logprobs: Annotated[int | bool | None, between(0, LOGPROBS.most)] = None
+    n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None

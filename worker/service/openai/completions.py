@@ -11,6 +11,7 @@ from litestar.types import ASGIApp
 from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import LOGPROBS
 from worker.service.generation import Generation, Running, run
 from worker.service.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
@@ -124,9 +125,6 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
     max_tokens = tokens_of(
         max_tokens=body.max_tokens, n_predict=body.n_predict, default=DEFAULT_MAX_TOKENS
     )
-    if max_tokens == 0 and not body.echo:
-        name = "n_predict" if body.max_tokens is None else "max_tokens"
-        raise RequestError(f"{name} 0 needs echo.", param=name)
     return Generation(
         prompts=prompts_of(body, loaded),
         prompt_param=PARAM,
@@ -135,15 +133,19 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
         stop=stops_of(body.stop),
         n=n,
         best_of=best_of,
-        logprobs=_logprobs(body.logprobs),
+        logprobs=_logprobs(body.logprobs, body.n_probs),
         scores_prompt=bool(body.echo),
         tells_progress=bool(body.stream and body.return_progress),
     )
 
 
-def _logprobs(asked: int | bool | None) -> int | None:
+def _logprobs(asked: int | bool | None, n_probs: int | None) -> int | None:
     """Alternatives for each token; `true` asks for the likeliest one, as vLLM's clients do."""
-    return None if asked is None or asked is False else int(asked)
+    if n_probs is not None and not 0 <= n_probs <= LOGPROBS.most:
+        raise RequestError(f"n_probs must be from 0 to {LOGPROBS.most}.", param="n_probs")
+    if asked is None or asked is False:
+        return n_probs or None
+    return int(asked)
 
 
 @post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")

@@ -6,13 +6,14 @@ from typing import Any
 
 from worker.errors import NotFoundError
 from worker.service.description.described import EVENTS, JSON, Api, Described
-from worker.service.description.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT
+from worker.service.description.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
 from worker.service.front.replies import ErrorReply
-from worker.service.openai.chat import apply_template, chat_completions
+from worker.service.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.service.openai.chat_schemas import ChatCompletion, ChatRequest, TemplateReply
 from worker.service.openai.completion_schemas import Completion, CompletionRequest
 from worker.service.openai.completions import completions
 from worker.service.openai.models import ModelEntry, ModelList, model, models
+from worker.service.openai.usage import InputTokens
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
 _SKY = {
@@ -76,7 +77,15 @@ API = Api(
             takes=ChatRequest,
             needs=("messages",),
             gives={JSON: TemplateReply},
-            refuses=(*BODY, *PROMPT, *CHAT, *FORMED),
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            examples={"question": _SUM},
+        ),
+        Described(
+            handler=chat_input_tokens,
+            takes=ChatRequest,
+            needs=("messages",),
+            gives={JSON: InputTokens},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
             examples={"question": _SUM},
         ),
         Described(handler=models, gives={JSON: ModelList}),

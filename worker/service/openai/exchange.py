@@ -76,7 +76,6 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._generation = running.generation
         self._answers = dict(zip(running.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
-        self._blank: Any = None if self._include_usage else msgspec.UNSET
         self._usage_always = bool(options and options.continuous_usage_stats)
         generation = running.generation
         self._tally = Tally(generation.num_prompt_tokens, running.ids, generation.best_of)
@@ -108,7 +107,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         frames: list[bytes] = []
         choices = answer.take(delta)
         for place, choice in enumerate(choices, start=1):
-            more: dict[str, Any] = {"usage": self._usage() if self._usage_always else self._blank}
+            more: dict[str, Any] = {"usage": self._usage()} if self._usage_always else {}
             if delta.finish_reason and place == len(choices):
                 more["timings"] = timings_of(self._tally)
             frames.append(sse.frame(self.event([choice], **more, **self._untold)))

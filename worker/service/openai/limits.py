@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from worker.errors import RequestError
 from worker.limits import STOP, STOPS
 from worker.service.bounds import ANY
@@ -9,7 +11,7 @@ from worker.service.bounds import ANY
 TRUNCATIONS = ("auto", "disabled")
 
 
-def tokens_of(*, default: int | None, least: int = 0, **given: int | None) -> int | None:
+def tokens_of(*, default: int | None, **given: int | None) -> int | None:
     """The first limit that is given, or the default; None is no limit.
 
     given: the client's name for it -> its value. Raises RequestError that names the field, also one
@@ -19,8 +21,6 @@ def tokens_of(*, default: int | None, least: int = 0, **given: int | None) -> in
     for name, value in values.items():
         if value < 0 and value != ANY:
             raise RequestError(f"{name} must be 0 or more, or {ANY} for no limit.", param=name)
-        if value < least and value != ANY:
-            raise RequestError(f"{name} must be at least {least}.", param=name)
     first = next(iter(values.values()), default)
     return None if first == ANY else first
 
@@ -32,9 +32,10 @@ def truncates(truncation: str | None) -> bool:
     return truncation == "auto"
 
 
-def stops_of(stop: str | list[str] | None, param: str = "stop") -> tuple[str, ...]:
-    """One text or several. Raises RequestError that names the client's field `param`."""
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+def stops_of(stop: str | Sequence[str | None] | None, param: str = "stop") -> tuple[str, ...]:
+    """One text or several, those that say something. Raises RequestError that names the client's
+    field `param`."""
+    stops = tuple(text for text in ([stop] if isinstance(stop, str) else stop or ()) if text)
     if len(stops) > STOPS.most or any(len(text) > STOP.most for text in stops):
         raise RequestError(
             f"{param} must be at most {STOPS.most} texts of at most {STOP.most} characters.",

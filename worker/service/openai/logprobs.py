@@ -75,12 +75,19 @@ class TokenScore(TopToken):
 
 
 def token_score(score: TokenLogprob, pieces: Sequence[bytes]) -> TokenScore:
-    """pieces: token id -> bytes"""
+    """pieces: token id -> bytes
+
+    The sampled token is among its alternatives where there are any: what is held to a form is not
+    always one of the likeliest, and stands in the last one's place then.
+    """
 
     def told(token: int) -> tuple[str, list[int]]:
         return token_text(pieces[token]), list(pieces[token])
 
-    top = [TopToken(*told(token), logprob) for token, logprob in score.top]
+    pairs = score.top
+    if pairs and all(token != score.token for token, _ in pairs):
+        pairs = (*pairs[:-1], (score.token, score.logprob))
+    top = [TopToken(*told(token), logprob) for token, logprob in pairs]
     return TokenScore(*told(score.token), score.logprob, top)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator, Sequence
 
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
@@ -13,6 +13,14 @@ from worker.service.openai.limits import stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
 from worker.service.openai.tools import choice_of, tools_of
 from worker.service.sampling import sampling_of
+from worker.service.talk.parts import (
+    ContentPart,
+    arguments_of,
+    check_pictures,
+    joined,
+    newest,
+    parts_of,
+)
 from worker.service.talk.talk import Talk
 from worker.settings import Settings
 
@@ -26,10 +34,6 @@ _OLD = {
 
 def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
     """Raises RequestError that names the field; blocks: a grammar is checked."""
-    if body.top_logprobs is not None and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
-    if not 0 <= (body.top_logprobs or 0) <= LOGPROBS.most:
-        raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
     if body.chat_template is not None:
         raise RequestError(
             "A chat template in a request is not accepted; the model file's own is used.",
@@ -43,7 +47,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
     tools = tools_of(body.tools)
     choice = choice_of(body.tool_choice, tools)
     return Talk(
-        messages=tuple(_message(m, place) for place, m in enumerate(body.messages or ())),
+        messages=tuple(_messages(body.messages or ())),
         param=PARAM,
         tools=choice.among(tools),
         choice=choice.mode,
@@ -51,6 +55,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         parallel=body.parallel_tool_calls is not False,
         thinking=thinking_of(
             effort=body.reasoning_effort,
+            think=body.think,
             variables=body.chat_template_kwargs,
             asked_format=body.reasoning_format,
             default_format=settings.reasoning_format,
@@ -65,39 +70,53 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,
-            least=1,
             default=None,
         ),
         stop=stops_of(body.stop),
         n=1 if body.n is None else body.n,
         tells_progress=bool(body.stream and body.return_progress),
-        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        logprobs=_logprobs(body),
     )
 
 
-def _message(message: ChatMessage, place: int) -> Message:
-    """Texts in parts become one, a line each."""
-    if message.function_call:
-        raise RequestError(
-            f"messages[{place}].function_call is a form that is no longer read here.",
-            param=PARAM,
-            hint="Send tool_calls, and the result as a message of the role tool.",
-        )
-    content = message.content
-    if isinstance(content, list):
-        if other := next((part.type for part in content if part.type != "text"), None):
+def _logprobs(body: ChatRequest) -> int | None:
+    """Alternatives for each token; None: no logprobs. A number in `logprobs` is true, whatever it
+    counts for completions."""
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+    for name in ("logprobs", "top_logprobs", "n_probs"):
+        if not 0 <= int(getattr(body, name) or 0) <= LOGPROBS.most:
+            raise RequestError(f"{name} must be from 0 to {LOGPROBS.most}.", param=name)
+    if body.logprobs:
+        return body.top_logprobs or 0
+    return body.n_probs or None
+
+
+def _messages(given: Sequence[ChatMessage]) -> Iterator[Message]:
+    first = newest([message.role for message in given])
+    for place, message in enumerate(given):
+        if message.function_call:
             raise RequestError(
-                f"messages[{place}].content has a part of type {other}; only text can be read.",
+                f"messages[{place}].function_call is a form that is no longer read here.",
                 param=PARAM,
+                hint="Send tool_calls, and the result as a message of the role tool.",
             )
-        content = "\n".join(part.text or "" for part in content)
-    content = message.refusal if content is None else content
-    if content is None and not message.tool_calls:
-        raise RequestError(f"messages[{place}].content is missing.", param=PARAM)
+        if place >= first and message.role == "user":
+            check_pictures(message.content, f"messages[{place}].content", PARAM)
+        yield _message(message)
+
+
+def _message(message: ChatMessage) -> Message:
+    """Texts in parts become one, a line each; the thoughts among an assistant's are its thought."""
+    parts = parts_of(message.content)
+    thoughts: list[ContentPart] = []
+    if message.role == "assistant":
+        thoughts = [part for part in parts if part.get("type") in ("thinking", "reasoning")]
+    content = joined(part for part in parts if part not in thoughts) or message.refusal or ""
     return Message(
         role=message.role,
-        content=content,
-        thought=message.reasoning_content or message.reasoning,
+        content=content or (None if message.tool_calls else ""),
+        thought=message.reasoning_content or message.reasoning or joined(thoughts) or None,
         calls=tuple(_call(call) for call in message.tool_calls or ()),
         call_id=message.tool_call_id,
         name=message.name,
@@ -105,7 +124,4 @@ def _message(message: ChatMessage, place: int) -> Message:
 
 
 def _call(call: PastCall) -> Call:
-    arguments = call.function.arguments
-    if not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments or {}).decode()
-    return Call(call.id or "", call.function.name, arguments)
+    return Call(call.id or "", call.function.name, arguments_of(call.function.arguments))

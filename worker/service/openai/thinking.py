@@ -8,6 +8,7 @@ from typing import Any
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
 from worker.service.openai.limits import tokens_of
+from worker.service.talk.effort import AskedEffort, effort_of
 
 # llama-server's words. `deepseek` tells thoughts apart, as `auto` does.
 FORMATS = ("auto", "deepseek", "none")
@@ -15,7 +16,8 @@ FORMATS = ("auto", "deepseek", "none")
 
 def thinking_of(
     *,
-    effort: str | None,
+    effort: AskedEffort,
+    think: AskedEffort = None,
     variables: Mapping[str, Any] | None = None,
     asked_format: str | None = None,
     default_format: str = "auto",
@@ -23,7 +25,7 @@ def thinking_of(
 ) -> Thinking:
     """Raises RequestError that names the field.
 
-    effort          `none` is no thinking; other words are the template's to know
+    effort, think   a word for no is no thinking; other words are the template's to know
     variables       the template's; `enable_thinking` counts where the effort does not say it
     asked_format    one of FORMATS; `none` leaves thoughts in the content
     default_format  the server's
@@ -33,12 +35,12 @@ def thinking_of(
         raise RequestError(
             f"reasoning_format must be one of {', '.join(FORMATS)}.", param="reasoning_format"
         )
-    is_on = (variables or {}).get("enable_thinking")
-    if effort == "none":
-        is_on = False
+    is_on, word = effort_of(effort, think)
+    if is_on is None:
+        is_on = effort_of((variables or {}).get("enable_thinking"))[0]
     return Thinking(
-        is_on=is_on if isinstance(is_on, bool) else None,
-        effort=effort or None,
-        budget=tokens_of(default=None, least=0, **budgets),
+        is_on=is_on,
+        effort=word,
+        budget=tokens_of(default=None, **budgets),
         inline=(asked_format or default_format) == "none",
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from worker.chat.message import Tool
 from worker.errors import RequestError
-from worker.service.talk.tools import ToolChoice, check_choice, check_tools
+from worker.service.talk.tools import ToolChoice, check_choice, check_tools, tell_skipped
 
 _MODES = ("auto", "required", "none")
 _FORMS = 'auto, none, required, or an object of type "function" with a name'
@@ -57,7 +57,10 @@ def tools_of(declared: list[DeclaredTool] | None) -> tuple[Tool, ...]:
     tools: list[Tool] = []
     for place, tool in enumerate(declared or ()):
         function = tool.function
-        if tool.type not in ("function", None) or function is None:
+        if tool.type not in ("function", None):
+            tell_skipped(tool.type)
+            continue
+        if function is None:
             raise RequestError(
                 f"tools[{place}] is not a function.",
                 param=f"tools[{place}]",

@@ -34,6 +34,12 @@ class Usage(msgspec.Struct):
     completion_tokens_details: CompletionDetails | msgspec.UnsetType = msgspec.UNSET
 
 
+class InputTokens(msgspec.Struct, tag_field="object", tag="response.input_tokens"):
+    """What a prompt would have."""
+
+    input_tokens: int
+
+
 class LlamaTimings(msgspec.Struct):
     """llama-server's names. Milliseconds; a prompt's time begins with its admission."""
 

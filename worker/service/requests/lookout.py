@@ -12,6 +12,7 @@ from worker import log
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
+from worker.lines import in_one_line
 from worker.service.requests.journal import Journal
 from worker.service.requests.speeds import sums_of
 from worker.service.requests.views import (
@@ -102,4 +103,4 @@ class Lookout:
 
 
 def _event(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"
+    return b"data: " + in_one_line(data) + b"\n\n"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from worker.service.description.described import EVENTS, JSON, Api, Described
-from worker.service.description.refusals import BODY, CHAT, GENERATION, PROMPT
+from worker.service.description.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
+from worker.service.openai.usage import InputTokens
 from worker.service.responses import events
 from worker.service.responses.items import ResponseReply
-from worker.service.responses.routes import responses
+from worker.service.responses.routes import input_tokens, responses
 from worker.service.responses.schemas import ResponseRequest
 
 _SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
@@ -46,6 +47,14 @@ API = Api(
                     "max_output_tokens": 20,
                 },
             },
+        ),
+        Described(
+            handler=input_tokens,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: InputTokens},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            examples={"question": {"input": "What is 3 plus 4?"}},
         ),
     ),
 )

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Any, cast
 
 import msgspec
 
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
-from worker.service.responses.schemas import InputItem, InputPart, ResponseRequest
+from worker.service.responses.schemas import InputItem, ResponseRequest
 from worker.service.responses.tools import shown_name
+from worker.service.talk.parts import (
+    arguments_of,
+    check_pictures,
+    newest,
+    note_of,
+    text_of,
+    words_of,
+)
 
 PARAM = "input"
-_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 
 
 def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
@@ -21,9 +29,13 @@ def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
     history = _History()
     if body.instructions:
         history.add(Message(role="system", content=body.instructions))
-    if isinstance(body.input, str):
+    if isinstance(body.input, str) and body.input:
         history.add(Message(role="user", content=body.input))
-    for place, item in enumerate(body.input if isinstance(body.input, list) else ()):
+    items = body.input if isinstance(body.input, list) else []
+    first = newest([_role(item) for item in items])
+    for place, item in enumerate(items):
+        if place >= first and item.role == "user":
+            check_pictures(item.content, f"{PARAM}[{place}].content", PARAM)
         history.read(item, f"{PARAM}[{place}]")
     return history.messages
 
@@ -61,38 +73,54 @@ class _History:
             case None | "message":
                 self._read_message(item, place)
             case "reasoning":
-                self._add_thought(_thought(item, place))
-            case "function_call":
-                turn = self._turn or Message(role="assistant")
-                self._turn = msgspec.structs.replace(turn, calls=(*turn.calls, _call(item, place)))
-            case "function_call_output":
-                if item.output is None or isinstance(item.output, dict):
-                    raise RequestError(f"{place}.output must be a text or a list.", param=PARAM)
-                text = _text(item.output, f"{place}.output")
-                self.add(Message(role="tool", call_id=item.call_id, name=item.name, content=text))
+                self._add_thought(_thought(item))
             case "item_reference":
                 raise RequestError(
                     f"{place} refers to an item, and nothing is stored here.",
                     param=PARAM,
                     hint="Send the item itself.",
                 )
-            case _:
-                raise RequestError(
-                    f"{place} is of type {item.type}, which cannot be read here.", param=PARAM
+            case "function_call":
+                if not item.name:
+                    raise RequestError(f"{place}.name is missing.", param=PARAM)
+                name = shown_name(item.name, item.namespace)
+                self._add_call(Call(item.call_id or "", name, arguments_of(item.arguments)))
+            case kind if kind.endswith("_output"):
+                self.add(
+                    Message(
+                        role="tool",
+                        call_id=item.call_id,
+                        name=item.name,
+                        content=_said(item.output),
+                    )
                 )
+            case kind if kind.endswith("_call") and item.call_id:
+                given = next((x for x in (item.action, item.arguments) if x is not None), None)
+                arguments = {"input": item.input} if given is None else given
+                name = item.name or kind.removesuffix("_call")
+                self._add_call(Call(item.call_id, name, arguments_of(arguments)))
+            case kind:
+                fields = msgspec.structs.asdict(item)
+                self._add_text(words_of(fields) or note_of(kind, fields))
 
     def _read_message(self, item: InputItem, place: str) -> None:
-        if item.role is None or item.content is None:
-            missing = "role" if item.role is None else "content"
-            raise RequestError(f"{place}.{missing} is missing.", param=PARAM)
-        text = _text(item.content, f"{place}.content")
+        if item.role is None:
+            raise RequestError(f"{place}.role is missing.", param=PARAM)
+        text = text_of(item.content)
         if item.role != "assistant":
             self.add(Message(role=item.role, content=text))
             return
+        self._add_text(text)
+
+    def _add_text(self, text: str) -> None:
         if self._turn is not None and self._turn.content is not None:
             self._end_turn()
         turn = self._turn or Message(role="assistant")
         self._turn = msgspec.structs.replace(turn, content=text)
+
+    def _add_call(self, call: Call) -> None:
+        turn = self._turn or Message(role="assistant")
+        self._turn = msgspec.structs.replace(turn, calls=(*turn.calls, call))
 
     def _add_thought(self, thought: str) -> None:
         turn = self._turn or Message(role="assistant")
@@ -108,31 +136,31 @@ class _History:
             self._messages.append(turn)
 
 
-def _call(item: InputItem, place: str) -> Call:
-    if not item.name:
-        raise RequestError(f"{place}.name is missing.", param=PARAM)
-    arguments = item.arguments
-    if not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments or {}).decode()
-    return Call(item.call_id or "", shown_name(item.name, item.namespace), arguments)
+def _role(item: InputItem) -> str | None:
+    """assistant for all that is said on its side."""
+    if item.type in (None, "message"):
+        return item.role
+    return "tool" if str(item.type).endswith("_output") else "assistant"
 
 
-def _thought(item: InputItem, place: str) -> str:
+def _thought(item: InputItem) -> str:
     """Its text, or what this worker sealed, or the summary."""
     if item.content:
-        return _text(item.content, f"{place}.content")
+        return text_of(item.content)
     if item.encrypted_content and (text := _unsealed(item.encrypted_content)) is not None:
         return text
-    return _text(item.summary or [], f"{place}.summary")
+    return text_of(item.summary)
 
 
-def _text(content: str | list[InputPart], place: str) -> str:
-    """Texts in parts become one, a line each."""
-    if isinstance(content, str):
-        return content
-    for at, part in enumerate(content):
-        if part.type not in _TEXTS and part.refusal is None:
-            raise RequestError(
-                f"{place}[{at}] is of type {part.type}; only text can be read.", param=PARAM
-            )
-    return "\n".join(part.text or part.refusal or "" for part in content)
+def _said(output: Any) -> str:
+    """A function's output: a text, parts, or any other value as JSON."""
+    if output is None or isinstance(output, str):
+        return output or ""
+    given = cast("list[Any]", output if isinstance(output, list) else [output])
+    if all(isinstance(part, str) or _is_part(part) for part in given):
+        return text_of(given)
+    return msgspec.json.encode(output).decode()
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(cast("Any", value).get("type"), str)

@@ -144,7 +144,7 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     top_logprobs: int
     top_p: float
     truncation: str
-    usage: ResponseUsage | None = None
+    usage: ResponseUsage | msgspec.UnsetType = msgspec.UNSET
     user: str | None
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET

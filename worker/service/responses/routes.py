@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litestar import Request as HttpRequest
-from litestar import post
+from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.service.body import read_json
+from worker.service.errors import json_response
 from worker.service.generation import run
+from worker.service.openai.usage import InputTokens
 from worker.service.preparing import Preparing
 from worker.service.responses.exchange import ResponseExchange
 from worker.service.responses.schemas import ResponseRequest
@@ -20,8 +24,11 @@ from worker.service.talk.asked import Asked, ask
 from worker.settings import Settings
 
 
-def _asked(body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: Loaded) -> Asked:
-    return ask(talk_of(body, settings, loaded), chat, loaded)
+def _asked(
+    body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
+    *, must_fit: bool = True,
+) -> Asked:  # fmt: skip
+    return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
@@ -37,3 +44,18 @@ async def responses(
     settings = worker.settings
     asked = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
     return ResponseExchange(run(asked.generation, loaded), asked, body, loaded)
+
+
+@post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
+async def input_tokens(
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
+) -> Response[bytes]:
+    """As the same body has them as a prompt, also where the context does not hold them."""
+    body = await read_json(request, ResponseRequest)
+    look = partial(_asked, must_fit=False)
+    asked = await preparing.aside(request, body, look, body, chat, worker.settings, loaded)
+    return json_response(InputTokens(asked.generation.num_prompt_tokens))

@@ -6,34 +6,40 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.limits import LOGPROBS, TOOLS
-from worker.service.bounds import between, count_from, items, one_of
+from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
+from worker.service.bounds import between, count_from, items, one_of, texts
 from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.tools import ChoiceObject
 from worker.service.sampling import SamplingFields
-
-
-class InputPart(msgspec.Struct):
-    """A part of an item's content: text under several names of `type`, or what cannot be read."""
-
-    type: str
-    text: str | None = None
-    refusal: str | None = None
+from worker.service.talk.effort import AskedEffort
+from worker.service.talk.parts import MessageContent
 
 
 class InputItem(msgspec.Struct):
-    """A message (which need not say its type), a call, its output, a thought, or another item."""
+    """A message (which need not say its type), a call, its output, a thought, or another, which
+    becomes a note in brackets.
+
+    action, input, code, queries, results, outputs, error
+           of calls of other tools than functions
+    """
 
     type: str | None = None
     role: str | None = None
-    content: str | list[InputPart] | None = None
+    content: MessageContent = None
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: str | dict[str, Any] | None = None
-    output: str | list[InputPart] | dict[str, Any] | None = None
-    summary: list[InputPart] | None = None
+    arguments: Any = None
+    output: Any = None
+    summary: MessageContent = None
     encrypted_content: str | None = None
+    action: Any = None
+    input: Any = None
+    code: Any = None
+    queries: Any = None
+    results: Any = None
+    outputs: Any = None
+    error: Any = None
 
 
 class ResponseTool(msgspec.Struct):
@@ -50,7 +56,7 @@ class ResponseTool(msgspec.Struct):
 class AskedReasoning(msgspec.Struct, omit_defaults=True):
     """How the model is to think. summary: auto, concise or detailed; null: no summary"""
 
-    effort: str | None = None
+    effort: AskedEffort = None
     summary: str | None = None
     generate_summary: str | None = None
 
@@ -82,10 +88,13 @@ class ResponseRequest(SamplingFields, kw_only=True):
     tool_choice           auto, none, required, or the tool that is to be called
     parallel_tool_calls   false: an answer holds one call at most
     reasoning             how the model is to think
+    reasoning_effort, think
+                          other names of reasoning.effort
     text                  the form of the answer
+    stop                  an answer ends before the first of these
     chat_template_kwargs  variables for the template, such as enable_thinking
     max_output_tokens     tokens to sample at most; -1, and where it is not given: until the model
-                          or the context ends
+                          or the context ends; 0 reads the prompt, which fills the cache
     top_logprobs          likeliest alternatives to report for each token of the text
     truncation            auto drops old turns where the context is too small
     include               `message.output_text.logprobs`, `reasoning.encrypted_content`; others say
@@ -106,11 +115,14 @@ class ResponseRequest(SamplingFields, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning: AskedReasoning | None = None
     text: AskedText | None = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     chat_template_kwargs: dict[str, Any] | None = None
-    max_output_tokens: Annotated[int | None, count_from(1)] = None
+    max_output_tokens: Annotated[int | None, count_from(0)] = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
     include: list[str] | None = None
+    reasoning_effort: AskedEffort = None
+    think: AskedEffort = None
     metadata: dict[str, str] | None = None
     user: str | None = None
     store: bool | None = None

@@ -8,7 +8,7 @@ from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LOGPROBS
-from worker.service.openai.limits import tokens_of, truncates
+from worker.service.openai.limits import stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
 from worker.service.openai.tools import choice_of
 from worker.service.responses.history import PARAM, messages_of
@@ -55,14 +55,16 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
         thinking=thinking_of(
-            effort=effort,
+            effort=body.reasoning_effort if effort is None else effort,
+            think=body.think,
             variables=body.chat_template_kwargs,
             default_format=settings.reasoning_format,
         ),
         variables=body.chat_template_kwargs or {},
         truncates=truncates(body.truncation),
         sampling=_sampling(body, loaded),
-        max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, least=1, default=None),
+        max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, default=None),
+        stop=stops_of(body.stop),
         logprobs=logprobs,
     )
 

@@ -15,11 +15,11 @@ from worker.engine.request import SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
-from worker.limits import MESSAGES, SHORTENED
+from worker.limits import COUNTED, MESSAGES
 from worker.service.generation import Generation
-from worker.service.prompts import check_characters, rendered_prompt
+from worker.service.prompts import check_hopeless, rendered_prompt
 from worker.service.talk.checkpoints import checkpoints_of
-from worker.service.talk.instructions import check_roles, with_one_system
+from worker.service.talk.instructions import check_roles, spoken, with_one_system
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.truncation import shortened
@@ -70,18 +70,19 @@ class Asked(msgspec.Struct, frozen=True):
         return Said(self.reader())
 
 
-def ask(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Asked:
-    """Raises RequestError that names the client's field; blocks."""
-    conversation = conversation_of(talk, chat, loaded)
+def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) -> Asked:
+    """Raises RequestError that names the client's field; blocks.
+
+    must_fit  the context holds the prompt; else it is only to be looked at
+    """
+    conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
     truncated = None
     if talk.truncates:
         conversation, prompt, truncated = shortened(
             conversation, talk.max_tokens, loaded, talk.param
         )
     else:
-        if len(conversation.text) > SHORTENED.most:  # tools and thoughts are in it, too
-            check_characters(len(conversation.text), loaded, talk.param, plural=True)
-        prompt = rendered_prompt(conversation.text, loaded, talk.param)
+        prompt = rendered_prompt(conversation.text, loaded, talk.param, must_fit=must_fit)
     if truncated is None:
         check_roles(talk.messages, conversation.text, talk.param)
     sampling = talk.sampling
@@ -154,18 +155,23 @@ def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loosened: Loosened) -
     )
 
 
-def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversation:
+def conversation_of(
+    talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
+) -> Conversation:
     """What the messages are to the template. Raises RequestError."""
     if not talk.messages:
         raise RequestError(f"{talk.param} is missing.", param=talk.param, hint="Send one message.")
     if len(talk.messages) > MESSAGES.most:
         raise RequestError(f"{talk.param} must be at most {MESSAGES.most}.", param=talk.param)
-    size = sum(
-        len(message.content or "") + sum(len(call.arguments) for call in message.calls)
-        for message in talk.messages
-    )
-    if size > SHORTENED.most or not talk.truncates:
-        check_characters(size, loaded, talk.param, plural=True)
+    if must_fit:
+        texts = [
+            text
+            for message in talk.messages
+            for text in (message.content or "", *(call.arguments for call in message.calls))
+        ]
+        size = sum(map(len, texts))
+        if size > COUNTED.most:
+            check_hopeless("\n".join(texts), size, loaded, talk.param)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {
         name: value
@@ -173,7 +179,7 @@ def conversation_of(talk: Talk, chat: ChatFormat, loaded: Loaded) -> Conversatio
         if name not in reserved and name.isidentifier()
     }
     return chat.conversation(
-        with_one_system(talk.messages),
+        with_one_system(spoken(talk.messages, continues=talk.continues)),
         talk.tools,
         thinking=talk.thinking,
         add_generation_prompt=talk.opens,

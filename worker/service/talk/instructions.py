@@ -31,6 +31,18 @@ def with_one_system(messages: Sequence[Message]) -> list[Message]:
     return [msgspec.structs.replace(first[0], role="system", content="\n\n".join(texts)), *others]
 
 
+def spoken(messages: Sequence[Message], *, continues: bool) -> Sequence[Message]:
+    """Without messages of the assistant's that hold nothing: an answer that was cut before its
+    first word, say. continues: the last one is to go on"""
+    last = messages[-1]
+
+    def says(message: Message) -> bool:
+        holds = message.content or message.thought or message.calls
+        return bool(holds) or message.role != "assistant" or (continues and message is last)
+
+    return [message for message in messages if says(message)] or messages
+
+
 def check_roles(messages: Sequence[Message], text: str, param: str) -> None:
     """Raise RequestError for a message of another role that did not reach the prompt's text."""
     for message in messages:

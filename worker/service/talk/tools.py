@@ -14,7 +14,7 @@ from worker.errors import RequestError
 from worker.limits import TOOLS
 
 _MAX_KIND = 40
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def check_tools(tools: Iterable[tuple[int, Tool]], name: str = "name") -> None:
     for place, tool in tools:
         if not _NAME.fullmatch(tool.name):
             raise RequestError(
-                f"tools[{place}].{name} must be 1 to 64 of the letters a to z, A to Z, digits, "
+                f"tools[{place}].{name} must be 1 to 256 of the letters a to z, A to Z, digits, "
                 "and _.-",
                 param=f"tools[{place}].{name}",
             )

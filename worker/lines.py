@@ -1,0 +1,26 @@
+"""JSON that stays one line, whoever reads it."""
+
+from __future__ import annotations
+
+import msgspec
+
+# Ends of lines to `str.splitlines` of Python and to readers of other languages, which JSON lets
+# stand in a text, in UTF-8 -> as JSON spells them. Those below U+0020 are always escaped.
+_ENDS = {
+    "\u2028".encode(): b"\\u2028",
+    "\u2029".encode(): b"\\u2029",
+    "\u0085".encode(): b"\\u0085",
+}
+_encoder = msgspec.json.Encoder()
+
+
+def encoded(value: object) -> bytes:
+    """The value as JSON in one line, without an end."""
+    return in_one_line(_encoder.encode(value))
+
+
+def in_one_line(data: bytes) -> bytes:
+    """JSON without line ends of its own, so that no reader of lines finds one in it."""
+    for end, escape in _ENDS.items():
+        data = data.replace(end, escape)
+    return data

@@ -1,0 +1,133 @@
+"""What a message's content says: a text, parts, blocks, or nothing, in whatever API.
+
+A part that is no text becomes its text, or a short note in brackets: a history that another server
+wrote must not end a session. Only a picture in the newest question is refused, because the answer
+would be about nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from worker.errors import RequestError
+
+ContentPart = dict[str, Any]
+# null, nothing, [] and "" mean the same.
+MessageContent = str | list[ContentPart | str | None] | ContentPart | None
+
+_NOTE = 400  # characters of a note
+# Fields that hold a part's words, the first that is there.
+_WORDS = ("text", "refusal", "thinking", "reasoning", "data", "transcript")
+_INSIDE = ("content", "source", "output", "summary")
+_HIDDEN = frozenset({"redacted_thinking"})  # only its author can read it
+# What says nothing to a model: names of things, bytes of media, marks for the server.
+_UNSAID = frozenset({
+    "type", "id", "call_id", "tool_use_id", "status", "cache_control", "signature", "data",
+    "encrypted_content", "file_data", "image_url", "citations", "annotations", "caller",
+})  # fmt: skip
+_MEDIA = {"image": "image", "audio": "audio", "video": "video", "screenshot": "image"}
+
+
+def parts_of(content: MessageContent) -> list[ContentPart]:
+    """The content as parts; texts are parts of type text."""
+    given = content if isinstance(content, list) else [content]
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in given]
+    return [part for part in parts if part]
+
+
+def text_of(content: MessageContent) -> str:
+    """All that it says, a line for each part."""
+    return content if isinstance(content, str) else joined(parts_of(content))
+
+
+def joined(parts: Iterable[ContentPart]) -> str:
+    """What these parts say, a line each."""
+    return "\n".join(said for part in parts if (said := words_of(part)) is not None)
+
+
+def words_of(part: Mapping[str, Any]) -> str | None:
+    """What one part says; None: nothing."""
+    kind = str(part.get("type") or "part")
+    if kind in _HIDDEN:
+        return None
+    if medium := medium_of(part):
+        return f"[{medium}]"
+    if kind == "tool_reference":
+        return f"[tool {part.get('tool_name') or part.get('name') or ''}]"
+    for field in _WORDS:
+        if isinstance(words := part.get(field), str) and (field != "data" or kind == "text"):
+            return words
+        if field in part and part[field] is None and kind.endswith(field):
+            return ""
+    for field in _INSIDE:
+        inside = part.get(field)
+        if (
+            isinstance(inside, str | list | dict)
+            and inside
+            and (said := _inside(cast("Any", inside)))
+        ):
+            title = part.get("title") or part.get("filename")
+            return f"{title}\n{said}" if isinstance(title, str) and title else said
+    return note_of(kind, part)
+
+
+def note_of(kind: str, fields: Mapping[str, Any]) -> str:
+    """A short note in brackets on something that is no text."""
+    told = {name: value for name, value in fields.items() if name not in _UNSAID and value}
+    name = told.pop("name", None)
+    head = f"{kind} {name}" if isinstance(name, str) else kind
+    rest = msgspec.json.encode(told).decode() if told else ""
+    return f"[{head}: {rest[:_NOTE]}]" if rest else f"[{head}]"
+
+
+def medium_of(part: Mapping[str, Any]) -> str | None:
+    """image, audio or video where a part is one; else None."""
+    kind = str(part.get("type") or "")
+    source = part.get("source")
+    if isinstance(source, dict) and kind == "document":
+        return None
+    return next((medium for word, medium in _MEDIA.items() if word in kind), None)
+
+
+def check_pictures(content: MessageContent, where: str, param: str) -> None:
+    """Raise RequestError where the newest question shows something."""
+    for place, part in enumerate(parts_of(content)):
+        if medium := medium_of(part):
+            raise RequestError(
+                f"{where}[{place}] is of type {str(part.get('type'))[:40]}: this model reads text "
+                f"only, and the question would be about {medium} that it cannot see.",
+                param=param,
+                hint="Ask without it, or describe it.",
+            )
+
+
+def newest(roles: list[str | None]) -> int:
+    """The place from which on nothing is answered yet: behind the assistant's last message."""
+    for place in range(len(roles), 0, -1):
+        if roles[place - 1] == "assistant":
+            return place
+    return 0
+
+
+def arguments_of(given: Any) -> str:
+    """A past call's arguments as JSON text, as they were written where they are text."""
+    if isinstance(given, str):
+        return given
+    return msgspec.json.encode({} if given is None else given).decode()
+
+
+def _inside(value: Any) -> str:
+    """What stands in a block: a text, blocks, or a document's source."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return joined(parts_of([item for item in items if isinstance(item, str | dict)]))
+    if isinstance(value, dict):
+        part = cast("ContentPart", value)
+        data = part.get("data")
+        if isinstance(data, str) or part.get("type") == "text":
+            return str(data or part.get("text") or "") if part.get("type") == "text" else ""
+        return text_of(part)
+    return value if isinstance(value, str) else ""
