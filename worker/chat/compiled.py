@@ -18,7 +18,10 @@ _MAX_REASON = 300
 
 
 class CompiledTemplate:
-    """The Jinja template of a model file, with the functions that such templates call."""
+    """The Jinja template of a model file, with the functions that such templates call.
+
+    unknown  what it uses and nobody knows, such as `filter nosuch`
+    """
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         """Compile it. `bos` and `eos` are the texts of these tokens.
@@ -36,6 +39,7 @@ class CompiledTemplate:
         }
         self._sandbox.globals.update(functions)
         try:
+            self.unknown = self._sandbox.unknown(source)
             self._template = self._sandbox.from_string(source)
         except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)
             raise RequestError(

@@ -28,6 +28,7 @@ class ChatFormat:
 
     dialect   how its calls are written
     thoughts  what its template does about thoughts
+    places    what is done with each place of a conversation, in words
     controls  control tokens that an answer's reader must see, spelled out -> token id
     """
 
@@ -38,9 +39,10 @@ class ChatFormat:
         controls  the vocabulary's control tokens, spelled out -> token id
         ends      its tokens that end an answer, spelled out
         """
-        self.template = template
         self._ends = frozenset(ends)
         probe = TemplateProbe(template)
+        self.template = probe.template
+        self.places = probe.table()
         self.dialect = dialect_of(probe.sample) or PLAIN
         self.thoughts = ThoughtHabits(probe)
         self._no_tools = probe.no_tools

@@ -17,9 +17,16 @@ from worker.errors import RequestError
 MAX_SECONDS = 2.0  # CPU time of all renderings
 THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning", "thought")
 _ID = "abcdef123"  # as Mistral's templates demand it
+_LONG_ID = "call_zqid-4567890123456789"
 _USER = {"role": "user", "content": "zquser"}
+_AGAIN = {"role": "user", "content": "zqagain"}
 _TEXT = "zqtext"
+_ANSWER = {"role": "assistant", "content": _TEXT}
+_SYSTEM = {"role": "system", "content": "zqsystem"}
+_LATER = {"role": "system", "content": "zqlater"}
 _THOUGHT = "zqthought"
+# Arguments of a call that were cut.
+_ODD = '{"zqodd": "a\nb'
 _RESULT = {"role": "tool", "content": "zqresult", "tool_call_id": _ID, "name": NAME}
 _TOOL = {
     "type": "function",
@@ -71,8 +78,29 @@ class TemplateProbe:
     """Renders conversations with texts that no template writes by itself."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
         self._spent = 0.0
+        self.template = template
+        for role in ("user", "system", "assistant", "tool"):
+            if not self._shows_content(role):
+                self.template = template.in_parts({*self.template.part_roles, role})
+                if not self._shows_content(role):
+                    self.template = template.in_parts(self.template.part_roles - {role})
+
+    def _shows_content(self, role: str) -> bool:
+        """Whether a message of this role is shown, with its content as `template` forms it."""
+        said = {"role": role, "content": "zqpart"}
+        call = self._message(CallShape(is_text=False, content=""))
+        turns: dict[str, tuple[tuple[Any, ...], ...]] = {
+            "user": ((said,),),
+            "system": ((said, _USER),),
+            "assistant": ((_USER, said, _AGAIN), (_USER, said)),
+            "tool": ((_USER, call, {**_RESULT, **said}), (_USER, _ANSWER, {**_RESULT, **said})),
+        }
+        return any(
+            "zqpart" in text and "{'" not in text.partition("zqpart")[0][-40:]
+            for messages in turns[role]
+            if (text := self.text(*messages, opens=True))
+        )
 
     def text(self, *messages: Any, opens: bool = False, **variables: Any) -> str:
         """The rendered messages; empty where the template refuses them, or has taken too long."""
@@ -80,7 +108,7 @@ class TemplateProbe:
             return ""
         started = time.thread_time()
         try:
-            return self._template.render(messages, add_generation_prompt=opens, **variables)
+            return self.template.render(messages, add_generation_prompt=opens, **variables)
         except RequestError:
             return ""
         finally:
@@ -123,15 +151,26 @@ class TemplateProbe:
         shape = self.shape
         prompt = self.opening(tools=self._tools)
         if shape is None:
-            return CallSample("", self._template.source, prompt)
+            return CallSample("", self.template.source, prompt)
         plain = self.text(_USER, {"role": "assistant", "content": _TEXT}, tools=self._tools)
         found = difference(self._after_user(self._with_call(shape)), self._after_user(plain))
-        return CallSample(_THINK_BLOCK.sub("", found), self._template.source, prompt)
+        return CallSample(_THINK_BLOCK.sub("", found), self.template.source, prompt)
 
     @cached_property
     def keeps_text(self) -> bool:
-        """Whether the template shows calls beside text."""
-        return self.shape is not None and VALUE in self._with_call(self.shape, content=_TEXT)
+        """Whether the template shows both calls and the text beside them."""
+        if self.shape is None:
+            return False
+        text = self._with_call(self.shape, content=_TEXT)
+        return VALUE in text and _TEXT in text
+
+    @cached_property
+    def keeps_text_before(self) -> bool:
+        """Whether the template shows a text and then, as another message, calls."""
+        if self.shape is None:
+            return False
+        text = self.text(_USER, _ANSWER, self._message(self.shape), _RESULT, tools=self._tools)
+        return all(word in text for word in (_TEXT, VALUE, "zqresult"))
 
     @cached_property
     def keeps_several(self) -> bool:
@@ -140,17 +179,139 @@ class TemplateProbe:
         return shape is not None and "zqsecond" in self._with_call(shape, second="zqsecond")
 
     @cached_property
+    def keeps_odd(self) -> bool:
+        """Whether arguments that are no object are shown as they were written."""
+        if self.shape is None:
+            return False
+        return _ODD in self._with_call(self.shape, arguments=_ODD)
+
+    @cached_property
     def knows_results(self) -> bool:
         """Whether the template shows a tool's result."""
         if self.shape is None:
-            return "zqresult" in self.text(_USER, {"role": "assistant", "content": _TEXT}, _RESULT)
+            return self.knows_lone_results
         call = self._message(self.shape)
         return "zqresult" in self.text(_USER, call, _RESULT, opens=True, tools=self._tools)
 
     @cached_property
+    def knows_lone_results(self) -> bool:
+        """Whether the template shows a result after a message without calls."""
+        return "zqresult" in self.text(_USER, _ANSWER, _RESULT, opens=True, tools=self._tools)
+
+    @cached_property
+    def tells_results_apart(self) -> bool:
+        """Whether a result is shown with the id of its call."""
+        if self.shape is None or not self.knows_results:
+            return False
+        call = self._message(self.shape)
+        text = self.text(_USER, call, _RESULT, opens=True, tools=self._tools)
+        return text.count(_ID) > 1
+
+    @cached_property
+    def wants_short_ids(self) -> bool:
+        """Whether the template refuses ids of more than nine letters and digits."""
+        if self.shape is None or not self.knows_results:
+            return False
+        call = self._message(self.shape, call_id=_LONG_ID)
+        result = {**_RESULT, "tool_call_id": _LONG_ID}
+        return not self.text(_USER, call, result, opens=True, tools=self._tools)
+
+    @cached_property
+    def keeps_user_after_result(self) -> bool:
+        """Whether a user may speak right after a result."""
+        if self.shape is None or not self.knows_results:
+            return True
+        call = self._message(self.shape)
+        text = self.text(_USER, call, _RESULT, _AGAIN, opens=True, tools=self._tools)
+        return "zqagain" in text and "zqresult" in text
+
+    @cached_property
     def knows_system(self) -> bool:
-        """Whether the template takes a system message."""
-        return "zqsystem" in self.text({"role": "system", "content": "zqsystem"}, _USER)
+        """Whether the template shows a first system message, also beside tools."""
+        return all(
+            "zqsystem" in self.text(_SYSTEM, _USER, opens=True, **given) for given in self._beside
+        )
+
+    @cached_property
+    def knows_later_system(self) -> bool:
+        """Whether the template shows a system message after others, wherever it stands."""
+        first = _SYSTEM if self.knows_system else _USER
+        orders = (
+            (first, _USER, _ANSWER, _LATER, _AGAIN),
+            (first, _USER, _ANSWER, _AGAIN, _LATER),
+            (_USER, _LATER, _ANSWER, _AGAIN),
+        )
+        return all(
+            "zqlater" in (text := self.text(*order, opens=True, **given))
+            and all(word in text for word in ("zquser", "zqagain"))
+            for order in orders
+            for given in self._beside
+        )
+
+    @cached_property
+    def knows_system_alone(self) -> bool:
+        """Whether the template shows a system message without any other."""
+        return "zqsystem" in self.text(_SYSTEM, opens=True, **self.no_tools)
+
+    @cached_property
+    def keeps_neighbours(self) -> dict[str, bool]:
+        """Role -> whether its messages may follow each other."""
+        users = self.text(_USER, _AGAIN, opens=True, **self.no_tools)
+        answers = self.text(
+            _USER, _ANSWER, {**_ANSWER, "content": "zqmore"}, _AGAIN, opens=True, **self.no_tools
+        )
+        return {
+            "user": all(word in users for word in ("zquser", "zqagain")),
+            "assistant": all(word in answers for word in (_TEXT, "zqmore", "zqagain")),
+        }
+
+    @cached_property
+    def keeps_early_answers(self) -> bool:
+        """Whether an assistant may speak first."""
+        text = self.text(_ANSWER, _USER, opens=True, **self.no_tools)
+        return _TEXT in text and "zquser" in text
+
+    @cached_property
+    def keeps_empty_answers(self) -> bool:
+        """Whether an answer may be empty."""
+        empty = {"role": "assistant", "content": ""}
+        return bool(self.text(_USER, empty, _AGAIN, opens=True, **self.no_tools))
+
+    @property
+    def _beside(self) -> tuple[dict[str, Any], ...]:
+        """The variables of conversations without tools, and with tools where they are shown."""
+        return (self.no_tools, {"tools": self._tools}) if self.shows_tools else (self.no_tools,)
+
+    def table(self) -> dict[str, str]:
+        """What is done with each place of a conversation, in words."""
+        calls = "written into the content"
+        if self.shape is not None:
+            calls = "arguments as text" if self.shape.is_text else "arguments as an object"
+            calls += "" if self.keeps_several else ", one a message"
+        beside = "kept" if self.keeps_text else "a message before the calls"
+        if self.shape is None or not (self.keeps_text or self.keeps_text_before):
+            beside = "the calls are written behind it"
+        thoughts = f"read in {self.thought_field}" if self.thought_field else "left out"
+        if self.thinks_in_parts:
+            thoughts = "read in parts of the content"
+        moved = "moved into the user's next turn"
+        merged = [role for role, kept in self.keeps_neighbours.items() if not kept]
+        parts = sorted(self.template.part_roles)
+        return {
+            "first system message": "shown" if self.knows_system else moved,
+            "later system messages": "shown" if self.knows_later_system else moved,
+            "content": f"in parts for {', '.join(parts)}" if parts else "text",
+            "tools": "shown" if self.shows_tools else "described in the system part",
+            "calls": calls,
+            "text beside calls": beside,
+            "odd arguments": "as they are" if self.keeps_odd else "the call is written as text",
+            "results": "shown" if self.knows_results else "given as the user's",
+            "thoughts": thoughts,
+            "neighbours of one role": f"joined: {', '.join(merged)}" if merged else "kept",
+            "assistant first": "kept" if self.keeps_early_answers else "a user's turn before it",
+            "ids of calls": "nine letters and digits" if self.wants_short_ids else "any",
+            "unknown": ", ".join(self.template.unknown) or "nothing",
+        }
 
     @cached_property
     def thought_field(self) -> str | None:
@@ -201,10 +362,17 @@ class TemplateProbe:
         )
 
     def _message(
-        self, shape: CallShape, *, second: str | None = None, **more: Any
+        self,
+        shape: CallShape,
+        *,
+        second: str | None = None,
+        call_id: str = _ID,
+        arguments: Any = None,
+        **more: Any,
     ) -> dict[str, Any]:
-        arguments: Any = json.dumps(ARGUMENTS) if shape.is_text else ARGUMENTS
-        calls = [called(NAME, arguments, _ID)]
+        if arguments is None:
+            arguments = json.dumps(ARGUMENTS) if shape.is_text else ARGUMENTS
+        calls = [called(NAME, arguments, call_id)]
         if second is not None:
             calls.append(called(second, arguments, _ID[::-1]))
         return {"role": "assistant", "content": shape.content, "tool_calls": calls, **more}

@@ -38,6 +38,7 @@ _MAX_PRECISION = 400  # digits; a float has no more
 _LEFT_OUT = frozenset({"urlize"})
 # `encode` gives bytes, whose methods nobody counts.
 _TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith("_")) - {"encode"}
+_OF_JINJA = ("caller", "loop", "super")  # functions that are defined in their places
 _TEMPLATE_FILE = "<template>"
 
 
@@ -116,9 +117,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "sum": self._sum,
             "tojson": self._json,
         }
-        self.globals.update(
-            dict=dict, lipsum=self._counting("lipsum", generate_lorem_ipsum), range=_range
-        )
+        functions: dict[str, Any] = {
+            "dict": dict,
+            "lipsum": self._counting("lipsum", generate_lorem_ipsum),
+            "range": _range,
+        }
+        self.globals.update(functions)
         self.concat: Any = self._concat
 
     @contextmanager
@@ -136,6 +140,28 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 yield
             finally:
                 sys.settrace(before)
+
+    def unknown(self, source: str) -> tuple[str, ...]:
+        """Filters, tests and functions that the template names and that are not here; it fails
+        where it reaches one. Raises TemplateSyntaxError."""
+        tree = self.parse(source)
+        found = [
+            f"filter {node.name}"
+            for node in tree.find_all(nodes.Filter)
+            if node.name not in self.filters
+        ]
+        found += [
+            f"test {node.name}" for node in tree.find_all(nodes.Test) if node.name not in self.tests
+        ]
+        names = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
+        names |= {node.name for node in tree.find_all(nodes.Macro)}
+        names |= {*self.globals, *_OF_JINJA}
+        found += [
+            f"function {node.node.name}"
+            for node in tree.find_all(nodes.Call)
+            if isinstance(node.node, nodes.Name) and node.node.name not in names
+        ]
+        return tuple(dict.fromkeys(found))
 
     def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
         if time.thread_time() > self._end:
