@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ class CompiledTemplate:
         self._sandbox.globals.update(functions)
         try:
             self.unknown = self._sandbox.unknown(source)
+            self._free = self._sandbox.names(source)
             self._template = self._sandbox.from_string(source)
         except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)
             raise RequestError(
@@ -55,7 +57,8 @@ class CompiledTemplate:
         **variables: Any,
     ) -> str:
         """The prompt. Raises RequestError with the template's reason."""
-        given = {**variables, "messages": messages}
+        given = {"documents": None, **self._for_foreign(variables), **variables}
+        given["messages"] = messages
         try:
             with self._sandbox.budget(given):
                 return self._template.render(given, add_generation_prompt=add_generation_prompt)
@@ -66,6 +69,17 @@ class CompiledTemplate:
         except Exception as error:  # noqa: BLE001  (a template can raise whatever Python can)
             reason = f"The model's chat template fails on these messages: {_reason(error)}."
         raise RequestError(reason, param="messages")
+
+    def _for_foreign(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """What llama-server gives templates that name it and do without nothing else."""
+        found: dict[str, Any] = {}
+        if "functions" in self._free:
+            tools = variables.get("tools")
+            found["functions"] = json.dumps(tools, ensure_ascii=False, indent=2) if tools else ""
+        if "datetime" in self._free:
+            now = datetime.datetime.now(datetime.UTC)
+            found["datetime"] = now.strftime("%b %d %Y %H:%M:%S GMT")
+        return found
 
 
 class _RefusedError(Exception):

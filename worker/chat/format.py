@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
@@ -20,6 +20,7 @@ from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits
+from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
 
@@ -46,11 +47,14 @@ class ChatFormat:
         self.dialect = dialect_of(probe.sample) or PLAIN
         self.thoughts = ThoughtHabits(probe)
         self._no_tools = probe.no_tools
+        self._describes = probe.wants_descriptions
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
         past = PLAIN.past if isinstance(self.dialect, Harmony) else self.dialect.past
-        self._history = History(probe, example.strip(), past)
+        self._shows_tools = probe.shows_tools
+        self._history = History(probe, example.strip(), past, tells=not probe.shows_tools)
+        self._told = History(probe, example.strip(), past, tells=True)
         tags = self.thoughts.tags
         seen = (*self.dialect.markers, tags.open, tags.open.rstrip(), tags.close)
         self.controls: Mapping[str, int] = {
@@ -70,14 +74,28 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
-        declared = {"tools": [_declared(tool) for tool in tools]} if tools else self._no_tools
-        return Conversation(
-            self.template,
-            self._history.messages(messages, tools),
-            add_generation_prompt=add_generation_prompt,
-            continues=continues,
-            variables={**self.thoughts.variables(thinking), **variables, **declared},
-        )
+        shown = [_declared(tool, describes=self._describes) for tool in tools]
+        declared = {"tools": shown} if tools else self._no_tools
+        given = {**self.thoughts.variables(thinking), **variables, **declared}
+
+        def made(history: History) -> Conversation:
+            return Conversation(
+                self.template,
+                history.messages(messages, tools),
+                add_generation_prompt=add_generation_prompt,
+                continues=continues,
+                variables=given,
+            )
+
+        found = made(self._history)
+        if tools and self._shows_tools:
+            try:
+                _ = found.text
+            except RequestError:  # some templates want more of a schema than it says
+                del given["tools"]
+                given |= self._no_tools
+                return made(self._told)
+        return found
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""
@@ -145,7 +163,19 @@ class ChatFormat:
         )
 
 
-def _declared(tool: Tool) -> dict[str, Any]:
-    """With a description in any case: some templates fail where there is none."""
+def _declared(tool: Tool, *, describes: bool) -> dict[str, Any]:
+    """With a description in any case: some templates fail where there is none.
+
+    describes  its parameters have one, too
+    """
+    parameters = tool.parameters
+    if describes and isinstance(parameters.get("properties"), dict):
+        told: dict[str, Any] = {
+            name: {"description": "", **cast("dict[str, Any]", schema)}
+            if isinstance(schema, dict)
+            else schema
+            for name, schema in parameters["properties"].items()
+        }
+        parameters = {**parameters, "properties": told}
     function = {"name": tool.name, "description": tool.description or ""}
-    return {"type": "function", "function": {**function, "parameters": tool.parameters}}
+    return {"type": "function", "function": {**function, "parameters": parameters}}

@@ -18,21 +18,28 @@ class History:
     """Messages to what a template gets."""
 
     def __init__(
-        self, probe: TemplateProbe, example: str, past: Callable[[Sequence[Call]], str]
+        self,
+        probe: TemplateProbe,
+        example: str,
+        past: Callable[[Sequence[Call]], str],
+        *,
+        tells: bool,
     ) -> None:
         """
         example  how a call is written, for models whose template does not say it
         past     calls as the model writes them, for templates that show none
+        tells    the tools are described in the system part
         """
         self._probe = probe
         self._example = example
         self._past = past
+        self._tells = tells
 
     def messages(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, Any]]:
-        """The messages; the tools go into the system part where the template does not show them."""
+        """The messages as the template wants them."""
         probe = self._probe
         messages = self._with_calls(messages)
-        if tools and not probe.shows_tools:
+        if tools and self._tells:
             messages = turns.told(messages, described(tools, self._example))
         messages = self._in_turns(messages)
         made = [self._plain(message) for message in messages]
@@ -78,7 +85,8 @@ class History:
         if not message.content or self._probe.keeps_text:
             return [message]
         before = Message(role=message.role, content=message.content, name=message.name)
-        return [before, msgspec.structs.replace(message, content=None)]
+        between = () if self._probe.keeps_neighbours["assistant"] else (turns.GO_ON,)
+        return [before, *between, msgspec.structs.replace(message, content=None)]
 
     def _in_turns(self, messages: Sequence[Message]) -> list[Message]:
         """The roles in an order that the template takes."""
@@ -88,7 +96,7 @@ class History:
         found = turns.without_system(messages, first=first, later=not probe.knows_later_system)
         if not probe.keeps_empty_answers:
             found = [message for message in found if not _is_empty(message)]
-        if not probe.keeps_early_answers:
+        if not (probe.keeps_early_answers and (has_user or probe.keeps_lone_answers)):
             found = turns.with_user_first(found)
         if not probe.keeps_user_after_result:
             found = turns.after_results(found)

@@ -22,20 +22,23 @@ _USER = {"role": "user", "content": "zquser"}
 _AGAIN = {"role": "user", "content": "zqagain"}
 _TEXT = "zqtext"
 _ANSWER = {"role": "assistant", "content": _TEXT}
+_MORE = {"role": "assistant", "content": "zqmore"}
 _SYSTEM = {"role": "system", "content": "zqsystem"}
 _LATER = {"role": "system", "content": "zqlater"}
 _THOUGHT = "zqthought"
 # Arguments of a call that were cut.
 _ODD = '{"zqodd": "a\nb'
 _RESULT = {"role": "tool", "content": "zqresult", "tool_call_id": _ID, "name": NAME}
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": NAME,
-        "description": "",
-        "parameters": {"type": "object", "properties": {KEY: {"type": "string"}}},
-    },
-}
+
+
+def _tool(parameter: dict[str, str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {KEY: parameter}}
+    function = {"name": NAME, "description": "", "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+_TOOL = _tool({"type": "string"})
+_DESCRIBED = _tool({"type": "string", "description": ""})
 # What a template writes that takes the arguments for what they are not.
 _MISREAD = re.compile(rf"\{{'{KEY}'|\\\"{KEY}")
 _THINK_BLOCK = re.compile(r"\A.*</[^<>/\s]*think[^<>]*>\s*", re.DOTALL)
@@ -121,7 +124,12 @@ class TemplateProbe:
     @cached_property
     def shows_tools(self) -> bool:
         """Whether the template tells the model which tools there are."""
-        return NAME in self.opening(tools=[_TOOL])
+        return any(NAME in self.opening(tools=[tool]) for tool in (_TOOL, _DESCRIBED))
+
+    @cached_property
+    def wants_descriptions(self) -> bool:
+        """Whether the template fails on parameters without a description."""
+        return self.shows_tools and NAME not in self.opening(tools=[_TOOL])
 
     @cached_property
     def no_tools(self) -> dict[str, Any]:
@@ -132,7 +140,9 @@ class TemplateProbe:
     @property
     def _tools(self) -> list[dict[str, Any]] | None:
         """As the template gets them."""
-        return [_TOOL] if self.shows_tools else None
+        if not self.shows_tools:
+            return None
+        return [_DESCRIBED if self.wants_descriptions else _TOOL]
 
     @cached_property
     def shape(self) -> CallShape | None:
@@ -166,11 +176,16 @@ class TemplateProbe:
 
     @cached_property
     def keeps_text_before(self) -> bool:
-        """Whether the template shows a text and then, as another message, calls."""
+        """Whether the template shows a text and then, as another message, calls; where answers may
+        not follow each other, with a user's turn between them."""
         if self.shape is None:
             return False
-        text = self.text(_USER, _ANSWER, self._message(self.shape), _RESULT, tools=self._tools)
-        return all(word in text for word in (_TEXT, VALUE, "zqresult"))
+        between = () if self.keeps_neighbours["assistant"] else (_AGAIN,)
+        text = self.text(
+            _USER, _ANSWER, *between, self._message(self.shape), _RESULT, _MORE, _AGAIN,
+            tools=self._tools,
+        )  # fmt: skip
+        return all(word in text for word in (_TEXT, VALUE, "zqresult", "zqmore"))
 
     @cached_property
     def keeps_several(self) -> bool:
@@ -196,7 +211,10 @@ class TemplateProbe:
     @cached_property
     def knows_lone_results(self) -> bool:
         """Whether the template shows a result after a message without calls."""
-        return "zqresult" in self.text(_USER, _ANSWER, _RESULT, opens=True, tools=self._tools)
+        orders = ((_USER, _ANSWER, _RESULT), (_USER, _ANSWER, _RESULT, _MORE, _AGAIN))
+        return all(
+            "zqresult" in self.text(*order, opens=True, tools=self._tools) for order in orders
+        )
 
     @cached_property
     def tells_results_apart(self) -> bool:
@@ -243,7 +261,7 @@ class TemplateProbe:
         )
         return all(
             "zqlater" in (text := self.text(*order, opens=True, **given))
-            and all(word in text for word in ("zquser", "zqagain"))
+            and all(each["content"] in text for each in order)
             for order in orders
             for given in self._beside
         )
@@ -257,9 +275,7 @@ class TemplateProbe:
     def keeps_neighbours(self) -> dict[str, bool]:
         """Role -> whether its messages may follow each other."""
         users = self.text(_USER, _AGAIN, opens=True, **self.no_tools)
-        answers = self.text(
-            _USER, _ANSWER, {**_ANSWER, "content": "zqmore"}, _AGAIN, opens=True, **self.no_tools
-        )
+        answers = self.text(_USER, _ANSWER, _MORE, _AGAIN, opens=True, **self.no_tools)
         return {
             "user": all(word in users for word in ("zquser", "zqagain")),
             "assistant": all(word in answers for word in (_TEXT, "zqmore", "zqagain")),
@@ -270,6 +286,11 @@ class TemplateProbe:
         """Whether an assistant may speak first."""
         text = self.text(_ANSWER, _USER, opens=True, **self.no_tools)
         return _TEXT in text and "zquser" in text
+
+    @cached_property
+    def keeps_lone_answers(self) -> bool:
+        """Whether an assistant may speak without any user."""
+        return _TEXT in self.text(_ANSWER, opens=True, **self.no_tools)
 
     @cached_property
     def keeps_empty_answers(self) -> bool:

@@ -163,6 +163,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         ]
         return tuple(dict.fromkeys(found))
 
+    def names(self, source: str) -> frozenset[str]:
+        """All names that the template reads. Raises TemplateSyntaxError."""
+        found = self.parse(source).find_all(nodes.Name)
+        return frozenset(node.name for node in found if node.ctx == "load")
+
     def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
         if time.thread_time() > self._end:
             raise BudgetError(f"it takes longer than {MAX_SECONDS:g} s")

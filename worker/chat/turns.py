@@ -8,7 +8,9 @@ import msgspec
 
 from worker.chat.message import Message
 
-BEGINS = "(The conversation begins.)"
+# What a user says where a template wants one to speak and nobody did.
+BEGINS = Message(role="user", content="(The conversation begins.)")
+GO_ON = Message(role="user", content="(Go on.)")
 
 
 def told(messages: Sequence[Message], text: str) -> list[Message]:
@@ -45,7 +47,7 @@ def with_user_first(messages: Sequence[Message]) -> list[Message]:
     place = next((n for n, each in enumerate(messages) if each.role != "system"), len(messages))
     if place < len(messages) and messages[place].role == "user":
         return list(messages)
-    return [*messages[:place], Message(role="user", content=BEGINS), *messages[place:]]
+    return [*messages[:place], BEGINS, *messages[place:]]
 
 
 def joined(messages: Sequence[Message], role: str) -> list[Message]:
