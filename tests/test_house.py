@@ -86,7 +86,7 @@ RESERVED: dict[str, set[str]] = {
         "engine/stream.py",
     },
     "threading": {
-        "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
+        "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
         "cache/index.py", "imports.py", "log.py", "cli/top/feed.py", "cli/fleet/serve.py",
         "fleet/running.py",
     },

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from worker.chat import sandbox
+from worker.chat.jinja import sandbox
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 from worker.limits import MADE, RANGE

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
 from worker.chat.dialects.dialect import PLAIN, dialect_of
@@ -14,7 +16,7 @@ from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
 from worker.chat.history import History
 from worker.chat.message import Message, Tool
-from worker.chat.probe import TemplateProbe
+from worker.chat.places import PlaceProbe
 from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
@@ -30,18 +32,29 @@ class ChatFormat:
     dialect   how its calls are written
     thoughts  what its template does about thoughts
     places    what is done with each place of a conversation, in words
+    named     formats by the file's other templates
     controls  control tokens that an answer's reader must see, spelled out -> token id
     """
 
     def __init__(
-        self, template: ChatTemplate, controls: Mapping[str, int], ends: Collection[str] = ()
+        self,
+        template: ChatTemplate,
+        controls: Mapping[str, int],
+        ends: Collection[str] = (),
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        named: Mapping[str, ChatFormat] | None = None,
     ) -> None:
         """
         controls  the vocabulary's control tokens, spelled out -> token id
         ends      its tokens that end an answer, spelled out
+        defaults  variables that the template gets where a request does not name them
+        named     the file's other templates
         """
+        self.named = named or {}
+        self._defaults = dict(defaults or {})
         self._ends = frozenset(ends)
-        probe = TemplateProbe(template)
+        probe = PlaceProbe(template)
         self.template = probe.template
         self.places = probe.table()
         self.dialect = dialect_of(probe.sample) or PLAIN
@@ -76,7 +89,11 @@ class ChatFormat:
         """The messages as the template wants them; see `Conversation`."""
         shown = [_declared(tool, describes=self._describes) for tool in tools]
         declared = {"tools": shown} if tools else self._no_tools
-        given = {**self.thoughts.variables(thinking), **variables, **declared}
+        is_on = self._defaults.get("enable_thinking")
+        if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
+            thinking = msgspec.structs.replace(thinking, is_on=is_on)
+        thoughts = self.thoughts.variables(thinking)
+        given = {**self._defaults, **thoughts, **variables, **declared}
 
         def made(history: History) -> Conversation:
             return Conversation(

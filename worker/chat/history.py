@@ -10,7 +10,8 @@ import msgspec
 from worker.chat import turns
 from worker.chat.dialects.prompted import described
 from worker.chat.message import Call, Message, Tool
-from worker.chat.probe import TemplateProbe, called, thought_parts
+from worker.chat.places import PlaceProbe
+from worker.chat.probe import called, thought_parts
 from worker.chat.results import as_user, paired, with_short_ids
 
 
@@ -19,7 +20,7 @@ class History:
 
     def __init__(
         self,
-        probe: TemplateProbe,
+        probe: PlaceProbe,
         example: str,
         past: Callable[[Sequence[Call]], str],
         *,

@@ -21,7 +21,7 @@ class ChatTemplate:
 
         Raises RequestError where `source` is no template.
         """
-        from worker.chat.compiled import CompiledTemplate
+        from worker.chat.jinja.compiled import CompiledTemplate
 
         self.source = source
         self.part_roles: frozenset[str] = frozenset()

@@ -11,7 +11,8 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from worker.chat.sandbox import BudgetError, Sandbox
+from worker.chat.jinja.names import read, unknown
+from worker.chat.jinja.sandbox import BudgetError, Sandbox
 from worker.errors import RequestError
 
 # Characters of a template's error message that are shown.
@@ -40,8 +41,8 @@ class CompiledTemplate:
         }
         self._sandbox.globals.update(functions)
         try:
-            self.unknown = self._sandbox.unknown(source)
-            self._free = self._sandbox.names(source)
+            self.unknown = unknown(self._sandbox, source)
+            self._free = read(self._sandbox, source)
             self._template = self._sandbox.from_string(source)
         except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)
             raise RequestError(

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any, cast
 
-from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.filters import FILTERS, sync_do_slice
 from jinja2.runtime import Context
@@ -27,7 +25,8 @@ from jinja2.sandbox import (
 from jinja2.utils import generate_lorem_ipsum, pass_context
 from markupsafe import Markup
 
-from worker.chat import growth
+from worker.chat.jinja import growth
+from worker.chat.jinja.code import SandboxCode
 from worker.limits import MADE, RANGE, TEMPLATE
 
 MAX_SECONDS = TEMPLATE.most / 1000
@@ -38,7 +37,6 @@ _MAX_PRECISION = 400  # digits; a float has no more
 _LEFT_OUT = frozenset({"urlize"})
 # `encode` gives bytes, whose methods nobody counts.
 _TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith("_")) - {"encode"}
-_OF_JINJA = ("caller", "loop", "super")  # functions that are defined in their places
 _TEMPLATE_FILE = "<template>"
 
 
@@ -47,45 +45,6 @@ class BudgetError(BaseException):
 
     It is a BaseException, so that no `except Exception` inside of Jinja catches it.
     """
-
-
-class _Generator(CodeGenerator):
-    """Writes code in which the sandbox joins the texts of `~` and counts what a literal holds.
-
-    A filter or test that nobody knows fails where it is reached: templates name some in branches
-    for other programs.
-    """
-
-    def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:  # noqa: N802  (Jinja's names)
-        super().visit_Filter(node, frame.soft())
-
-    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:  # noqa: N802
-        super().visit_Test(node, frame.soft())
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.concat((")
-        for part in node.nodes:
-            self.visit(part, frame)
-            self.write(", ")
-        self.write("))")
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.counted(")
-        super().visit_List(node, frame)
-        self.write(")")
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.counted(")
-        super().visit_Dict(node, frame)
-        self.write(")")
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
-        if node.ctx != "load":
-            super().visit_Tuple(node, frame)
-            return
-        self.write("environment.counted(")
-        super().visit_Tuple(node, frame)
-        self.write(")")
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -97,7 +56,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
-    code_generator_class = _Generator
+    code_generator_class = SandboxCode
 
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=self._shown, optimized=False, **options)
@@ -140,33 +99,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 yield
             finally:
                 sys.settrace(before)
-
-    def unknown(self, source: str) -> tuple[str, ...]:
-        """Filters, tests and functions that the template names and that are not here; it fails
-        where it reaches one. Raises TemplateSyntaxError."""
-        tree = self.parse(source)
-        found = [
-            f"filter {node.name}"
-            for node in tree.find_all(nodes.Filter)
-            if node.name not in self.filters
-        ]
-        found += [
-            f"test {node.name}" for node in tree.find_all(nodes.Test) if node.name not in self.tests
-        ]
-        names = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
-        names |= {node.name for node in tree.find_all(nodes.Macro)}
-        names |= {*self.globals, *_OF_JINJA}
-        found += [
-            f"function {node.node.name}"
-            for node in tree.find_all(nodes.Call)
-            if isinstance(node.node, nodes.Name) and node.node.name not in names
-        ]
-        return tuple(dict.fromkeys(found))
-
-    def names(self, source: str) -> frozenset[str]:
-        """All names that the template reads. Raises TemplateSyntaxError."""
-        found = self.parse(source).find_all(nodes.Name)
-        return frozenset(node.name for node in found if node.ctx == "load")
 
     def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
         if time.thread_time() > self._end:
