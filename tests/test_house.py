@@ -56,9 +56,9 @@ ALLOWED: dict[str, set[str]] = {
     # The two on the top floor know each other: a command starts a fleet, and a fleet reads the
     # options of its workers as `worker serve` does.
     "cli": {
-        "fleet", "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub",
-        "memory", "model", "gguf", "settings", "options", "values", "files", "machine", "errors",
-        "log", "demo",
+        "fleet", "service", "bench", "audit", "chat", "isolation", "lifecycle", "llama", "engine",
+        "hub", "memory", "model", "gguf", "settings", "options", "values", "files", "machine",
+        "errors", "log", "demo",
     },
     "fleet": {
         "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",

@@ -20,6 +20,17 @@ from worker.chat.probe import (
     USER,
     TemplateProbe,
 )
+from worker.chat.template import ChatTemplate
+from worker.errors import RequestError
+
+
+def table_of(source: str, *, bos: str, eos: str) -> dict[str, str]:
+    """What a template does with each place of a conversation, in words; `error` alone where it
+    cannot be read."""
+    try:
+        return PlaceProbe(ChatTemplate(source, bos=bos, eos=eos)).table()
+    except RequestError as error:
+        return {"error": error.message}
 
 
 class PlaceProbe(TemplateProbe):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
+from worker.cli.places import places
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[st
     yield "Recommended sampling", _given(config.sampling)
     if config.tokenizer:
         yield "Chat template", _templates(config.tokenizer)
+        yield "What is said, by the chat template", places(config.tokenizer, header)
     yield "Files", {file.path: human_bytes(file.size) for file in config.files}
 
 

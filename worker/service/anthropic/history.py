@@ -131,6 +131,7 @@ def _result(block: ContentBlock, where: str, names: dict[str, str]) -> Message:
         content=content,
         call_id=block.tool_use_id,
         name=names.get(block.tool_use_id),
+        is_error=bool(block.is_error),
     )
 
 

@@ -34,6 +34,7 @@ class ContentBlock(msgspec.Struct):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
+    is_error: bool | None = None
     content: str | list[ContentBlock] | None = None
     source: DocumentSource | str | None = None
     title: str | None = None
