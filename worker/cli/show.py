@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from worker.cli.check.places import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
-from worker.cli.places import places
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
