@@ -57,9 +57,9 @@ ALLOWED: dict[str, set[str]] = {
     # The two on the top floor know each other: a command starts a fleet, and a fleet reads the
     # options of its workers as `worker serve` does.
     "cli": {
-        "fleet", "service", "bench", "audit", "isolation", "lifecycle", "llama", "engine", "hub",
-        "memory", "model", "gguf", "settings", "options", "values", "files", "machine", "errors",
-        "log", "demo",
+        "fleet", "service", "bench", "audit", "chat", "isolation", "lifecycle", "llama", "engine",
+        "hub", "memory", "model", "gguf", "settings", "options", "values", "files", "machine",
+        "errors", "log", "demo",
     },
     "fleet": {
         "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",
@@ -87,7 +87,7 @@ RESERVED: dict[str, set[str]] = {
         "engine/stream.py",
     },
     "threading": {
-        "llama", "lifecycle", "engine/thread.py", "chat/sandbox.py", "cache/disk.py",
+        "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
         "cache/index.py", "imports.py", "log.py", "cli/top/feed.py", "cli/fleet/serve.py",
         "fleet/running.py",
     },

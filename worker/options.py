@@ -138,6 +138,15 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.one_of("reasoning_content", "reasoning"),
                "that field's name in chat answers; both are read in messages (reasoning_content)",
                "NAME"),
+        Option("chat_template", ("--chat-template",), values.nonempty,
+               "chat template: the name of one of the file's, chatml, llama3, phi3, zephyr, gemma, "
+               "or Jinja (the file's own)", "NAME"),
+        Option("chat_template_file", ("--chat-template-file",), values.text_file,
+               "file that holds the chat template; it counts before --chat-template", "FILE"),
+        Option("chat_template_kwargs", ("--chat-template-kwargs",), values.json_object,
+               "variables of the chat template where a request does not name them, such as "
+               "'{\"enable_thinking\": false}' (none)", "JSON",
+               env=("LLAMA_CHAT_TEMPLATE_KWARGS",)),
         Option("draft_model", ("--draft-model", "--model-draft", "-md", "--spec-draft-model"),
                values.nonempty,
                "smaller model of the same vocabulary, a file or a name, that guesses tokens (none)",

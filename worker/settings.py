@@ -37,6 +37,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
                      none: in the content
     reasoning_field  name of that field in chats
+    chat_template    name or text of the chat template; None: the file's own
+    chat_template_file   the text of one, before `chat_template`
+    chat_template_kwargs variables of the template where a request does not name them
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: none, ngram, model, mtp or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
@@ -80,6 +83,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_stall_ms: int = 400
     reasoning_format: str = "auto"
     reasoning_field: str = "reasoning_content"
+    chat_template: str | None = None
+    chat_template_file: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     draft_model: str | None = None
     draft: str | None = None
     threads: int | None = None

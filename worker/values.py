@@ -11,11 +11,13 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 _MAX_NAME = 512
+_MAX_TEXT_FILE = 2**20
 _MAX_KEY_FILE = 1 << 16
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
@@ -269,17 +271,35 @@ def keys_of(alone: str | None, file: KeyFile | None) -> tuple[str, ...]:
 
 def key_file(text: str) -> KeyFile:
     """The keys in the file of that name, which may be a pipe."""
-    try:
-        with Path(text).open("rb") as file:
-            held = file.read(_MAX_KEY_FILE + 1)
-        lines = [line.strip() for line in held.decode().splitlines()]
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise ValueError("is not a text file") from None
-    if len(held) > _MAX_KEY_FILE:
-        raise ValueError(f"must hold at most {_MAX_KEY_FILE} bytes")
+    lines = [line.strip() for line in _text_in(text, _MAX_KEY_FILE).splitlines()]
     keys = dict.fromkeys(key(line) for line in lines if line and not line.startswith("#"))
     if not keys:
         raise ValueError("must name a file with a key, this one holds none")
     return KeyFile(text, tuple(keys))
+
+
+def text_file(text: str) -> str:
+    """The text in the file of that name, which may be a pipe."""
+    return _text_in(text, _MAX_TEXT_FILE)
+
+
+def _text_in(path: str, most: int) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            held = file.read(most + 1)
+        text = held.decode()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError("is not a text file") from None
+    if len(held) > most:
+        raise ValueError(f"must hold at most {most} bytes")
+    return text
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        raise ValueError("must be a JSON object, such as '{\"enable_thinking\": false}'") from None

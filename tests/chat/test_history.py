@@ -22,8 +22,6 @@ RESULTS = (
 )
 # Templates that render no conversation with tools here, and why.
 FAILING = {
-    "CohereForAI-c4ai-command-r-plus-tool_use": "its filter `indent` is not in the sandbox",
-    "fireworks-ai-llama-3-firefunction-v2": "it wants a variable `functions`",
     "Kimi-K2-Instruct": "it appends to lists",
     "Kimi-K2-Thinking": "it appends to lists",
 }
@@ -58,8 +56,6 @@ def test_without_tools(name: str) -> None:
     """A plain conversation renders with each template, whatever it likes tools to be."""
     if name.startswith("mistralai-Mistral-Nemo"):
         pytest.skip("it moves the system part to the last question")
-    if name in ("CohereForAI-c4ai-command-r-plus-tool_use", "fireworks-ai-llama-3-firefunction-v2"):
-        pytest.skip(FAILING[name])
     answer = Message(role="assistant", content="Yes.")
     text = rendered(name, Message(role="system", content="Short."), USER, answer, USER, tools=())
     assert text.index("Short.") < text.index("Well?") < text.index("Yes.") < text.rindex("Well?")

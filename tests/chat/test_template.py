@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from worker.chat import sandbox
+from worker.chat.jinja import sandbox
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 from worker.limits import MADE, RANGE
@@ -44,6 +44,7 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
         ("{{ strftime_now('%%') }}", "%"),
         ("{{ tools is defined and tools is none }}", "True"),
         ("{{ messages[0].tool_calls is defined }}", "False"),
+        ("{% if false %}{{ messages | nosuch }}{{ 1 is nosuch }}{% endif %}ok", "ok"),
     ],
 )  # fmt: skip
 def test_what_templates_use(source: str, text: str) -> None:
@@ -63,7 +64,8 @@ def test_what_templates_use(source: str, text: str) -> None:
         "{% include '/etc/passwd' %}",
         "{% import 'os' as os %}",
         "{{ cycler.__init__.x }}",
-        "{{ 'x' | attr('__class__') }}",
+        "{{ ('x' | attr('__class__')).x }}",
+        "{{ 'x' | attr('__class__') | attr('x') }}",
         "{{ '{0.__class__.__mro__}'.format(messages) }}",
     ],
 )
@@ -98,6 +100,30 @@ def growing(step: str) -> str:
         "{{ 'x'.ljust(1000000000) }}",
         "{{ 'x' | center(1000000000) }}",
         "{{ 9 ** 9 ** 9 }}",
+        "{{ 1.5 | round(100000000, 'ceil') }}",
+        "{{ '%*d' % (1000000000, 1) }}",
+        "{{ '%.1000000000f' | format(1) }}",
+        "{{ '{:{}}'.format(1, 1000000000) }}",
+        "{{ '{:{0}}'.format('1000000000') }}",
+        "{{ '{x:{y}}'.format_map({'x': 1, 'y': 999999999}) }}",
+        "{{ 1000000000 * 'x' }}",
+        "{{ 'x'.zfill(1000000000) }}",
+        "{{ 'x'.expandtabs(tabsize=3) }}{{ '\\t'.expandtabs(tabsize=1000000000) }}",
+        "{{ '\t'.expandtabs(1000000000) }}",
+        "{{ ('a' * 9999).translate({97: 'b' * 9999}) }}",
+        "{{ [1] | batch(1000000000) | list }}",
+        "{{ [1] | slice(1000000000) | list }}",
+        "{{ ('a\n' * 9999) | indent(9999) }}",
+        "{{ ('a ' * 9999) | wordwrap(1, wrapstring='b' * 9999) }}",
+        "{{ 'x' * 99 | truncate(9, end='y' * 99999999) }}",
+        "{{ lipsum(n=1000000000) }}",
+        "{{ ('<a>' * 999999) | striptags }}",
+        "{{ [['x'] * 999999] | tojson(indent=9999) }}",
+        "{{ [1] * 99999 | tojson(separators=('x' * 9999, ':')) }}",
+        growing("{% set ns.x = ns.x * 2 %}"),
+        growing("{% set ns.l = ns.l * 2 %}"),
+        growing("{% set ns.l = [ns.l, ns.l] | sum(start=[]) %}"),
+        growing("{% set ns.x = '%s%s' % (ns.x, ns.x) %}"),
         "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
         "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
         "{% for x in %}",

@@ -68,6 +68,8 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = verdicts(capsys, folder)
     good, cut = found["good.gguf"], found["cut.gguf"]
     size = (folder / "good.gguf").stat().st_size
+    template = good.pop("template")
+    assert (template["first system message"], template["unknown"]) == ("shown", "nothing")
     assert good | {"seconds": 0} == {
         "file": str(folder / "good.gguf"), "ok": True, "code": None, "message": None, "hint": None,
         "offset": None, "field": None, "architecture": "llama", "quant": "Q4_0", "files": 1,
@@ -77,6 +79,12 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cut["offset"] > 0
     assert cut["field"].startswith("blk.1.")
     assert (found["mmproj.gguf"]["ok"], found["mmproj.gguf"]["code"]) == (True, "MMPROJ")
+
+
+def test_what_a_template_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A filter that nobody knows is told before a conversation reaches it."""
+    path = ggufs.write_llama(tmp_path / "odd.gguf", chat_template="{{ messages | nosuch }}")
+    assert verdicts(capsys, path)["odd.gguf"]["template"]["unknown"] == "filter nosuch"
 
 
 def test_a_projector_that_is_named_is_bad(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,7 +115,8 @@ VALUES = {
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
-    "sandbox": "on",
+    "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
+    "chat_template_kwargs": '{"a": 1}',
 }  # fmt: skip
 # What an option cannot be without.
 NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
@@ -313,7 +314,7 @@ def test_foreign_variables() -> None:
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
     ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_MLOCK": "1"}
     assert variables(ignored) == list(ignored)
-    for name in ("HF_REPO", "SSL_KEY_FILE", "API_PREFIX", "CHAT_TEMPLATE", "EMBEDDINGS"):
+    for name in ("HF_REPO", "SSL_KEY_FILE", "API_PREFIX", "LORA", "EMBEDDINGS"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 

@@ -33,6 +33,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     weights_read  whether their numbers were looked at
     checksum      right, wrong, unknown, or None where the files were not read
     tensors       those with numbers that are no weights
+    template      what the chat template does with each place of a conversation, in words
     seconds       that all of it took
     """
 
@@ -50,6 +51,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     weights_read: bool = False
     checksum: str | None = None
     tensors: tuple[OddTensor, ...] = ()
+    template: dict[str, str] = {}
     seconds: float = 0.0
 
 

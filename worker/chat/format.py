@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.conversation import Conversation
@@ -13,12 +15,13 @@ from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
 from worker.chat.history import History
 from worker.chat.message import Message, Tool
-from worker.chat.probe import TemplateProbe
+from worker.chat.places import PlaceProbe
 from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits
+from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
 
@@ -27,27 +30,43 @@ class ChatFormat:
 
     dialect   how its calls are written
     thoughts  what its template does about thoughts
+    places    what is done with each place of a conversation, in words
+    named     formats by the file's other templates
     controls  control tokens that an answer's reader must see, spelled out -> token id
     """
 
     def __init__(
-        self, template: ChatTemplate, controls: Mapping[str, int], ends: Collection[str] = ()
+        self,
+        template: ChatTemplate,
+        controls: Mapping[str, int],
+        ends: Collection[str] = (),
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        named: Mapping[str, ChatFormat] | None = None,
     ) -> None:
         """
         controls  the vocabulary's control tokens, spelled out -> token id
         ends      its tokens that end an answer, spelled out
+        defaults  variables that the template gets where a request does not name them
+        named     the file's other templates
         """
-        self.template = template
+        self.named = named or {}
+        self._defaults = dict(defaults or {})
         self._ends = frozenset(ends)
-        probe = TemplateProbe(template)
+        probe = PlaceProbe(template)
+        self.template = probe.template
+        self.places = probe.table()
         self.dialect = dialect_of(probe.sample) or PLAIN
         self.thoughts = ThoughtHabits(probe)
         self._no_tools = probe.no_tools
+        self._describes = probe.wants_descriptions
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
         past = PLAIN.past if isinstance(self.dialect, Headed) else self.dialect.past
-        self._history = History(probe, example.strip(), past)
+        self._shows_tools = probe.shows_tools
+        self._history = History(probe, example.strip(), past, tells=not probe.shows_tools)
+        self._told = History(probe, example.strip(), past, tells=True)
         tags = self.thoughts.tags
         seen = (*self.dialect.markers, tags.open, tags.open.rstrip(), tags.close)
         self.controls: Mapping[str, int] = {
@@ -67,14 +86,32 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
-        declared = {"tools": [_declared(tool) for tool in tools]} if tools else self._no_tools
-        return Conversation(
-            self.template,
-            self._history.messages(messages, tools),
-            add_generation_prompt=add_generation_prompt,
-            continues=continues,
-            variables={**self.thoughts.variables(thinking), **variables, **declared},
-        )
+        shown = [_declared(tool, describes=self._describes) for tool in tools]
+        declared = {"tools": shown} if tools else self._no_tools
+        is_on = self._defaults.get("enable_thinking")
+        if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
+            thinking = msgspec.structs.replace(thinking, is_on=is_on)
+        thoughts = self.thoughts.variables(thinking)
+        given = {**self._defaults, **thoughts, **variables, **declared}
+
+        def made(history: History) -> Conversation:
+            return Conversation(
+                self.template,
+                history.messages(messages, tools),
+                add_generation_prompt=add_generation_prompt,
+                continues=continues,
+                variables=given,
+            )
+
+        found = made(self._history)
+        if tools and self._shows_tools:
+            try:
+                _ = found.text
+            except RequestError:  # some templates want more of a schema than it says
+                del given["tools"]
+                given |= self._no_tools
+                return made(self._told)
+        return found
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""
@@ -146,7 +183,19 @@ class ChatFormat:
         )
 
 
-def _declared(tool: Tool) -> dict[str, Any]:
-    """With a description in any case: some templates fail where there is none."""
+def _declared(tool: Tool, *, describes: bool) -> dict[str, Any]:
+    """With a description in any case: some templates fail where there is none.
+
+    describes  its parameters have one, too
+    """
+    parameters = tool.parameters
+    if describes and isinstance(parameters.get("properties"), dict):
+        told: dict[str, Any] = {
+            name: {"description": "", **cast("dict[str, Any]", schema)}
+            if isinstance(schema, dict)
+            else schema
+            for name, schema in parameters["properties"].items()
+        }
+        parameters = {**parameters, "properties": told}
     function = {"name": tool.name, "description": tool.description or ""}
-    return {"type": "function", "function": {**function, "parameters": tool.parameters}}
+    return {"type": "function", "function": {**function, "parameters": parameters}}

@@ -7,47 +7,105 @@ from typing import Any
 
 import msgspec
 
+from worker.chat import turns
 from worker.chat.dialects.prompted import described
 from worker.chat.message import Call, Message, Tool
-from worker.chat.probe import TemplateProbe, called, thought_parts
+from worker.chat.places import PlaceProbe
+from worker.chat.probe import called, thought_parts
+from worker.chat.results import as_user, paired, with_short_ids
 
 
 class History:
     """Messages to what a template gets."""
 
     def __init__(
-        self, probe: TemplateProbe, example: str, past: Callable[[Sequence[Call]], str]
+        self,
+        probe: PlaceProbe,
+        example: str,
+        past: Callable[[Sequence[Call]], str],
+        *,
+        tells: bool,
     ) -> None:
         """
         example  how a call is written, for models whose template does not say it
         past     calls as the model writes them, for templates that show none
+        tells    the tools are described in the system part
         """
         self._probe = probe
         self._example = example
         self._past = past
+        self._tells = tells
 
     def messages(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, Any]]:
-        """The messages; the tools go into the system part where the template does not show them."""
+        """The messages as the template wants them."""
         probe = self._probe
-        if any(message.calls or message.role == "tool" for message in messages):
-            if probe.shape is None:
-                messages = [self._with_written_calls(message) for message in messages]
-            elif not probe.keeps_several:
-                messages = list(_one_by_one(messages))
-            if not probe.knows_results:
-                messages = [_as_user(message) for message in messages]
-        if tools and not probe.shows_tools:
-            messages = _told(messages, described(tools, self._example))
-        if not probe.knows_system and messages[0].role == "system":
-            messages = _without_system(messages)
-        if not (probe.knows_results and probe.knows_system):
-            messages = _joined(messages)
+        messages = self._with_calls(messages)
+        if tools and self._tells:
+            messages = turns.told(messages, described(tools, self._example))
+        messages = self._in_turns(messages)
         made = [self._plain(message) for message in messages]
         if probe.thinks_in_parts:
             for place, message in enumerate(messages[:-1]):
                 if message.thought:
                     made[place] |= thought_parts(message.thought, message.content)
         return made
+
+    def _with_calls(self, messages: Sequence[Message]) -> list[Message]:
+        """Calls and results as the template shows them."""
+        probe = self._probe
+        if not any(message.calls or message.role == "tool" for message in messages):
+            return list(messages)
+        messages = paired(messages, in_order=not probe.tells_results_apart)
+        if probe.wants_short_ids:
+            messages = with_short_ids(messages)
+        found: list[Message] = []
+        lone = False  # the calls before were written into the content
+        for message in messages:
+            if message.calls:
+                lone = not self._is_shown(message)
+                found += self._with_written_calls(message) if lone else self._apart(message)
+            elif message.role == "tool" and not (
+                probe.knows_lone_results if lone else probe.knows_results
+            ):
+                found.append(as_user(message))
+            else:
+                found.append(message)
+        return found if probe.keeps_several else list(_one_by_one(found))
+
+    def _is_shown(self, message: Message) -> bool:
+        """Whether the template shows its calls, all of them and all that stands beside them."""
+        probe = self._probe
+        if probe.shape is None:
+            return False
+        if message.content and not (probe.keeps_text or probe.keeps_text_before):
+            return False
+        return probe.shape.is_text or probe.keeps_odd or not any(map(_is_odd, message.calls))
+
+    def _apart(self, message: Message) -> list[Message]:
+        """The text beside calls as a message before them, where the template does not show both."""
+        if not message.content or self._probe.keeps_text:
+            return [message]
+        before = Message(role=message.role, content=message.content, name=message.name)
+        between = () if self._probe.keeps_neighbours["assistant"] else (turns.GO_ON,)
+        return [before, *between, msgspec.structs.replace(message, content=None)]
+
+    def _in_turns(self, messages: Sequence[Message]) -> list[Message]:
+        """The roles in an order that the template takes."""
+        probe = self._probe
+        has_user = any(message.role == "user" for message in messages)
+        first = not probe.knows_system or not (has_user or probe.knows_system_alone)
+        found = turns.without_system(messages, first=first, later=not probe.knows_later_system)
+        if not probe.keeps_empty_answers:
+            found = [message for message in found if not _is_empty(message)]
+        if not (probe.keeps_early_answers and (has_user or probe.keeps_lone_answers)):
+            found = turns.with_user_first(found)
+        if not probe.keeps_user_after_result:
+            found = turns.after_results(found)
+        plain = probe.knows_results and probe.knows_system
+        for role, keeps in probe.keeps_neighbours.items():
+            if not keeps or (role == "user" and not plain):
+                found = turns.joined(found, role)
+        return found
 
     def _plain(self, message: Message) -> dict[str, Any]:
         """What is not there is not defined in the template."""
@@ -62,7 +120,7 @@ class History:
         if message.calls:
             found["tool_calls"] = [self._called(call) for call in message.calls]
             shape = self._probe.shape
-            if shape is not None and (not found["content"] or not self._probe.keeps_text):
+            if shape is not None and not found["content"]:
                 found["content"] = shape.content
         elif message.content is None:
             found["content"] = ""
@@ -70,23 +128,36 @@ class History:
             found["tool_call_id"] = message.call_id
         return found
 
-    def _with_written_calls(self, message: Message) -> Message:
-        if not message.calls:
-            return message
+    def _with_written_calls(self, message: Message) -> list[Message]:
         parts = (message.content, self._past(message.calls))
         content = "\n".join(part for part in parts if part)
-        return msgspec.structs.replace(message, content=content, calls=())
+        return [msgspec.structs.replace(message, content=content, calls=())]
 
     def _called(self, call: Call) -> dict[str, Any]:
         shape = self._probe.shape
         text = call.arguments.strip() or "{}"
         if shape is not None and shape.is_text:
             return called(call.name, text, call.id)
-        try:
-            value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError):
-            value = text
-        return called(call.name, {} if value is None else value, call.id)
+        return called(call.name, text if _is_odd(call) else _object(text), call.id)
+
+
+def _is_empty(message: Message) -> bool:
+    said = message.content or message.thought or message.calls
+    return message.role == "assistant" and not said
+
+
+def _is_odd(call: Call) -> bool:
+    """Whether its arguments are no object."""
+    try:
+        _object(call.arguments.strip() or "{}")
+    except (msgspec.MsgspecError, RecursionError):
+        return True
+    return False
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Raises MsgspecError; null is no argument."""
+    return msgspec.json.decode(text, type=dict[str, Any] | None) or {}
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
@@ -112,39 +183,3 @@ def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
                 results.remove(result)
                 yield result
         yield from results
-
-
-def _as_user(message: Message) -> Message:
-    if message.role != "tool":
-        return message
-    named = f" of {message.name}" if message.name else ""
-    return Message(role="user", content=f"Result{named}:\n{message.content or ''}")
-
-
-def _told(messages: Sequence[Message], text: str) -> list[Message]:
-    first = messages[0]
-    if first.role in ("system", "developer"):
-        content = f"{first.content}\n\n{text}" if first.content else text
-        return [msgspec.structs.replace(first, content=content), *messages[1:]]
-    return [Message(role="system", content=text), *messages]
-
-
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """The system's words stand before the first question's."""
-    first, *others = messages
-    if not others or others[0].role != "user":
-        return [Message(role="user", content=first.content), *others]
-    content = f"{first.content or ''}\n\n{others[0].content or ''}"
-    return [msgspec.structs.replace(others[0], content=content), *others[1:]]
-
-
-def _joined(messages: Sequence[Message]) -> list[Message]:
-    """Users who follow each other speak as one: such templates want turns."""
-    found: list[Message] = []
-    for message in messages:
-        if found and message.role == found[-1].role == "user":
-            content = f"{found[-1].content or ''}\n\n{message.content or ''}"
-            found[-1] = msgspec.structs.replace(found[-1], content=content)
-        else:
-            found.append(message)
-    return found

@@ -27,6 +27,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     calls    what an assistant called
     call_id  of the call that a tool's result answers
     name     of who speaks; of the tool, in a result
+    is_error  of a result: the tool failed
     """
 
     role: str
@@ -35,6 +36,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...] = ()
     call_id: str | None = None
     name: str | None = None
+    is_error: bool = False
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):

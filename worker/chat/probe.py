@@ -16,19 +16,29 @@ from worker.errors import RequestError
 
 MAX_SECONDS = 2.0  # CPU time of all renderings
 THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning", "thought")
-_ID = "abcdef123"  # as Mistral's templates demand it
-_USER = {"role": "user", "content": "zquser"}
-_TEXT = "zqtext"
-_THOUGHT = "zqthought"
-_RESULT = {"role": "tool", "content": "zqresult", "tool_call_id": _ID, "name": NAME}
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": NAME,
-        "description": "",
-        "parameters": {"type": "object", "properties": {KEY: {"type": "string"}}},
-    },
-}
+ID = "abcdef123"  # as Mistral's templates demand it
+LONG_ID = "call_zqid-4567890123456789"
+USER = {"role": "user", "content": "zquser"}
+AGAIN = {"role": "user", "content": "zqagain"}
+TEXT = "zqtext"
+ANSWER = {"role": "assistant", "content": TEXT}
+MORE = {"role": "assistant", "content": "zqmore"}
+SYSTEM = {"role": "system", "content": "zqsystem"}
+LATER = {"role": "system", "content": "zqlater"}
+THOUGHT = "zqthought"
+# Arguments of a call that were cut.
+ODD = '{"zqodd": "a\nb'
+RESULT = {"role": "tool", "content": "zqresult", "tool_call_id": ID, "name": NAME}
+
+
+def _tool(parameter: dict[str, str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {KEY: parameter}}
+    function = {"name": NAME, "description": "", "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+_TOOL = _tool({"type": "string"})
+_DESCRIBED = _tool({"type": "string", "description": ""})
 # What a template writes that takes the arguments for what they are not.
 _MISREAD = re.compile(rf"\{{'{KEY}'|\\\"{KEY}")
 _THINK_BLOCK = re.compile(r"\A.*</[^<>/\s]*think[^<>]*>\s*", re.DOTALL)
@@ -64,15 +74,36 @@ def thought_parts(thought: str, text: str | None) -> dict[str, Any]:
 
 def _is_read(text: str) -> bool:
     """Whether the thought stands there, and no list that was only printed."""
-    return _THOUGHT in text and "'thinking'" not in text and '"thinking"' not in text
+    return THOUGHT in text and "'thinking'" not in text and '"thinking"' not in text
 
 
 class TemplateProbe:
     """Renders conversations with texts that no template writes by itself."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
         self._spent = 0.0
+        self.template = template
+        for role in ("user", "system", "assistant", "tool"):
+            if not self._shows_content(role):
+                self.template = template.in_parts({*self.template.part_roles, role})
+                if not self._shows_content(role):
+                    self.template = template.in_parts(self.template.part_roles - {role})
+
+    def _shows_content(self, role: str) -> bool:
+        """Whether a message of this role is shown, with its content as `template` forms it."""
+        said = {"role": role, "content": "zqpart"}
+        call = self.message(CallShape(is_text=False, content=""))
+        turns: dict[str, tuple[tuple[Any, ...], ...]] = {
+            "user": ((said,),),
+            "system": ((said, USER),),
+            "assistant": ((USER, said, AGAIN), (USER, said)),
+            "tool": ((USER, call, {**RESULT, **said}), (USER, ANSWER, {**RESULT, **said})),
+        }
+        return any(
+            "zqpart" in text and "{'" not in text.partition("zqpart")[0][-40:]
+            for messages in turns[role]
+            if (text := self.text(*messages, opens=True))
+        )
 
     def text(self, *messages: Any, opens: bool = False, **variables: Any) -> str:
         """The rendered messages; empty where the template refuses them, or has taken too long."""
@@ -80,7 +111,7 @@ class TemplateProbe:
             return ""
         started = time.thread_time()
         try:
-            return self._template.render(messages, add_generation_prompt=opens, **variables)
+            return self.template.render(messages, add_generation_prompt=opens, **variables)
         except RequestError:
             return ""
         finally:
@@ -88,12 +119,17 @@ class TemplateProbe:
 
     def opening(self, **variables: Any) -> str:
         """A question's prompt."""
-        return self.text(_USER, opens=True, **variables)
+        return self.text(USER, opens=True, **variables)
 
     @cached_property
     def shows_tools(self) -> bool:
         """Whether the template tells the model which tools there are."""
-        return NAME in self.opening(tools=[_TOOL])
+        return any(NAME in self.opening(tools=[tool]) for tool in (_TOOL, _DESCRIBED))
+
+    @cached_property
+    def wants_descriptions(self) -> bool:
+        """Whether the template fails on parameters without a description."""
+        return self.shows_tools and NAME not in self.opening(tools=[_TOOL])
 
     @cached_property
     def no_tools(self) -> dict[str, Any]:
@@ -102,9 +138,11 @@ class TemplateProbe:
         return next((choice for choice in choices if self.opening(**choice)), choices[0])
 
     @property
-    def _tools(self) -> list[dict[str, Any]] | None:
+    def tools(self) -> list[dict[str, Any]] | None:
         """As the template gets them."""
-        return [_TOOL] if self.shows_tools else None
+        if not self.shows_tools:
+            return None
+        return [_DESCRIBED if self.wants_descriptions else _TOOL]
 
     @cached_property
     def shape(self) -> CallShape | None:
@@ -112,7 +150,7 @@ class TemplateProbe:
         for is_text in (False, True):
             for content in ("", None):
                 shape = CallShape(is_text, content)
-                text = self._after_user(self._with_call(shape))
+                text = self._after_user(self.with_call(shape))
                 if NAME in text and VALUE in text and not _MISREAD.search(text):
                     return shape
         return None
@@ -121,36 +159,12 @@ class TemplateProbe:
     def sample(self) -> CallSample:
         """What a call looks like."""
         shape = self.shape
-        prompt = self.opening(tools=self._tools)
+        prompt = self.opening(tools=self.tools)
         if shape is None:
-            return CallSample("", self._template.source, prompt)
-        plain = self.text(_USER, {"role": "assistant", "content": _TEXT}, tools=self._tools)
-        found = difference(self._after_user(self._with_call(shape)), self._after_user(plain))
-        return CallSample(_THINK_BLOCK.sub("", found), self._template.source, prompt)
-
-    @cached_property
-    def keeps_text(self) -> bool:
-        """Whether the template shows calls beside text."""
-        return self.shape is not None and VALUE in self._with_call(self.shape, content=_TEXT)
-
-    @cached_property
-    def keeps_several(self) -> bool:
-        """Whether the template shows several calls of one message."""
-        shape = self.shape
-        return shape is not None and "zqsecond" in self._with_call(shape, second="zqsecond")
-
-    @cached_property
-    def knows_results(self) -> bool:
-        """Whether the template shows a tool's result."""
-        if self.shape is None:
-            return "zqresult" in self.text(_USER, {"role": "assistant", "content": _TEXT}, _RESULT)
-        call = self._message(self.shape)
-        return "zqresult" in self.text(_USER, call, _RESULT, opens=True, tools=self._tools)
-
-    @cached_property
-    def knows_system(self) -> bool:
-        """Whether the template takes a system message."""
-        return "zqsystem" in self.text({"role": "system", "content": "zqsystem"}, _USER)
+            return CallSample("", self.template.source, prompt)
+        plain = self.text(USER, {"role": "assistant", "content": TEXT}, tools=self.tools)
+        found = difference(self._after_user(self.with_call(shape)), self._after_user(plain))
+        return CallSample(_THINK_BLOCK.sub("", found), self.template.source, prompt)
 
     @cached_property
     def thought_field(self) -> str | None:
@@ -160,30 +174,30 @@ class TemplateProbe:
     @cached_property
     def thinks_in_parts(self) -> bool:
         """Whether the template reads a thought as a part of the content."""
-        parts = thought_parts(_THOUGHT, _TEXT)
-        return self.thought_field is None and _is_read(self.text(_USER, parts))
+        parts = thought_parts(THOUGHT, TEXT)
+        return self.thought_field is None and _is_read(self.text(USER, parts))
 
     @cached_property
     def parts_thought(self) -> bool:
         """Whether the template refuses a call with both a thought and a text."""
         if self.shape is None or self.thought_field is None:
             return False
-        both = {self.thought_field: _THOUGHT, "content": _TEXT}
-        return not self.text(_USER, self._message(self.shape, **both), tools=self._tools)
+        both = {self.thought_field: THOUGHT, "content": TEXT}
+        return not self.text(USER, self.message(self.shape, **both), tools=self.tools)
 
     @cached_property
     def around_thought(self) -> tuple[str, str] | None:
         """The texts before and after a thought in an answer."""
         if self.thought_field is None:
             return None
-        before, _, after = self._with_thought(self.thought_field).partition(_THOUGHT)
+        before, _, after = self._with_thought(self.thought_field).partition(THOUGHT)
         return before, after
 
     @cached_property
     def header(self) -> str:
         """With what each of the assistant's turns begins."""
         opening = self.opening()
-        past = self.text(_USER, {"role": "assistant", "content": _TEXT})
+        past = self.text(USER, {"role": "assistant", "content": TEXT})
         if not opening or not past:
             return ""
         common = _common(self._after_user(opening), self._after_user(past))
@@ -194,31 +208,38 @@ class TemplateProbe:
     def _after_user(self, text: str) -> str:
         return text.rpartition("zquser")[2]
 
-    def _with_call(self, shape: CallShape, **more: Any) -> str:
-        message = self._message(shape, **more)
-        return self.text(_USER, message, tools=self._tools) or self.text(
-            _USER, message, _RESULT, opens=True, tools=self._tools
+    def with_call(self, shape: CallShape, **more: Any) -> str:
+        message = self.message(shape, **more)
+        return self.text(USER, message, tools=self.tools) or self.text(
+            USER, message, RESULT, opens=True, tools=self.tools
         )
 
-    def _message(
-        self, shape: CallShape, *, second: str | None = None, **more: Any
+    def message(
+        self,
+        shape: CallShape,
+        *,
+        second: str | None = None,
+        call_id: str = ID,
+        arguments: Any = None,
+        **more: Any,
     ) -> dict[str, Any]:
-        arguments: Any = json.dumps(ARGUMENTS) if shape.is_text else ARGUMENTS
-        calls = [called(NAME, arguments, _ID)]
+        if arguments is None:
+            arguments = json.dumps(ARGUMENTS) if shape.is_text else ARGUMENTS
+        calls = [called(NAME, arguments, call_id)]
         if second is not None:
-            calls.append(called(second, arguments, _ID[::-1]))
+            calls.append(called(second, arguments, ID[::-1]))
         return {"role": "assistant", "content": shape.content, "tool_calls": calls, **more}
 
     def _with_thought(self, field: str) -> str:
         """An answer with a thought, alone or before a call; empty where it is not shown."""
-        alone = {"role": "assistant", "content": _TEXT, field: _THOUGHT}
-        texts = [self.text(_USER, alone)]
+        alone = {"role": "assistant", "content": TEXT, field: THOUGHT}
+        texts = [self.text(USER, alone)]
         if self.shape is not None:
-            call = self._message(self.shape, **{field: _THOUGHT})
+            call = self.message(self.shape, **{field: THOUGHT})
             for more in ({}, {"enable_thinking": True, "thinking": True}):
-                given = {"tools": self._tools, **more}
-                texts += [self.text(_USER, call, _RESULT, opens=True, **given)]
-        return next((self._after_user(text) for text in texts if _THOUGHT in text), "")
+                given = {"tools": self.tools, **more}
+                texts += [self.text(USER, call, RESULT, opens=True, **given)]
+        return next((self._after_user(text) for text in texts if THOUGHT in text), "")
 
 
 def _common(left: str, right: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 
@@ -11,7 +12,8 @@ class ChatTemplate:
 
     Jinja is imported with the first one, so that routes can name this type before.
 
-    source  its text
+    source      its text
+    part_roles  whose content it reads only in parts: what is a text here becomes one part
     """
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
@@ -19,10 +21,22 @@ class ChatTemplate:
 
         Raises RequestError where `source` is no template.
         """
-        from worker.chat.compiled import CompiledTemplate
+        from worker.chat.jinja.compiled import CompiledTemplate
 
         self.source = source
+        self.part_roles: frozenset[str] = frozenset()
         self._compiled = CompiledTemplate(source, bos=bos, eos=eos)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What it uses and nobody knows: filters, tests and functions, such as `filter nosuch`."""
+        return self._compiled.unknown
+
+    def in_parts(self, roles: Collection[str]) -> ChatTemplate:
+        """The same with other `part_roles`."""
+        made = copy.copy(self)
+        made.part_roles = frozenset(roles)
+        return made
 
     def render(
         self,
@@ -34,5 +48,13 @@ class ChatTemplate:
     ) -> str:
         """The prompt. Raises RequestError with the template's reason."""
         return self._compiled.render(
-            messages, add_generation_prompt=add_generation_prompt, **variables
+            [self._formed(message) for message in messages] if self.part_roles else messages,
+            add_generation_prompt=add_generation_prompt,
+            **variables,
         )
+
+    def _formed(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        content = message.get("content")
+        if message["role"] not in self.part_roles or not isinstance(content, str):
+            return message
+        return {**message, "content": [{"type": "text", "text": content}] if content else []}

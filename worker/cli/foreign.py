@@ -54,7 +54,7 @@ WITH_VALUE = """
 MAY_HAVE_VALUE = "--fit -fit --log-colors"
 
 _IN_REQUEST = "Send it with each request."
-_TEMPLATE = "The model file's own chat template is used."
+_TEMPLATE = "Answers are read as the chat template says."
 _ONE_MODEL = "One worker serves one model: give its file with --model."
 _TEXT_ONLY = "This worker reads text only."
 _GENERATES = "This worker continues texts; it has no embeddings."
@@ -65,8 +65,7 @@ _PLAIN_HTTP = "This worker speaks plain HTTP at the root; put a proxy in front o
 
 # Refused: the next step -> the flags.
 REFUSED: dict[str, str] = {
-    _TEMPLATE: """--chat-template --chat-template-file --chat-template-kwargs
-        --reasoning-budget-message --no-prefill-assistant --skip-chat-parsing""",
+    _TEMPLATE: "--reasoning-budget-message --no-prefill-assistant --skip-chat-parsing",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
     _AS_IN_FILE: """--lora --lora-scaled --lora-init-without-apply --control-vector
         --control-vector-scaled --control-vector-layer-range --override-kv --rope-scaling

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from worker.cli.check.places import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
@@ -75,6 +76,7 @@ def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[st
     yield "Recommended sampling", _given(config.sampling)
     if config.tokenizer:
         yield "Chat template", _templates(config.tokenizer)
+        yield "What is said, by the chat template", places(config.tokenizer, header)
     yield "Files", {file.path: human_bytes(file.size) for file in config.files}
 
 

@@ -44,7 +44,7 @@ from worker.service.requests.journal import Journal
 from worker.service.requests.lookout import Lookout
 from worker.service.requests.routes import cancel_request, live_requests
 from worker.service.responses.routes import input_tokens, responses
-from worker.service.talk.asked import format_of
+from worker.service.talk.templates import format_of
 from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 
 ROUTES: list[Any] = [
@@ -90,7 +90,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         return prepares
 
     def chat_format(loaded: Loaded, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
-        return format_of(loaded)
+        return format_of(loaded, worker.settings)
 
     # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
     # and what it makes spans with; ours are made of records.

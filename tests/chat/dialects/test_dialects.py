@@ -74,8 +74,6 @@ def test_dialects_are_found(name: str, dialect: str) -> None:
 @pytest.mark.parametrize("name", templates.names())
 def test_every_template_has_one(name: str) -> None:
     """Or, where it knows no calls, the one that is asked for in words."""
-    if name in ("CohereForAI-c4ai-command-r-plus-tool_use",):
-        pytest.skip("its filter `indent` is not in the sandbox")
     assert format_of(name).dialect.name
 
 

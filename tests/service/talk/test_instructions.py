@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.chat.message import Message
-from worker.errors import RequestError
-from worker.service.talk.instructions import check_roles, with_one_system
+from worker.service.talk.instructions import with_one_system
 
 
 @pytest.mark.parametrize(
@@ -25,16 +24,6 @@ from worker.service.talk.instructions import check_roles, with_one_system
 def test_one_system(given: str, expected: str) -> None:
     """Those at the beginning are joined; later ones stay where they are."""
     assert with_one_system(read(given)) == read(expected)
-
-
-def test_roles_that_are_left_out() -> None:
-    """Who speaks under a role that the template does not know is told so."""
-    said = [Message(role="wizard", content=" abra ")]
-    check_roles(said, "<wizard>abra", "messages")
-    check_roles([Message(role="user", content="hello")], "", "messages")
-    with pytest.raises(RequestError, match="no place for the role wizard") as caught:
-        check_roles(said, "<user>", "messages")
-    assert caught.value.param == "messages"
 
 
 def read(text: str) -> list[Message]:

@@ -43,9 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.audit.found import candidates
     from worker.audit.verdict import judge
+    from worker.cli.check.places import places
     from worker.cli.check.progress import check_progress
     from worker.cli.check.report import show, summary
     from worker.cli.model import model_path
+    from worker.gguf.splits import open_header
+    from worker.model.config import load_config
 
     settings = settings_from(arguments)
     entries = ()
@@ -63,6 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
                 each, deep=arguments.deep, entries=entries,
                 count=progress.add if arguments.deep else _nothing,
             )  # fmt: skip
+            if verdict.ok and verdict.code is None:
+                config = load_config(each.path)
+                found_places = places(config.tokenizer, open_header(each.path))
+                verdict = replace(verdict, template=found_places)
             if not arguments.deep:
                 progress.add(1)
             progress.hide()

@@ -51,4 +51,9 @@ def _what(verdict: FileVerdict) -> str:
         parts.append("weights read")
     if verdict.checksum == "right":
         parts.append("checksum right")
+    template = verdict.template
+    if "error" in template:
+        parts.append(f"no chat: {template['error']}")
+    elif template.get("unknown", "nothing") != "nothing":
+        parts.append(f"its chat template fails where it reaches {template['unknown']}")
     return f" ({', '.join(filter(None, parts))})"

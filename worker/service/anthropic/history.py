@@ -111,6 +111,7 @@ def _result(block: ContentPart, where: str, names: dict[str, str]) -> Message:
         content=text_of(block.get("content")),
         call_id=known,
         name=names.get(known),
+        is_error=bool(block.get("is_error")),
     )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 from litestar import Response, get
 
 from worker import __version__, log
 from worker.engine.sampling import SamplingParams
 from worker.engine.stats import SequenceProgress
-from worker.errors import UnavailableError
+from worker.errors import RequestError, UnavailableError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.service.errors import json_response
 from worker.service.sampling import defaults_of
+from worker.service.talk.templates import source_of
 
 
 class Defaults(msgspec.Struct):
@@ -65,14 +68,16 @@ class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 def props_of(worker: Worker, loaded: Loaded) -> Props:
     """Read from the settings, the file and the loaded model."""
-    tokenizer, vocab = loaded.config.tokenizer, loaded.backend.vocab
+    vocab, template = loaded.backend.vocab, None
+    with contextlib.suppress(RequestError):  # who chats is told
+        template = source_of(loaded.config.tokenizer, worker.settings)
     return Props(
         default_generation_settings=Defaults(loaded.backend.max_length, defaults_of(loaded.config)),
         total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,
         model_path=log.in_utf8(str(worker.model_path)),
         modalities=Modalities(),
-        chat_template=(tokenizer.chat_template if tokenizer else None) or "",
+        chat_template=template or "",
         bos_token="" if vocab.bos is None else vocab.name(vocab.bos),
         eos_token="" if vocab.eos is None else vocab.name(vocab.eos),
         build_info=f"gguf-worker-{__version__}",

@@ -10,7 +10,6 @@ from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.reader import ChatReader
 from worker.chat.reading.lark import Loosened, by_types
-from worker.chat.template import ChatTemplate
 from worker.engine.request import SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
@@ -18,33 +17,15 @@ from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED, MESSAGES
 from worker.service.generation import Generation
 from worker.service.prompts import check_hopeless, rendered_prompt
+from worker.service.talk.arrived import check_arrived
 from worker.service.talk.checkpoints import checkpoints_of
-from worker.service.talk.instructions import check_roles, spoken, with_one_system
+from worker.service.talk.instructions import with_one_system
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
+from worker.service.talk.templates import suited
 from worker.service.talk.truncation import shortened
 
 _log = log.get("talk")
-ROLES = ("system", "developer", "user", "assistant", "tool")
-
-
-def format_of(loaded: Loaded) -> ChatFormat:
-    """The model file's chat format. Raises RequestError where it has no template."""
-    tokenizer = loaded.config.tokenizer
-    if tokenizer is None or not tokenizer.chat_template:
-        raise RequestError(
-            "This model's file has no chat template: it continues text.",
-            param="messages",
-            hint="Use /v1/completions.",
-            code="no_chat_template",
-        )
-    vocab = loaded.backend.vocab
-
-    def text(token: int | None) -> str:
-        return "" if token is None else vocab.name(token)
-
-    template = ChatTemplate(tokenizer.chat_template, bos=text(vocab.bos), eos=text(vocab.eos))
-    return ChatFormat(template, vocab.controls, [vocab.name(end) for end in vocab.end_tokens])
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -75,6 +56,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
 
     must_fit  the context holds the prompt; else it is only to be looked at
     """
+    chat = suited(chat, tools=bool(talk.tools), documents="documents" in talk.variables)
     conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
     truncated = None
     if talk.truncates:
@@ -84,7 +66,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
     else:
         prompt = rendered_prompt(conversation.text, loaded, talk.param, must_fit=must_fit)
     if truncated is None:
-        check_roles(talk.messages, conversation.text, talk.param)
+        check_arrived(talk.messages, conversation.text, chat.thoughts.tags, talk.param)
     sampling = talk.sampling
     constraint = _prepared_constraint(talk, chat, conversation.text, loaded)
     if constraint is not None:
@@ -179,7 +161,7 @@ def conversation_of(
         if name not in reserved and name.isidentifier()
     }
     return chat.conversation(
-        with_one_system(spoken(talk.messages, continues=talk.continues)),
+        with_one_system(talk.messages),
         talk.tools,
         thinking=talk.thinking,
         add_generation_prompt=talk.opens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from worker.chat.sandbox import BudgetError, Sandbox
+from worker.chat.jinja.names import read, unknown
+from worker.chat.jinja.sandbox import BudgetError, Sandbox
 from worker.errors import RequestError
 
 # Characters of a template's error message that are shown.
@@ -18,7 +20,10 @@ _MAX_REASON = 300
 
 
 class CompiledTemplate:
-    """The Jinja template of a model file, with the functions that such templates call."""
+    """The Jinja template of a model file, with the functions that such templates call.
+
+    unknown  what it uses and nobody knows, such as `filter nosuch`
+    """
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         """Compile it. `bos` and `eos` are the texts of these tokens.
@@ -36,6 +41,8 @@ class CompiledTemplate:
         }
         self._sandbox.globals.update(functions)
         try:
+            self.unknown = unknown(self._sandbox, source)
+            self._free = read(self._sandbox, source)
             self._template = self._sandbox.from_string(source)
         except Exception as error:  # noqa: BLE001  (also what Python's compiler raises)
             raise RequestError(
@@ -51,7 +58,8 @@ class CompiledTemplate:
         **variables: Any,
     ) -> str:
         """The prompt. Raises RequestError with the template's reason."""
-        given = {**variables, "messages": messages}
+        given = {"documents": None, **self._for_foreign(variables), **variables}
+        given["messages"] = messages
         try:
             with self._sandbox.budget(given):
                 return self._template.render(given, add_generation_prompt=add_generation_prompt)
@@ -62,6 +70,17 @@ class CompiledTemplate:
         except Exception as error:  # noqa: BLE001  (a template can raise whatever Python can)
             reason = f"The model's chat template fails on these messages: {_reason(error)}."
         raise RequestError(reason, param="messages")
+
+    def _for_foreign(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """What llama-server gives templates that name it and do without nothing else."""
+        found: dict[str, Any] = {}
+        if "functions" in self._free:
+            tools = variables.get("tools")
+            found["functions"] = json.dumps(tools, ensure_ascii=False, indent=2) if tools else ""
+        if "datetime" in self._free:
+            now = datetime.datetime.now(datetime.UTC)
+            found["datetime"] = now.strftime("%b %d %Y %H:%M:%S GMT")
+        return found
 
 
 class _RefusedError(Exception):

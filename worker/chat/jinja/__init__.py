@@ -1,0 +1,1 @@
+"""Jinja for templates that nobody has checked."""

@@ -1,0 +1,85 @@
+"""Which chat template a model is asked by: the operator's, or one of the file's."""
+
+from __future__ import annotations
+
+from worker import log
+from worker.chat.format import ChatFormat
+from worker.chat.jinja.builtin import TEMPLATES
+from worker.chat.template import ChatTemplate
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.model.tokenizer import TokenizerConfig
+from worker.settings import Settings
+
+_log = log.get("talk")
+# Named templates of files -> what they are for.
+WITH_TOOLS, WITH_DOCUMENTS = "tool_use", "rag"
+
+
+def source_of(tokenizer: TokenizerConfig | None, settings: Settings) -> str | None:
+    """The template's text; None: there is none. Raises RequestError where the name is unknown.
+
+    `--chat-template-file` counts before `--chat-template`, which is the name of one of the file's
+    templates, of one of ours, or the template itself.
+    """
+    if settings.chat_template_file is not None:
+        return settings.chat_template_file
+    asked = settings.chat_template
+    named = tokenizer.chat_templates if tokenizer else {}
+    if asked is not None and "{" not in asked:
+        known = {**TEMPLATES, **named}
+        if asked not in known:
+            raise RequestError(
+                f"--chat-template {asked[:50]} names no template.",
+                param="messages",
+                hint=f"Known are {', '.join(known)}.",
+                code="no_chat_template",
+            )
+        return known[asked]
+    if asked is not None:
+        return asked
+    plain = tokenizer.chat_template if tokenizer else None
+    return plain or next(iter(named.values()), None)
+
+
+def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
+    """The model's chat format. Raises RequestError where there is no template."""
+    tokenizer = loaded.config.tokenizer
+    source = source_of(tokenizer, settings)
+    if not source:
+        raise RequestError(
+            "This model's file has no chat template: it continues text.",
+            param="messages",
+            hint="Use /v1/completions, or start the worker with --chat-template.",
+            code="no_chat_template",
+        )
+    vocab = loaded.backend.vocab
+    bos, eos = ("" if token is None else vocab.name(token) for token in (vocab.bos, vocab.eos))
+    ends = [vocab.name(end) for end in vocab.end_tokens]
+
+    def made(text: str, **named: ChatFormat) -> ChatFormat:
+        try:
+            template = ChatTemplate(text, bos=bos, eos=eos)
+        except RequestError as error:
+            _log.warning("the chat template cannot be used", why=str(error))
+            raise
+        if template.unknown:
+            _log.warning(
+                "the chat template fails where it reaches what nobody knows",
+                unknown=", ".join(template.unknown),
+            )
+        return ChatFormat(
+            template, vocab.controls, ends, defaults=settings.chat_template_kwargs, named=named
+        )
+
+    if settings.chat_template is not None or settings.chat_template_file is not None:
+        return made(source)
+    others = tokenizer.chat_templates if tokenizer else {}
+    used = {name: others[name] for name in (WITH_TOOLS, WITH_DOCUMENTS) if name in others}
+    return made(source, **{name: made(text) for name, text in used.items() if text != source})
+
+
+def suited(chat: ChatFormat, *, tools: bool, documents: bool) -> ChatFormat:
+    """The file's template for such a conversation."""
+    wanted = WITH_TOOLS if tools else WITH_DOCUMENTS if documents else ""
+    return chat.named.get(wanted, chat)
