@@ -20,11 +20,6 @@ RESULTS = (
     Message(role="tool", content="blue", call_id="abcdefgh1", name="sky"),
     Message(role="tool", content="green", call_id="abcdefgh2", name="sea"),
 )
-# Templates that render no conversation with tools here, and why.
-FAILING = {
-    "Kimi-K2-Instruct": "it appends to lists",
-    "Kimi-K2-Thinking": "it appends to lists",
-}
 
 
 def rendered(name: str, *messages: Message, tools: Any = TOOLS, **options: Any) -> str:
@@ -35,7 +30,7 @@ def rendered(name: str, *messages: Message, tools: Any = TOOLS, **options: Any) 
     return format_of(name).conversation(messages, tools, **given).text
 
 
-@pytest.mark.parametrize("name", [name for name in templates.names() if name not in FAILING])
+@pytest.mark.parametrize("name", templates.names())
 def test_a_loop_of_calls(name: str) -> None:
     """The model reads the tools, what it called, with which arguments, and each result, once."""
     text = rendered(name, USER, ASKED, *RESULTS)

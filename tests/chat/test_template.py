@@ -44,6 +44,8 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
         ("{{ strftime_now('%%') }}", "%"),
         ("{{ tools is defined and tools is none }}", "True"),
         ("{{ messages[0].tool_calls is defined }}", "False"),
+        ("{% set found = [] %}{% for m in messages %}{{ found.append(m.content) or '' }}{% endfor %}"
+         "{{ found | join('-') }}", "-".join(m["content"] for m in MESSAGES)),
         ("{% if false %}{{ messages | nosuch }}{{ 1 is nosuch }}{% endif %}ok", "ok"),
     ],
 )  # fmt: skip
@@ -122,6 +124,10 @@ def growing(step: str) -> str:
         "{{ [1] * 99999 | tojson(separators=('x' * 9999, ':')) }}",
         growing("{% set ns.x = ns.x * 2 %}"),
         growing("{% set ns.l = ns.l * 2 %}"),
+        growing("{% set y = [] %}{{ [y.append(ns.l), y.append(ns.l)] }}{% set ns.l = y %}"),
+        growing("{{ ns.l.append('a' * 1000000) }}"),
+        growing("{{ ns.l.append(ns.l) }}"),
+        growing("{{ ns.l.append({'a': [(ns.l, 1)]}) }}"),
         growing("{% set ns.l = [ns.l, ns.l] | sum(start=[]) %}"),
         growing("{% set ns.x = '%s%s' % (ns.x, ns.x) %}"),
         "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",

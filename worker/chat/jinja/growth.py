@@ -7,7 +7,7 @@ inputs has no entry here: the sandbox counts those.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 ELEMENT = 8  # bytes of a reference; to look at 2**24 elements would also take 2 s
@@ -61,6 +61,19 @@ def size(value: Any, limit: int | None = None) -> int:
         elif isinstance(found, int) and not isinstance(found, bool):
             total += found.bit_length() // 3 + 1
     return total
+
+
+def lists(value: Any) -> Iterator[list[Any]]:
+    """The lists in the value, itself among them."""
+    rest = [value]
+    while rest:
+        found = rest.pop()
+        if isinstance(found, dict):
+            rest += cast("dict[Any, Any]", found).values()
+        elif isinstance(found, list | tuple):
+            rest += cast("list[Any]", found)
+            if isinstance(found, list):
+                yield cast("list[Any]", found)
 
 
 def depth(value: Any) -> int:

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any, cast
@@ -61,6 +61,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=self._shown, optimized=False, **options)
         self._left, self._end = MADE.most, 0.0
+        self._given: object = None
+        self._fixed: set[int] | None = None  # its lists, found at the first append
         self._lock = threading.Lock()
         self.filters = {
             name: self._counting(name, made)
@@ -93,12 +95,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         with self._lock:
             self._left = MADE.most + 64 * growth.size(given, MADE.most)
             self._end = time.thread_time() + MAX_SECONDS
+            self._given = given
             before = sys.gettrace()
             sys.settrace(self._watch)
             try:
                 yield
             finally:
                 sys.settrace(before)
+                self._given = self._fixed = None
 
     def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
         if time.thread_time() > self._end:
@@ -200,6 +204,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
         return checked
 
+    def _check_append(self, target: list[Any], values: Sequence[Any]) -> None:
+        """A template changes only what it made, and no list comes to hold itself: what looks into
+        lists would never end. Raises SecurityError."""
+        if self._fixed is None:
+            self._fixed = {id(each) for each in growth.lists(self._given)}
+        if id(target) in self._fixed:
+            raise SecurityError("a template cannot change what it was given")
+        if any(each is target for each in growth.lists(values)):
+            raise SecurityError("a list cannot hold itself")
+
     def _plus(self, left: Any, right: Any) -> Any:
         if not isinstance(left, int | float):
             self._spend(growth.size(left, self._left) + growth.size(right, self._left))
@@ -225,9 +239,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Of a text only those methods that `call` counts."""
+        """Of a text only those methods that `call` counts; a template may append to its lists."""
         if isinstance(obj, str) and attr not in _TEXT_METHODS:
             return False
+        if isinstance(obj, list) and attr == "append":
+            return True
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -258,6 +274,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Methods of a text that can make more than there was are counted, or ours."""
         self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
         text = getattr(__obj, "__self__", None)
+        if isinstance(text, list) and __obj.__name__ == "append":
+            self._check_append(cast("list[Any]", text), args)
         if isinstance(text, str) and __obj.__name__ == "join":
             return self._join(*args, d=text)
         if isinstance(text, str) and __obj.__name__ == "replace":
