@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from worker import limits, values
+from worker import keys, limits, values
 
 BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -60,11 +60,11 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("host", ("--host",), values.bare_host, "address to listen on (127.0.0.1)", "ADDR"),
         Option("port", ("--port",), values.integer(0, 65535),
                "port to listen on; 0 takes a free one (8080)"),
-        Option("api_key", ("--api-key",), values.keys,
+        Option("api_key", ("--api-key",), keys.keys,
                "bearer key that all paths but /health ask for, or several, separated by commas; "
                "process lists show it until the worker has overwritten it: better a file or a "
                "variable", "KEY", env=("LLAMA_API_KEY", "LLORCH_API_TOKEN")),
-        Option("api_key_file", ("--api-key-file",), values.key_file,
+        Option("api_key_file", ("--api-key-file",), keys.key_file,
                "file of such keys, one a line, # begins a comment; read again at SIGHUP", "FILE"),
         Option("cors", ("--cors", "--cors-origins"), values.origins,
                "pages of these origins, such as https://chat.example, may read answers (none)",

@@ -14,8 +14,9 @@ import msgspec
 
 from worker import limits
 from worker.errors import UsageError
+from worker.keys import KeyFile, keys_of
 from worker.options import OPTIONS, Option
-from worker.values import AUTO, KeyFile, keys_of
+from worker.values import AUTO
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import msgspec
 
 _MAX_NAME = 512
 _MAX_TEXT_FILE = 2**20
-_MAX_KEY_FILE = 1 << 16
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
@@ -225,76 +223,23 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
-def keys(text: str) -> str:
-    """Bearer keys, separated by commas as llama-server takes them."""
-    for part in text.split(","):
-        key(part)
-    return text
-
-
-def key(text: str) -> str:
-    """A bearer key: characters that a header can carry."""
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("must be printable ASCII without spaces")
-    return text
-
-
-class KeyFile(msgspec.Struct, frozen=True):
-    """A file of bearer keys: one on each line; empty lines and those that start with # say nothing.
-
-    keys: what it held when it was read, each once, at least one
-    """
-
-    path: str
-    keys: tuple[str, ...]
-
-    def again(self) -> KeyFile:
-        """The file as it is now. Raises ValueError where it cannot be used."""
-        try:
-            if not stat.S_ISREG(Path(self.path).stat().st_mode):  # a pipe would be waited for
-                raise ValueError("is no regular file, which alone can be read again")
-        except OSError as error:
-            raise ValueError(f"cannot be read: {error.strerror}") from None
-        return key_file(self.path)
-
-    def __repr__(self) -> str:
-        return f"KeyFile({self.path!r}, {len(self.keys)} keys)"
-
-
-def keys_of(alone: str | None, file: KeyFile | None) -> tuple[str, ...]:
-    """Keys that were given by themselves, and those of a file; none: everybody may ask.
-
-    alone  separated by commas
-    """
-    return (*(() if alone is None else alone.split(",")), *(() if file is None else file.keys))
-
-
-def key_file(text: str) -> KeyFile:
-    """The keys in the file of that name, which may be a pipe."""
-    lines = [line.strip() for line in _text_in(text, _MAX_KEY_FILE).splitlines()]
-    keys = dict.fromkeys(key(line) for line in lines if line and not line.startswith("#"))
-    if not keys:
-        raise ValueError("must name a file with a key, this one holds none")
-    return KeyFile(text, tuple(keys))
-
-
 def text_file(text: str) -> str:
     """The text in the file of that name, which may be a pipe."""
-    return _text_in(text, _MAX_TEXT_FILE)
+    return text_in(text, _MAX_TEXT_FILE)
 
 
-def _text_in(path: str, most: int) -> str:
+def text_in(path: str, most: int) -> str:
+    """The text in the file of that name, which may be a pipe, of at most so many bytes."""
     try:
         with Path(path).open("rb") as file:
             held = file.read(most + 1)
-        text = held.decode()
+        if len(held) > most:
+            raise ValueError(f"must hold at most {most} bytes")
+        return held.decode()
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
-    except ValueError:
+    except UnicodeDecodeError:
         raise ValueError("is not a text file") from None
-    if len(held) > most:
-        raise ValueError(f"must hold at most {most} bytes")
-    return text
 
 
 def json_object(text: str) -> dict[str, Any]:

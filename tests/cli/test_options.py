@@ -16,10 +16,10 @@ from worker.cli import foreign
 from worker.cli.main import main, parser
 from worker.cli.options import settings_from
 from worker.errors import UsageError
+from worker.keys import key_file
 from worker.llama import library
 from worker.options import OPTIONS
 from worker.settings import Settings, make
-from worker.values import key_file
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 
 from worker.errors import UsageError
 from worker.fleet.file import DEMO, FleetReplicas, read_fleet
-from worker.values import KeyFile
+from worker.keys import KeyFile
 
 
 def written(folder: Path, text: str) -> Path:

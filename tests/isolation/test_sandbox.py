@@ -22,10 +22,10 @@ from tests.support.programs.processes import Server, serving
 from worker.errors import UsageError
 from worker.isolation import sandbox
 from worker.isolation.reach import Reach, reach_of
+from worker.keys import key_file
 from worker.lifecycle.prepared import check_build
 from worker.llama import library
 from worker.settings import Settings
-from worker.values import key_file
 
 needs_landlock = pytest.mark.skipif(
     sandbox.version() < sandbox.NEEDED, reason="no Landlock with rules for TCP (Linux 6.7)"

@@ -91,10 +91,16 @@ BAD_FIELDS: list[tuple[str, object]] = [
     ("json_schema", {"$ref": "https://localhost/x"}),
     ("json_schema", {"$ref": "#/nowhere"}),
     ("json_schema", {"type": "array", "items": {}, "minItems": 10**9}),
-    ("json_schema", {"type": "array", "uniqueItems": True}),
     ("json_schema", {"type": "string", "pattern": "(("}),
     ("response_format", {"type": "xml"}),
     ("response_format", {"type": "json_schema"}),
+    (
+        "response_format",
+        {
+            "type": "json_schema",
+            "json_schema": {"strict": True, "schema": {"type": "array", "uniqueItems": True}},
+        },
+    ),
     ("structured_outputs", {"json": "{"}),
     ("structured_outputs", {"regex": "(?=a)"}),
     ("structured_outputs", {"choice": []}),

@@ -38,7 +38,7 @@ ASKED: dict[str, tuple[str, dict[str, Any], int]] = {
     "responses": ("/v1/responses", {"input": "Hello", "max_output_tokens": 8}, 200),
     "ollama": ("/api/chat", {**QUESTION, "stream": False}, 200),
     "job": ("/v1/infer", {"prompt": "Once", "max_tokens": 8}, 200),
-    "wrong": ("/v1/completions", {"prompt": "Once", "temperature": -1}, 400),
+    "wrong": ("/v1/completions", {"prompt": "Once", "temperature": "warm"}, 400),
     "too long": ("/v1/completions", {"prompt": "Once upon a time " * 2000}, 400),
     "no schema": ("/v1/chat/completions", {**QUESTION, "json_schema": {"not": {}}}, 400),
 }

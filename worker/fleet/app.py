@@ -27,7 +27,7 @@ from worker.fleet.plan import FleetPlan, check_fits, fits_one_more, plan_fleet
 from worker.fleet.replica import Replica
 from worker.fleet.roster import Roster, follow
 from worker.fleet.scale.served import Wake, number_of, one_on_each_node, wanted
-from worker.values import KeyFile
+from worker.keys import KeyFile
 
 _HEALTH_PERIOD_S = 1.0
 # After three in a row a replica is made anew. One whose machine has vanished answers none.

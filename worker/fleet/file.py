@@ -20,7 +20,8 @@ import msgspec
 
 from worker.errors import UsageError
 from worker.fleet.choices import check_choices
-from worker.values import KeyFile, host, key_file
+from worker.keys import KeyFile, key_file
+from worker.values import host
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _CORRECT = "docs/fleet.md shows what a fleet's file holds."

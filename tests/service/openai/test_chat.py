@@ -204,7 +204,7 @@ def test_without_a_template(tmp_path: Path) -> None:
         for route in ("/v1/chat/completions", "/apply-template"):
             error = refusal(post(server, route))
             assert error["code"] == "no_chat_template"
-            assert "Use /v1/completions." in error["message"]
+            assert "Use /v1/completions" in error["message"]
 
 
 def test_a_broken_template(tmp_path: Path) -> None:

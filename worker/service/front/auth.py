@@ -7,8 +7,8 @@ import hmac
 
 from worker import log
 from worker.errors import NotAuthenticatedError
+from worker.keys import KeyFile, keys_of
 from worker.service.front import paths
-from worker.values import KeyFile, keys_of
 
 _Headers = list[tuple[bytes, bytes]]
 
