@@ -26,9 +26,10 @@ ALLOWED: dict[str, set[str]] = {
     "demo": set(),
     "machine": set(),
     "values": set(),
+    "keys": {"values"},
     "files": {"machine", "errors"},
-    "options": {"values", "limits"},
-    "settings": {"options", "values", "limits", "errors"},
+    "options": {"keys", "values", "limits"},
+    "settings": {"options", "keys", "values", "limits", "errors"},
     "gguf": {"errors"},
     "model": {"gguf", "errors"},
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
@@ -47,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
         "llama", "engine", "cache", "memory", "model", "settings", "machine", "errors", "log",
     },
     "service": {
-        "lifecycle", "chat", "grammar", "engine", "model", "settings", "values", "limits",
+        "lifecycle", "chat", "grammar", "engine", "model", "settings", "values", "keys", "limits",
         "lines", "machine", "errors", "imports", "log",
     },
     "bench": {
@@ -63,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "fleet": {
         "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",
-        "limits", "lines", "machine", "errors", "log",
+        "keys", "limits", "lines", "machine", "errors", "log",
     },
 }  # fmt: skip
 

@@ -44,8 +44,8 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
         ("{{ strftime_now('%%') }}", "%"),
         ("{{ tools is defined and tools is none }}", "True"),
         ("{{ messages[0].tool_calls is defined }}", "False"),
-        ("{% set found = [] %}{% for m in messages %}{{ found.append(m.content) or '' }}{% endfor %}"
-         "{{ found | join('-') }}", "-".join(m["content"] for m in MESSAGES)),
+        ("{% set x = [] %}{% for m in messages %}{{ x.append(m.role) }}{% endfor %}{{ x[1] }}",
+         "NoneNoneassistant"),
         ("{% if false %}{{ messages | nosuch }}{{ 1 is nosuch }}{% endif %}ok", "ok"),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ of later drafts that it does not know, follows pointers without their escapes, a
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any, NoReturn, cast
 
 from worker.errors import RequestError
@@ -50,6 +51,10 @@ OPTIONS = {"whitespace_pattern": "[ ]|\\n{1,2}[ \\t]{0,20}"}
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
+def _refuse(param: str, why: str) -> NoReturn:
+    raise RequestError(f"{param} {why}.", param=param)
+
+
 class SchemaReader:
     """Reads a schema of any draft into one that llguidance takes.
 
@@ -75,6 +80,7 @@ class SchemaReader:
         without: leave out whatever cannot be held, where it stands, and these keywords too
         """
         self.param = param
+        self._refuse = partial(_refuse, param)
         self.dropped: list[str] = []
         self._left_out = TRUSTED if without is None and not strict else Keywords()
         self._without = without
@@ -98,9 +104,6 @@ class SchemaReader:
         if definitions:
             self.schema["$defs"] = definitions
         self.text = json.dumps({"x-guidance": OPTIONS, **self.schema}, ensure_ascii=False)
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise RequestError(f"{self.param} {why}.", param=self.param)
 
     def _drop(self, name: str) -> None:
         """A keyword that cannot be held: left out where that is allowed, else refused."""

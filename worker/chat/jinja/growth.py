@@ -7,7 +7,7 @@ inputs has no entry here: the sandbox counts those.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 ELEMENT = 8  # bytes of a reference; to look at 2**24 elements would also take 2 s
@@ -63,19 +63,6 @@ def size(value: Any, limit: int | None = None) -> int:
     return total
 
 
-def lists(value: Any) -> Iterator[list[Any]]:
-    """The lists in the value, itself among them."""
-    rest = [value]
-    while rest:
-        found = rest.pop()
-        if isinstance(found, dict):
-            rest += cast("dict[Any, Any]", found).values()
-        elif isinstance(found, list | tuple):
-            rest += cast("list[Any]", found)
-            if isinstance(found, list):
-                yield cast("list[Any]", found)
-
-
 def depth(value: Any) -> int:
     """How many lists and objects stand in each other, one more for the value itself."""
     level, found = [value], 0
@@ -111,6 +98,11 @@ def of_product(left: Any, right: Any) -> int:
     """Of a text or list so many times."""
     repeated, times = (right, left) if isinstance(left, int) else (left, right)
     return max(0, times) * size(repeated) if isinstance(times, int) else 0
+
+
+def bits(number: float) -> int:
+    """Of an integer; a float has a fixed number of them."""
+    return number.bit_length() if isinstance(number, int) else 0
 
 
 def _largest(values: Any) -> int:

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any, cast
@@ -27,6 +27,7 @@ from markupsafe import Markup
 
 from worker.chat.jinja import growth
 from worker.chat.jinja.code import SandboxCode
+from worker.chat.jinja.lists import GivenLists
 from worker.limits import MADE, RANGE, TEMPLATE
 
 MAX_SECONDS = TEMPLATE.most / 1000
@@ -61,8 +62,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=self._shown, optimized=False, **options)
         self._left, self._end = MADE.most, 0.0
-        self._given: object = None
-        self._fixed: set[int] | None = None  # its lists, found at the first append
+        self._given = GivenLists(None)
         self._lock = threading.Lock()
         self.filters = {
             name: self._counting(name, made)
@@ -95,14 +95,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         with self._lock:
             self._left = MADE.most + 64 * growth.size(given, MADE.most)
             self._end = time.thread_time() + MAX_SECONDS
-            self._given = given
+            self._given = GivenLists(given)
             before = sys.gettrace()
             sys.settrace(self._watch)
             try:
                 yield
             finally:
                 sys.settrace(before)
-                self._given = self._fixed = None
+                self._given = GivenLists(None)
 
     def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
         if time.thread_time() > self._end:
@@ -204,16 +204,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
         return checked
 
-    def _check_append(self, target: list[Any], values: Sequence[Any]) -> None:
-        """A template changes only what it made, and no list comes to hold itself: what looks into
-        lists would never end. Raises SecurityError."""
-        if self._fixed is None:
-            self._fixed = {id(each) for each in growth.lists(self._given)}
-        if id(target) in self._fixed:
-            raise SecurityError("a template cannot change what it was given")
-        if any(each is target for each in growth.lists(values)):
-            raise SecurityError("a list cannot hold itself")
-
     def _plus(self, left: Any, right: Any) -> Any:
         if not isinstance(left, int | float):
             self._spend(growth.size(left, self._left) + growth.size(right, self._left))
@@ -232,7 +222,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(left, int | float) and isinstance(right, int | float):
             if operator == "**" and not (abs(left) < 2**16 and abs(right) < 16):
                 raise SecurityError("the power is too large")
-            if operator == "*" and _bits(left) + _bits(right) > _MAX_BITS:
+            if operator == "*" and growth.bits(left) + growth.bits(right) > _MAX_BITS:
                 raise SecurityError("the product is too large")
         elif operator == "*":
             self._spend(growth.of_product(left, right))
@@ -275,7 +265,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
         text = getattr(__obj, "__self__", None)
         if isinstance(text, list) and __obj.__name__ == "append":
-            self._check_append(cast("list[Any]", text), args)
+            self._given.check_append(cast("list[Any]", text), args)
         if isinstance(text, str) and __obj.__name__ == "join":
             return self._join(*args, d=text)
         if isinstance(text, str) and __obj.__name__ == "replace":
@@ -306,7 +296,3 @@ def _range(*bounds: int) -> range:
     if len(found) > RANGE.most:
         raise SecurityError(f"a range has at most {RANGE.most:,} elements")
     return found
-
-
-def _bits(value: float) -> int:
-    return value.bit_length() if isinstance(value, int) else 0
