@@ -78,6 +78,31 @@ def test_a_prefill_may_open_and_close_a_thought() -> None:
         assert told(format_of("Qwen-QwQ-32B"), "so", prompt=prompt) == [kind("so")]
 
 
+@pytest.mark.parametrize("name", templates.names())
+def test_what_goes_on(name: str) -> None:
+    """A thought, a thought with an answer, and an answer end the prompt as they were written."""
+    made = format_of(name)
+    ends = made.thought_end(prompt_of(name))
+
+    def begun(**said: Any) -> str:
+        return prompt_of(name, USER, Message(role="assistant", **said), continues=True)
+
+    for space in ("", " ", "\n"):
+        prompt = begun(content=f"Rome is{space}")
+        assert prompt.endswith(f"Rome is{space}")
+        assert told(made, "big", prompt=prompt) == [Content("big")]
+        if ends is None:
+            continue
+        for content in (None, "", " "):
+            prompt = begun(thought=f"Let me{space}", content=content)
+            assert prompt.endswith(f"Let me{space}")
+            assert told(made, "see", prompt=prompt) == [Thought("see")]
+        prompt = begun(thought="Let me see.", content=f"Rome is{space}")
+        assert prompt.endswith(f"Rome is{space}")
+        assert prompt.count("Let me see.") == 1
+        assert told(made, "big", prompt=prompt) == [Content("big")]
+
+
 @pytest.mark.parametrize(
     ("text", "events"),
     [

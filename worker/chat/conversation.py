@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+from worker.chat.ending import Ending
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 
@@ -35,18 +36,18 @@ class Conversation:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
-        continues: bool = False,
+        ending: Ending | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> None:
         """
         add_generation_prompt  the prompt ends with the assistant's opening
-        continues              the prompt ends inside the last message, which is to go on
+        ending                 the prompt ends so, inside the last message, which is to go on
         variables              what else the template gets, such as tools
         """
         self.messages = tuple(messages)
         self._template = template
-        self._opens = add_generation_prompt and not continues
-        self._continues = continues
+        self._opens = add_generation_prompt and ending is None
+        self._ending = ending
         self._variables = dict(variables or {})
         roles = [message["role"] for message in self.messages]
         self._users = [place for place, role in enumerate(roles) if role == "user"]
@@ -61,8 +62,15 @@ class Conversation:
     @cached_property
     def text(self) -> str:
         """The prompt. Raises RequestError, with the template's reason where it has one."""
-        text = self._render(self.messages, opens=self._opens)
-        return _cut(text, self.messages[-1]) if self._continues else text
+        if self._ending is None:
+            return self._render(self.messages, opens=self._opens)
+        try:
+            text = self._render(self.messages, opens=False)
+        except RequestError:  # some templates want more of a message than a thought
+            text = ""
+        return self._ending.cut(text) or self._ending.after(
+            self._render(self.messages[:-1], opens=True)
+        )
 
     @cached_property
     def user_starts(self) -> list[int]:
@@ -100,7 +108,7 @@ class Conversation:
             self._template,
             messages,
             add_generation_prompt=self._opens,
-            continues=self._continues,
+            ending=self._ending,
             variables=self._variables,
         )
 
@@ -145,15 +153,3 @@ def _num_common(left: str, right: str) -> int:
     limit = min(len(left), len(right))
     lengths = range(1, limit + 1)
     return bisect.bisect_left(lengths, True, key=lambda n: left[:n] != right[:n])
-
-
-def _cut(text: str, last: Mapping[str, Any]) -> str:
-    """The prompt up to the end of the last message, which is to go on."""
-    content = (last["content"] or "").strip()
-    end = text.rfind(content)
-    if not content or end < 0:
-        raise RequestError(
-            "continue_final_message needs a last message whose text the template shows.",
-            param="continue_final_message",
-        )
-    return text[: end + len(content)]

@@ -13,6 +13,7 @@ from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
+from worker.chat.ending import Ending
 from worker.chat.history import History
 from worker.chat.message import Message, Tool
 from worker.chat.places import PlaceProbe
@@ -94,12 +95,14 @@ class ChatFormat:
         thoughts = self.thoughts.variables(thinking)
         given = {**self._defaults, **thoughts, **variables, **declared}
 
+        ending = self._ending(messages[-1]) if continues else None
+
         def made(history: History) -> Conversation:
             return Conversation(
                 self.template,
                 history.messages(messages, tools),
                 add_generation_prompt=add_generation_prompt,
-                continues=continues,
+                ending=ending,
                 variables=given,
             )
 
@@ -112,6 +115,15 @@ class ChatFormat:
                 given |= self._no_tools
                 return made(self._told)
         return found
+
+    def _ending(self, last: Message) -> Ending:
+        """Where the prompt ends of a message that is to go on."""
+        if isinstance(self.dialect, Headed):
+            opens, _, closes = self.dialect.thought
+        else:
+            tags = self.thoughts.tags
+            opens, closes = tags.open, tags.close and f"\n{tags.close}\n\n"
+        return Ending(last.content or "", last.thought or "", opens, closes)
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""
