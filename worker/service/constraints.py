@@ -78,6 +78,13 @@ def constraint_of(fields: ConstraintFields) -> Constraint | None:
     return made
 
 
+def not_held(constraint: Constraint | None) -> tuple[str, ...]:
+    """What the client is told of a constraint that does not hold all of its schema."""
+    if constraint is None or not constraint.loosened:
+        return ()
+    return (f"{constraint.param}: {', '.join(constraint.loosened)} of the schema is not held.",)
+
+
 def _first(fields: ConstraintFields) -> Constraint | None:
     if fields.grammar:
         return grammar_constraint(fields.grammar, "grammar")

@@ -35,6 +35,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     spelled        control tokens that are shown, each as these bytes
     limit          of a part of each answer
     truncated      what was left out of the prompt; None: nothing
+    warnings       what else was asked for and is not done, a sentence each
     """
 
     prompts: tuple[Prompt, ...]
@@ -50,6 +51,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     spelled: Mapping[int, bytes] = {}
     limit: SpanLimit | None = None
     truncated: Truncated | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -135,7 +135,10 @@ def test_a_shortlist_is_drawn_from_by_its_probabilities(vocab: Vocab) -> None:
 
 @pytest.mark.parametrize("last_n", [1, 5, -1])
 def test_tokens_that_leave_the_window_are_forgiven(vocab: Vocab, last_n: int) -> None:
-    """Greedy with penalties, token by token, where the window is shorter than the text."""
+    """Greedy with penalties, token by token, where the window is shorter than the text.
+
+    The window is the repeat penalty's: the others weigh what was written, and no prompt.
+    """
     rng = np.random.default_rng(3)
     known = [5, 6, 7]
     sampler = make(
@@ -145,10 +148,9 @@ def test_tokens_that_leave_the_window_are_forgiven(vocab: Vocab, last_n: int) ->
     for _ in range(60):
         row = np.full(SIZE, -20, np.float32)
         row[:12] = rng.normal(1, 0.6, 12)
-        want = reference.penalties(
-            row, known, len(known) if last_n < 0 else last_n,
-            repeat=1.5, frequency=0.5, presence=-0.2,
-        )  # fmt: skip
+        window = len(known) if last_n < 0 else last_n
+        want = reference.penalties(row, known, window, repeat=1.5)
+        want = reference.penalties(want, known[3:], 60, frequency=0.5, presence=-0.2)
         known.append(int(want.argmax()))
         assert sampler.sample(row) == known[-1]
     assert len(set(known)) > 8

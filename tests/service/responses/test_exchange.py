@@ -25,6 +25,7 @@ from worker.service.prompts import Prompt
 from worker.service.responses.exchange import ResponseExchange
 from worker.service.responses.schemas import ResponseRequest
 from worker.service.talk.asked import Asked
+from worker.service.talk.names import ToolNames
 from worker.service.talk.talk import Talk
 
 LOADED = cast(Loaded, SimpleNamespace(model_id="m", backend=SimpleNamespace(pieces=[b"?"] * 99)))
@@ -40,7 +41,8 @@ def exchange(told: Sequence[Delta], **fields: Any) -> ResponseExchange:
         stream.put(delta)
     generation = Generation(prompts=(Prompt([5, 6, 7], [5, 6, 7], "abc"),))
     running = Running(generation, ("x-0",), stream)
-    return ResponseExchange(running, Asked(Talk(messages=()), CHAT, generation, ""), body, LOADED)
+    asked = Asked(Talk(messages=()), CHAT, generation, "", ToolNames(()))
+    return ResponseExchange(running, asked, body, LOADED)
 
 
 async def _answer(served: ResponseExchange) -> tuple[int, str]:

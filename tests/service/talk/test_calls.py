@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.service.talk.answers import asked_of, said
+from tests.service.talk.answers import PARAMETERS, asked_of, said
 from tests.support.models import templates
-from worker.chat.message import Message
+from worker.chat.message import Call, Message, Tool
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
@@ -70,6 +70,28 @@ def test_a_named_tool_is_called(loaded: Loaded, name: str) -> None:
     """And no other."""
     found = said(loaded, asked_of(loaded, "Qwen3-Coder", choice="auto", only=name))
     assert [call.name for call in found.calls] == [name]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["weather/now: today", "天气", "x" * 200, "a b", "a_b"])
+def test_any_name_can_be_called(loaded: Loaded, family: str, name: str) -> None:
+    """It comes back as the client wrote it, though the format of calls could not carry it."""
+    others = [tool for tool in ("a/b", "a b", "a_b", "a_b_2") if tool != name]
+    tools = tuple(Tool(name=tool, parameters=PARAMETERS) for tool in (*others, name))
+    asked = asked_of(loaded, family, tools=tools, choice="auto", only=name, max_tokens=900)
+    (call,) = said(loaded, asked).calls
+    assert call.name == name
+
+
+def test_names_of_the_past_are_the_names_of_tools(loaded: Loaded) -> None:
+    """Calls and results before have the names that the tools have now."""
+    past = Message(role="assistant", calls=(Call("abcdefgh1", "get weather", "{}"),))
+    result = Message(role="tool", content="sun", call_id="abcdefgh1", name="get weather")
+    messages = (Message(role="user", content="x"), past, result)
+    tools = (Tool(name="get weather"), Tool(name="get_weather"))
+    asked = asked_of(loaded, "Qwen3-Coder", messages=messages, tools=tools, choice="auto")
+    assert asked.prompt.count("get_weather_2") == 2
+    assert "get weather" not in asked.prompt
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ class MessageExchange(DeltaExchange):
         self._model = loaded.model_id
         self._said = asked.said()
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
+        self._warnings = running.generation.warnings
         self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
         self._stopped_by: str | None = None
         self._has_begun = False
@@ -101,6 +102,7 @@ class MessageExchange(DeltaExchange):
             stop_reason=ending and ending.stop_reason,
             stop_sequence=ending and ending.stop_sequence,
             usage=self._usage(),
+            warnings=self._warnings or msgspec.UNSET,
         )
 
     def _ending(self) -> Ending:

@@ -55,6 +55,7 @@ class MessageReply(msgspec.Struct, tag_field="type", tag="message", kw_only=True
     stop_reason: str | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
+    warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TokenCount(msgspec.Struct):

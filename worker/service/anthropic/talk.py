@@ -22,9 +22,10 @@ from worker.service.openai.limits import stops_of
 from worker.service.talk.effort import AskedEffort, effort_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
-from worker.service.talk.tools import ToolChoice, check_choice, check_tools, tell_skipped
+from worker.service.talk.tools import ToolChoice, check_choice, check_tools
 
 FORMAT = "output_config.format"
+OWN = (None, "custom")  # types of tools that the client runs by a schema
 
 
 def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
@@ -46,6 +47,9 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         messages=messages,
         param=PARAM,
         tools=choice.among(tools),
+        left_out=tuple(
+            dict.fromkeys(tool.type for tool in body.tools or () if tool.type not in OWN)
+        ),
         choice=choice.mode,
         only=choice.only,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
@@ -61,13 +65,13 @@ def _tools(body: MessagesRequest) -> tuple[Tool, ...]:
     """Those that the client runs by a schema of its own; Anthropic's are skipped."""
     found: list[tuple[int, Tool]] = []
     for place, tool in enumerate(body.tools or ()):
-        if tool.type not in (None, "custom"):
-            tell_skipped(tool.type)
+        if tool.type not in OWN:
             continue
-        if tool.name is None or tool.input_schema is None:
-            field = "name" if tool.name is None else "input_schema"
-            raise RequestError(f"tools[{place}].{field} is missing.", param="tools")
-        made = Tool(name=tool.name, description=tool.description, parameters=tool.input_schema)
+        if tool.name is None:
+            raise RequestError(f"tools[{place}].name is missing.", param="tools")
+        made = Tool(
+            name=tool.name, description=tool.description, parameters=tool.input_schema or {}
+        )
         found.append((place, made))
     check_tools(found)
     return tuple(tool for _, tool in found)

@@ -59,6 +59,7 @@ class OllamaExchange(DeltaExchange):
         self._said = said
         self._model = loaded.model_id
         self._pieces = loaded.backend.pieces
+        self._warnings = generation.warnings
         self._wants_scores = generation.logprobs is not None
         self._tally = Tally(generation.num_prompt_tokens, running.ids)
 
@@ -119,7 +120,8 @@ class OllamaExchange(DeltaExchange):
     def _end(self) -> dict[str, Any]:
         """A call is no reason to Ollama's clients: they look for it."""
         reason = "length" if self._said.finish_reason == "length" else "stop"
-        return {"done": True, "done_reason": reason, **cost_of(self._tally)}
+        ended = {"done": True, "done_reason": reason, "warnings": self._warnings or UNSET}
+        return {**ended, **cost_of(self._tally)}
 
 
 def _in_one_line(arguments: str) -> msgspec.Raw:

@@ -52,6 +52,7 @@ class AnswerLine(msgspec.Struct, kw_only=True):
     eval_count: int | UnsetType = UNSET
     eval_duration: int | UnsetType = UNSET
     logprobs: list[TokenScore] | UnsetType = UNSET
+    warnings: tuple[str, ...] | UnsetType = UNSET
 
 
 class ChatLine(AnswerLine, kw_only=True):

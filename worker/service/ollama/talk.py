@@ -19,7 +19,7 @@ from worker.service.ollama.schemas import (
     OllamaRequest,
 )
 from worker.service.openai.limits import stops_of
-from worker.service.openai.tools import DeclaredTool, tools_of
+from worker.service.openai.tools import DeclaredTool, others_of, tools_of
 from worker.service.prompts import infill_prompt, text_prompt
 from worker.service.talk.effort import effort_of
 from worker.service.talk.form import json_of, sampling_in_form
@@ -90,6 +90,7 @@ def _talk(
         messages=messages,
         param=param,
         tools=tools_of(tools),
+        left_out=others_of(tools),
         thinking=_thinking(body),
         sampling=_sampling(body, loaded),
         max_tokens=_max_tokens(options),

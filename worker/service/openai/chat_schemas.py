@@ -178,3 +178,4 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
+    warnings: tuple[str, ...] = ()

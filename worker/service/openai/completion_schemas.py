@@ -84,3 +84,4 @@ class Completion(msgspec.Struct, kw_only=True, omit_defaults=True):
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
+    warnings: tuple[str, ...] = ()

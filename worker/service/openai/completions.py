@@ -12,6 +12,7 @@ from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LOGPROBS
+from worker.service.constraints import not_held
 from worker.service.generation import Generation, Running, run
 from worker.service.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
@@ -125,10 +126,12 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
     max_tokens = tokens_of(
         max_tokens=body.max_tokens, n_predict=body.n_predict, default=DEFAULT_MAX_TOKENS
     )
+    sampling = sampling_of(body, loaded)
     return Generation(
         prompts=prompts_of(body, loaded),
         prompt_param=PARAM,
-        sampling=sampling_of(body, loaded),
+        sampling=sampling,
+        warnings=not_held(sampling.constraint),
         max_tokens=max_tokens,
         stop=stops_of(body.stop),
         n=n,

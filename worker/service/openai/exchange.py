@@ -79,9 +79,9 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._usage_always = bool(options and options.continuous_usage_stats)
         generation = running.generation
         self._tally = Tally(generation.num_prompt_tokens, running.ids, generation.best_of)
-        truncated = generation.truncated
-        self._truncated: dict[str, Any] = {"truncated": truncated} if truncated else {}
-        self._untold = self._truncated  # in no event yet
+        notes = {"truncated": generation.truncated, "warnings": generation.warnings}
+        self._notes = {name: told for name, told in notes.items() if told}
+        self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
             "id": prefix + running.ids[0].rpartition("-")[0],
             "created": int(time.time()),
@@ -118,7 +118,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         """The usage, where asked for, and what was left out of the prompt."""
         if not self._include_usage:
             return []
-        return [sse.frame(self.event([], usage=self._usage(), **self._truncated))]
+        return [sse.frame(self.event([], usage=self._usage(), **self._notes))]
 
     async def body(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""
@@ -137,7 +137,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             chosen += group[:n]
         choices = [answer.whole(index) for index, answer in enumerate(chosen)]
         usage, timings = self._usage(), timings_of(self._tally)
-        return self.reply(choices, usage=usage, timings=timings, **self._truncated)
+        return self.reply(choices, usage=usage, timings=timings, **self._notes)
 
     def _usage(self) -> Usage:
         thought = sum(answer.num_thought_tokens for answer in self._answers.values())

@@ -11,7 +11,7 @@ from worker.limits import LOGPROBS
 from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, PastCall
 from worker.service.openai.limits import stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
-from worker.service.openai.tools import choice_of, tools_of
+from worker.service.openai.tools import choice_of, others_of, tools_of
 from worker.service.sampling import sampling_of
 from worker.service.talk.parts import (
     ContentPart,
@@ -50,6 +50,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         messages=tuple(_messages(body.messages or ())),
         param=PARAM,
         tools=choice.among(tools),
+        left_out=others_of(body.tools),
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,

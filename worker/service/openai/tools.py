@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from worker.chat.message import Tool
 from worker.errors import RequestError
-from worker.service.talk.tools import ToolChoice, check_choice, check_tools, tell_skipped
+from worker.service.talk.tools import ToolChoice, check_choice, check_tools
 
 _MODES = ("auto", "required", "none")
 _FORMS = 'auto, none, required, or an object of type "function" with a name'
@@ -53,12 +54,11 @@ class ChoiceObject(NamedTool):
 
 
 def tools_of(declared: list[DeclaredTool] | None) -> tuple[Tool, ...]:
-    """A chat client's tools. Raises RequestError that names the field."""
+    """A chat client's functions. Raises RequestError that names the field."""
     tools: list[Tool] = []
     for place, tool in enumerate(declared or ()):
         function = tool.function
         if tool.type not in ("function", None):
-            tell_skipped(tool.type)
             continue
         if function is None:
             raise RequestError(
@@ -69,6 +69,11 @@ def tools_of(declared: list[DeclaredTool] | None) -> tuple[Tool, ...]:
         tools.append(tool_of(function))
     check_tools(enumerate(tools), "function.name")
     return tuple(tools)
+
+
+def others_of(declared: Iterable[DeclaredTool] | None) -> tuple[str, ...]:
+    """The types of the tools that are no functions, each once."""
+    return tuple(dict.fromkeys(t.type for t in declared or () if t.type and t.type != "function"))
 
 
 def tool_of(function: DeclaredFunction) -> Tool:

@@ -79,6 +79,8 @@ class ResponseExchange(DeltaExchange):
         )  # fmt: skip
         if running.generation.truncated is not None:
             self._reply.truncated = running.generation.truncated
+        if running.generation.warnings:
+            self._reply.warnings = running.generation.warnings
 
     def told(self, delta: Delta) -> list[bytes]:
         """Its events. The stream's first ones wait for the first token: what fails before it has a

@@ -148,3 +148,4 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     user: str | None
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
+    warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET

@@ -43,7 +43,8 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
             )
     if not 0 <= (body.top_logprobs or 0) <= LOGPROBS.most:
         raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
-    tools = DeclaredFunctions(body.tools).tools
+    functions = DeclaredFunctions(body.tools)
+    tools = functions.tools
     choice = choice_of(body.tool_choice, tools)
     effort = None if body.reasoning is None else body.reasoning.effort
     logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
@@ -51,6 +52,7 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         messages=messages_of(body),
         param=PARAM,
         tools=choice.among(tools),
+        left_out=functions.left_out,
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,

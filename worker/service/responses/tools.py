@@ -7,7 +7,7 @@ import msgspec
 from worker.chat.message import Tool
 from worker.errors import RequestError
 from worker.service.responses.schemas import ResponseTool
-from worker.service.talk.tools import check_tools, tell_skipped
+from worker.service.talk.tools import check_tools
 
 _JOINT = "__"
 
@@ -29,6 +29,7 @@ class DeclaredFunctions:
 
     tools     as the model sees them
     places    the model's name of a function -> where the client finds it
+    left_out  types of the tools that were skipped
     declared  what was not skipped, as it was declared
     """
 
@@ -38,6 +39,7 @@ class DeclaredFunctions:
         self.places: dict[str, Place] = {}
         self.declared: list[ResponseTool] = []
         found: list[tuple[int, Tool]] = []
+        kinds: list[str] = []
         for number, tool in enumerate(declared or ()):
             if tool.type == "namespace":
                 found += [(number, inner) for inner in self._inside(tool, number)]
@@ -45,8 +47,9 @@ class DeclaredFunctions:
                 self.declared.append(tool)
                 found.append((number, self._tool(tool)))
             else:
-                tell_skipped(tool.type)
+                kinds.append(tool.type)
         check_tools(found)
+        self.left_out = tuple(dict.fromkeys(kinds))
         self.tools = tuple(tool for _, tool in found)
 
     def _inside(self, space: ResponseTool, number: int) -> list[Tool]:

@@ -15,14 +15,17 @@ from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED, MESSAGES
+from worker.service.constraints import not_held
 from worker.service.generation import Generation
 from worker.service.prompts import check_hopeless, rendered_prompt
 from worker.service.talk.arrived import check_arrived
 from worker.service.talk.checkpoints import checkpoints_of
 from worker.service.talk.instructions import with_one_system
+from worker.service.talk.names import ToolNames, names_of
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.templates import suited
+from worker.service.talk.tools import left_out
 from worker.service.talk.truncation import shortened
 
 _log = log.get("talk")
@@ -31,6 +34,7 @@ _log = log.get("talk")
 class Asked(msgspec.Struct, frozen=True):
     """A generation, and how its answers are read.
 
+    talk    with the names of tools as the model sees them
     prompt  the text that was tokenised
     """
 
@@ -38,13 +42,15 @@ class Asked(msgspec.Struct, frozen=True):
     chat: ChatFormat
     generation: Generation
     prompt: str
+    names: ToolNames
 
     def reader(self) -> ChatReader:
         """For one of its answers."""
         talk = self.talk
-        return self.chat.reader(
+        reader = self.chat.reader(
             talk.callable, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
         )
+        return self.names.reader(reader)
 
     def said(self) -> Said:
         """One of its answers, of which nothing is said yet."""
@@ -56,6 +62,8 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
 
     must_fit  the context holds the prompt; else it is only to be looked at
     """
+    names = names_of(talk)
+    talk = names.shown(talk)
     chat = suited(chat, tools=bool(talk.tools), documents="documents" in talk.variables)
     conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
     truncated = None
@@ -85,8 +93,9 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
         spelled={token: text.encode() for text, token in chat.controls.items()},
         limit=_limit(talk, chat, conversation.text, loaded),
         truncated=truncated,
+        warnings=(*map(left_out, talk.left_out), *not_held(talk.sampling.constraint)),
     )
-    return Asked(talk, chat, generation, conversation.text)
+    return Asked(talk, chat, generation, conversation.text, names)
 
 
 def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Collection, Iterable
 
 import msgspec
@@ -14,7 +13,7 @@ from worker.errors import RequestError
 from worker.limits import TOOLS
 
 _MAX_KIND = 40
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_MAX_NAME = 256
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -44,10 +43,9 @@ def check_tools(tools: Iterable[tuple[int, Tool]], name: str = "name") -> None:
     """
     seen: set[str] = set()
     for place, tool in tools:
-        if not _NAME.fullmatch(tool.name):
+        if not 1 <= len(tool.name) <= _MAX_NAME:
             raise RequestError(
-                f"tools[{place}].{name} must be 1 to 256 of the letters a to z, A to Z, digits, "
-                "and _.-",
+                f"tools[{place}].{name} must be 1 to {_MAX_NAME} characters.",
                 param=f"tools[{place}].{name}",
             )
         if tool.name in seen:
@@ -60,12 +58,14 @@ def check_tools(tools: Iterable[tuple[int, Tool]], name: str = "name") -> None:
             raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
 
 
-def tell_skipped(kind: str) -> None:
-    """The log says that tools of this type are not shown to the model: nobody here would run them.
+def left_out(kind: str) -> str:
+    """What the client is told of tools of this type: nobody here would run them.
 
-    Once for each type: clients send them with each request.
+    The log says it once for each type: clients send them with each request.
     """
-    _tell_skipped(log.harmless(kind[:_MAX_KIND]))
+    kind = log.harmless(kind[:_MAX_KIND])
+    _tell_skipped(kind)
+    return f"Tools of the type {kind} are left out."
 
 
 @functools.lru_cache(maxsize=64)
