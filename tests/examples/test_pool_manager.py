@@ -106,7 +106,7 @@ def test_one_address_for_all(calm: PoolProgram, client: openai.OpenAI) -> None:
     )
     assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text
     with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model=MODEL, prompt="Once", temperature=9)
+        client.completions.create(model=MODEL, prompt="Once", temperature=101)
     assert caught.value.param == "temperature"
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from worker.chat.ending import Ending
+from worker.chat.continued import Continued
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
 
@@ -36,7 +36,7 @@ class Conversation:
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
-        ending: Ending | None = None,
+        ending: Continued | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> None:
         """

@@ -8,12 +8,12 @@ from typing import Any, cast
 import msgspec
 
 from worker.chat.constraint import AnswerForms, CallChoice
+from worker.chat.continued import Continued
 from worker.chat.conversation import Conversation
 from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
-from worker.chat.ending import Ending
 from worker.chat.history import History
 from worker.chat.message import Message, Tool
 from worker.chat.places import PlaceProbe
@@ -95,7 +95,7 @@ class ChatFormat:
         thoughts = self.thoughts.variables(thinking)
         given = {**self._defaults, **thoughts, **variables, **declared}
 
-        ending = self._ending(messages[-1]) if continues else None
+        ending = self._continued_from(messages[-1]) if continues else None
 
         def made(history: History) -> Conversation:
             return Conversation(
@@ -116,14 +116,14 @@ class ChatFormat:
                 return made(self._told)
         return found
 
-    def _ending(self, last: Message) -> Ending:
+    def _continued_from(self, last: Message) -> Continued:
         """Where the prompt ends of a message that is to go on."""
         if isinstance(self.dialect, Headed):
             opens, _, closes = self.dialect.thought
         else:
             tags = self.thoughts.tags
             opens, closes = tags.open, tags.close and f"\n{tags.close}\n\n"
-        return Ending(last.content or "", last.thought or "", opens, closes)
+        return Continued(last.content or "", last.thought or "", opens, closes)
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""

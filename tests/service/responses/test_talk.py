@@ -88,14 +88,12 @@ def test_messages_of_the_assistant_stay_apart() -> None:
     )
 
 
-def test_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions are tools; other types are skipped, and the log says so."""
-    told: list[str] = []
-    monkeypatch.setattr("worker.service.responses.tools.tell_skipped", told.append)
+def test_tools() -> None:
+    """Functions are tools; other types are named as left out."""
     tools = [{"type": "web_search"}, SKY, {"type": "custom", "name": "x y"}]
     found = talk(tools=tools, tool_choice={"type": "function", "name": "sky"})
     assert [tool.name for tool in found.tools] == ["sky"]
-    assert told == ["web_search", "custom"]
+    assert found.left_out == ("web_search", "custom")
     assert (found.choice, found.only, found.parallel) == ("required", "sky", True)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from worker.errors import RequestError
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Continued(msgspec.Struct, frozen=True):
     """What the last message says, and the texts around a thought; empty ones: there are none.
 
     White space at its end stays, whatever the template does with it.
