@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +39,8 @@ def test_the_reason_and_the_log(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
     old.mkdir(parents=True)
-    monkeypatch.setattr(module.time, "time", lambda: old.stat().st_mtime + 0.001)
+    os.utime(old, (0, 0))
+    monkeypatch.setattr(module.time, "time", lambda: 1.0)
     with pytest.raises(ClusterError) as caught, cluster("127.0.0.1:1"):
         pass
     assert str(caught.value) == (
