@@ -121,3 +121,26 @@ def test_its_own_words_are_the_example() -> None:
     """A template that shows calls but no tools is given both."""
     text = rendered("deepseek-ai-DeepSeek-V3.1", USER)
     assert '<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{"KEY": "VALUE"}<｜tool▁call▁end｜>' in text
+
+
+@pytest.mark.parametrize("name", templates.names())
+@pytest.mark.parametrize("order", ["calls first", "text, then calls", "calls last", "thought last"])
+@pytest.mark.parametrize("speaks", [False, True])
+def test_no_word_is_lost_in_odd_orders(name: str, order: str, speaks: bool) -> None:
+    """Whoever speaks first or last, with the system part in front and the turn answered or not."""
+    system = Message(role="system", content="zqsystem")
+    asked = Message(role="assistant", content="zqtext", thought="Rain", calls=CALLS)
+    messages = {
+        "calls first": [ASKED, *RESULTS],
+        "text, then calls": [system, USER, Message(role="assistant", content="zqtext"), ASKED],
+        "calls last": [system, USER, asked],
+        "thought last": [system, USER, asked, *RESULTS, Message(role="assistant", thought="zqend")],
+    }[order]
+    if order in ("text, then calls", "calls last"):
+        messages += RESULTS if speaks else ()
+    elif speaks:
+        messages += [Message(role="assistant", content="zqanswer"), USER]
+    text = rendered(name, *messages)
+    said = [word for each in messages for word in (each.content, *(c.name for c in each.calls))]
+    assert [word for word in said if word and word not in text] == []
+    assert "Rome" in text

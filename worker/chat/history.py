@@ -45,7 +45,7 @@ class History:
         messages = self._in_turns(messages)
         made = [self._plain(message) for message in messages]
         if probe.thinks_in_parts:
-            for place, message in enumerate(messages[:-1]):
+            for place, message in enumerate(messages):
                 if message.thought:
                     made[place] |= thought_parts(message.thought, message.content)
         return made
@@ -55,15 +55,21 @@ class History:
         probe = self._probe
         if not any(message.calls or message.role == "tool" for message in messages):
             return list(messages)
-        messages = paired(messages, in_order=not probe.tells_results_apart)
+        messages = paired(
+            messages, in_order=not probe.tells_results_apart, at_end=not probe.keeps_last_call
+        )
         if probe.wants_short_ids:
             messages = with_short_ids(messages)
         found: list[Message] = []
         lone = False  # the calls before were written into the content
-        for message in messages:
+        last = max((n for n, each in enumerate(messages) if self._answers(each)), default=-1)
+        for place, message in enumerate(messages):
             if message.calls:
                 lone = not self._is_shown(message)
-                found += self._with_written_calls(message) if lone else self._apart(message)
+                if not lone and found and not self._joins(found[-1]):
+                    found.append(turns.GO_ON)
+                written = self._with_written_calls(message)
+                found += written if lone else self._apart(message, is_old=place < last)
             elif message.role == "tool" and not (
                 probe.knows_lone_results if lone else probe.knows_results
             ):
@@ -81,12 +87,27 @@ class History:
             return False
         return probe.shape.is_text or probe.keeps_odd or not any(map(_is_odd, message.calls))
 
-    def _apart(self, message: Message) -> list[Message]:
-        """The text beside calls as a message before them, where the template does not show both."""
-        if not message.content or self._probe.keeps_text:
+    def _answers(self, message: Message) -> bool:
+        """Whether it comes to the template as an answer without calls."""
+        return message.role == "assistant" and not (message.calls and self._is_shown(message))
+
+    def _joins(self, before: Message) -> bool:
+        """Whether calls may follow this message: a text that is joined with them may be lost."""
+        probe = self._probe
+        keeps = probe.keeps_text or probe.keeps_neighbours["assistant"]
+        return keeps or before.role != "assistant" or not before.content
+
+    def _apart(self, message: Message, *, is_old: bool) -> list[Message]:
+        """The text beside calls as a message before them, where the template does not show both.
+
+        is_old  an answer without calls follows
+        """
+        probe = self._probe
+        keeps = probe.keeps_text and (probe.keeps_old_text or not is_old)
+        if not message.content or keeps:
             return [message]
         before = Message(role=message.role, content=message.content, name=message.name)
-        between = () if self._probe.keeps_neighbours["assistant"] else (turns.GO_ON,)
+        between = () if probe.keeps_neighbours["assistant"] else (turns.GO_ON,)
         return [before, *between, msgspec.structs.replace(message, content=None)]
 
     def _in_turns(self, messages: Sequence[Message]) -> list[Message]:
@@ -94,6 +115,7 @@ class History:
         probe = self._probe
         has_user = any(message.role == "user" for message in messages)
         first = not probe.knows_system or not (has_user or probe.knows_system_alone)
+        first = first or not (probe.knows_system_to_the_end or self._ends_with_user(messages))
         found = turns.without_system(messages, first=first, later=not probe.knows_later_system)
         if not probe.keeps_empty_answers:
             found = [message for message in found if not _is_empty(message)]
@@ -106,6 +128,13 @@ class History:
             if not keeps or (role == "user" and not plain):
                 found = turns.joined(found, role)
         return found
+
+    def _ends_with_user(self, messages: Sequence[Message]) -> bool:
+        """Whether a user's message stays the last one."""
+        roles = [message.role for message in messages if message.role != "system"]
+        before = next((role for role in reversed(roles) if role != "user"), None)
+        joins = before == "tool" and not self._probe.keeps_user_after_result
+        return roles[-1:] == ["user"] and not joins
 
     def _plain(self, message: Message) -> dict[str, Any]:
         """What is not there is not defined in the template."""

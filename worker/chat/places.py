@@ -57,6 +57,27 @@ class PlaceProbe(TemplateProbe):
         )  # fmt: skip
         return all(word in text for word in (TEXT, VALUE, "zqresult", "zqmore"))
 
+    @property
+    def result(self) -> dict[str, Any]:
+        """A tool's result as the template gets it."""
+        return RESULT if self.knows_results else {"role": "user", "content": "zqresult"}
+
+    @cached_property
+    def keeps_old_text(self) -> bool:
+        """Whether the text beside calls is still shown when the turn has been answered."""
+        if self.shape is None:
+            return False
+        call = self.message(self.shape, content=TEXT)
+        return TEXT in self.text(USER, call, self.result, MORE, AGAIN, opens=True, tools=self.tools)
+
+    @cached_property
+    def keeps_last_call(self) -> bool:
+        """Whether the template shows a call that nothing follows."""
+        if self.shape is None:
+            return True
+        call = self.message(self.shape)
+        return VALUE in self.text(USER, call, opens=True, tools=self.tools)
+
     @cached_property
     def keeps_several(self) -> bool:
         """Whether the template shows several calls of one message."""
@@ -121,6 +142,16 @@ class PlaceProbe(TemplateProbe):
         )
 
     @cached_property
+    def knows_system_to_the_end(self) -> bool:
+        """Whether the template shows a first system message also where no user speaks last."""
+        shape = self.shape
+        last = (ANSWER,) if shape is None else (self.message(shape), self.result)
+        return all(
+            "zqsystem" in self.text(SYSTEM, USER, *last, opens=True, **given)
+            for given in self.beside
+        )
+
+    @cached_property
     def knows_later_system(self) -> bool:
         """Whether the template shows a system message after others, wherever it stands."""
         first = SYSTEM if self.knows_system else USER
@@ -155,7 +186,11 @@ class PlaceProbe(TemplateProbe):
     def keeps_early_answers(self) -> bool:
         """Whether an assistant may speak first."""
         text = self.text(ANSWER, USER, opens=True, **self.no_tools)
-        return TEXT in text and "zquser" in text
+        if self.shape is None:
+            return TEXT in text and "zquser" in text
+        call = self.message(self.shape)
+        called = self.text(call, self.result, AGAIN, opens=True, tools=self.tools)
+        return TEXT in text and "zquser" in text and VALUE in called
 
     @cached_property
     def keeps_lone_answers(self) -> bool:

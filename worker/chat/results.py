@@ -14,10 +14,11 @@ MISSING = "(There is no result of this call.)"
 _NINE = re.compile(r"[A-Za-z0-9]{9}")
 
 
-def paired(messages: Sequence[Message], *, in_order: bool) -> list[Message]:
+def paired(messages: Sequence[Message], *, in_order: bool, at_end: bool) -> list[Message]:
     """Each call is followed by its result, which has its id and its name.
 
     in_order  the results stand in the calls' order; else as they came, those missing last
+    at_end    also calls that nothing follows have results
 
     A result without an id takes the first open call of its name, or the first open one. What is
     missing is said in a result, where the conversation goes on. A result of no call is the user's.
@@ -45,7 +46,7 @@ def paired(messages: Sequence[Message], *, in_order: bool) -> list[Message]:
         place = end
         results = [each for each in turn if each.role == "tool"]
         mine, strays = _matched(calls, results)
-        if mine or turn or place < len(messages):
+        if mine or turn or at_end or place < len(messages):
             order = list(mine) if not in_order else []
             order += [n for n in range(len(calls)) if n not in order]
             found += [_result(calls[n], mine.get(n)) for n in order]
