@@ -98,6 +98,20 @@ def test_history(loaded: Loaded) -> None:
     assert not found.continues
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(5, "5"), (False, "false"), ({"sky": "blue"}, '{"sky":"blue"}'), ([5, None], "[5,null]"),
+     ([["a"]], '[["a"]]'), ([None, "blue"], "blue"), ({"type": "text", "text": "blue"}, "blue"),
+     (None, ""), ([], "")],
+)  # fmt: skip
+def test_results_of_any_form(loaded: Loaded, given: Any, said: str) -> None:
+    """What is neither a text nor blocks is shown as JSON."""
+    result = {**RESULT, "content": given}
+    use = {"role": "assistant", "content": [USE]}
+    found = talk(loaded, messages=[*HELLO, use, {"role": "user", "content": [result]}])
+    assert found.messages[-1].content == said
+
+
 def test_documents(loaded: Loaded) -> None:
     """Those that are text are read, with their titles; the others are a note."""
     source: dict[str, Any] = {"type": "text", "media_type": "text/plain", "data": "rain"}

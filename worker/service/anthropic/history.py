@@ -14,8 +14,8 @@ from worker.service.talk.parts import (
     check_pictures,
     joined,
     newest,
+    output_of,
     parts_of,
-    text_of,
     words_of,
 )
 
@@ -108,7 +108,7 @@ def _result(block: ContentPart, where: str, names: dict[str, str]) -> Message:
         raise RequestError(f"{where}.tool_use_id is missing.", param=PARAM)
     return Message(
         role="tool",
-        content=text_of(block.get("content")),
+        content=output_of(block.get("content")),
         call_id=known,
         name=names.get(known),
         is_error=bool(block.get("is_error")),

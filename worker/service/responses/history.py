@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, cast
 
 import msgspec
 
@@ -17,6 +16,7 @@ from worker.service.talk.parts import (
     check_pictures,
     newest,
     note_of,
+    output_of,
     text_of,
     words_of,
 )
@@ -91,7 +91,7 @@ class _History:
                         role="tool",
                         call_id=item.call_id,
                         name=item.name,
-                        content=_said(item.output),
+                        content=output_of(item.output),
                     )
                 )
             case kind if kind.endswith("_call") and item.call_id:
@@ -150,17 +150,3 @@ def _thought(item: InputItem) -> str:
     if item.encrypted_content and (text := _unsealed(item.encrypted_content)) is not None:
         return text
     return text_of(item.summary)
-
-
-def _said(output: Any) -> str:
-    """A function's output: a text, parts, or any other value as JSON."""
-    if output is None or isinstance(output, str):
-        return output or ""
-    given = cast("list[Any]", output if isinstance(output, list) else [output])
-    if all(isinstance(part, str) or _is_part(part) for part in given):
-        return text_of(given)
-    return msgspec.json.encode(output).decode()
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(cast("Any", value).get("type"), str)

@@ -119,6 +119,20 @@ def arguments_of(given: Any) -> str:
     return msgspec.json.encode({} if given is None else given).decode()
 
 
+def output_of(given: Any) -> str:
+    """What a tool returned: a text, parts, or any other value as JSON."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    parts = cast("list[Any]", given if isinstance(given, list) else [given])
+    if all(part is None or isinstance(part, str) or _is_part(part) for part in parts):
+        return text_of(parts)
+    return msgspec.json.encode(given).decode()
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(cast("Any", value).get("type"), str)
+
+
 def _inside(value: Any) -> str:
     """What stands in a block: a text, blocks, or a document's source."""
     if isinstance(value, list):
