@@ -51,7 +51,7 @@ BAD_FIELDS: list[tuple[str, object]] = [
     ("temperature", 1000),
     ("temperature", BIG),
     ("top_p", -0.1),
-    ("top_k", BIG),
+    ("top_k", "all"),
     ("min_p", 1.5),
     ("repeat_penalty", 0),
     ("repetition_penalty", -1),

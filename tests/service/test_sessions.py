@@ -108,3 +108,14 @@ def test_what_is_not_held_is_said(server: Server) -> None:
     assert answer(server, "chat", SAID, response_format=form).json()["warnings"] == [said]
     body = {"prompt": "x", "max_tokens": 4, "response_format": form}
     assert server.post(body).json()["warnings"] == [said]
+
+
+def test_results_without_ids_are_those_of_calls_in_order(server: Server) -> None:
+    """A session whose client forgot an id goes on."""
+    use = {"type": "tool_use", "id": None, "name": "sky", "input": {"at": "Rome"}}
+    said = [
+        SAID[0],
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [{"type": "tool_result", "content": "blue"}]},
+    ]
+    assert answer(server, "anthropic", said).status_code == 200

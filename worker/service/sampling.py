@@ -66,13 +66,14 @@ _RANDOM = -1  # llama-server's way to say "random"
 _SEEDS = (-(2**63), 2**64 - 1)
 # Where programs go beyond a limit to say what stands there: less than 0 is greedy, or off.
 _OPEN_BELOW = ("temperature", "top_k", "min_p", "xtc_probability")
-_OPEN_ABOVE = ("top_p", "typical_p")
+_OPEN_ABOVE = ("top_p", "top_k", "typical_p")
 # What the fields may hold under the names that clients use: field -> (lowest, highest), None: any.
 FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
     **LIMITS,
     **{alias: LIMITS[ours] for alias, ours in _ALIASES.items()},
     **{name: (None, LIMITS[name][1]) for name in _OPEN_BELOW},
     **{name: (LIMITS[name][0], None) for name in _OPEN_ABOVE},
+    "top_k": (None, None),
     "seed": _SEEDS,
 }
 # Fields that SamplingParams holds in another shape.

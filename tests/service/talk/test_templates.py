@@ -99,3 +99,6 @@ def test_a_file_of_a_template_and_what_it_is_given(named: Path, tmp_path: Path) 
         assert prompt(server, **says).startswith("does not think, calm, True, GMT, today")
         changed = {"enable_thinking": True, "mood": "glad"}
         assert prompt(server, chat_template_kwargs=changed) == f"thinks, glad, False{end}"
+        for word in ("off", "None", "0", 0, "disabled"):  # in a template any text is true
+            told = prompt(server, chat_template_kwargs={"enable_thinking": word})
+            assert told == f"does not think, calm, False{end}"

@@ -41,8 +41,11 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
             raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
         if place >= first and message.role == "user":
             check_pictures(message.content, f"{where}.content", PARAM)
-        parts = _from_assistant if message.role == "assistant" else _from_user
-        for part in parts(message, where, names):
+        if message.role == "assistant":
+            parts = _from_assistant(message, where, names)
+        else:
+            parts = _from_user(message, names)
+        for part in parts:
             if found and found[-1].role == part.role != "tool":
                 found[-1] = _joined(found[-1], part)
             else:
@@ -58,18 +61,18 @@ def _system(body: MessagesRequest) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _from_user(message: MessageParam, where: str, names: dict[str, str]) -> Iterable[Message]:
+def _from_user(message: MessageParam, names: dict[str, str]) -> Iterable[Message]:
     """Texts and results, in their order."""
     texts: list[ContentPart] = []
     found: list[Message] = []
-    for place, block in enumerate(parts_of(message.content)):
+    for block in parts_of(message.content):
         if block.get("type") != "tool_result":
             texts.append(block)
             continue
         if texts:
             found.append(Message(role=message.role, content=joined(texts)))
             texts = []
-        found.append(_result(block, f"{where}.content[{place}]", names))
+        found.append(_result(block, names))
     if texts or not found:
         found.append(Message(role=message.role, content=joined(texts)))
     return found
@@ -97,20 +100,20 @@ def _from_assistant(message: MessageParam, where: str, names: dict[str, str]) ->
 
 def _call(block: ContentPart, where: str) -> Call:
     name, known = block.get("name"), block.get("id")
-    if not isinstance(name, str) or not isinstance(known, str) or not name or not known:
-        raise RequestError(f"{where} needs an id and a name.", param=PARAM)
-    return Call(known, name, arguments_of(block.get("input")))
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"{where} needs a name.", param=PARAM)
+    return Call(known if isinstance(known, str) else "", name, arguments_of(block.get("input")))
 
 
-def _result(block: ContentPart, where: str, names: dict[str, str]) -> Message:
+def _result(block: ContentPart, names: dict[str, str]) -> Message:
+    """One without an id is that of the first call that has none."""
     known = block.get("tool_use_id")
-    if not isinstance(known, str) or not known:
-        raise RequestError(f"{where}.tool_use_id is missing.", param=PARAM)
+    known = known if isinstance(known, str) and known else None
     return Message(
         role="tool",
         content=output_of(block.get("content")),
         call_id=known,
-        name=names.get(known),
+        name=names.get(known or ""),
         is_error=bool(block.get("is_error")),
     )
 

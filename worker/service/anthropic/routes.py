@@ -14,7 +14,7 @@ from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.service.anthropic.exchange import MessageExchange
 from worker.service.anthropic.replies import TokenCount
-from worker.service.anthropic.schemas import MessagesRequest
+from worker.service.anthropic.schemas import MessagesRequest, ThinkingConfig
 from worker.service.anthropic.talk import talk_of
 from worker.service.body import read_json
 from worker.service.errors import json_response
@@ -43,7 +43,8 @@ async def messages(
         asked,
         loaded,
         streaming=bool(body.stream),
-        shows_thoughts=body.thinking is None or body.thinking.display != "omitted",
+        shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
+        or body.thinking.display != "omitted",
     )
 
 

@@ -14,8 +14,8 @@ from worker.service.talk.parts import MessageContent
 
 # Anthropic's words for what may be called -> ours; `tool` names one.
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
-# Its words for whether the model thinks -> ours.
-THINKING = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
+# Its words for a model that thinks, beside those for yes and no of `effort_of`.
+THINKING = ("adaptive", "between_tools")
 ROLES = ("user", "assistant", "system")
 
 
@@ -48,12 +48,12 @@ class AnthropicChoice(msgspec.Struct):
 
 
 class ThinkingConfig(msgspec.Struct):
-    """enabled, adaptive, between_tools or disabled.
+    """enabled, adaptive, between_tools or disabled, or another word for yes or no.
 
     display  `omitted`: thoughts are not shown
     """
 
-    type: Annotated[str, one_of(*THINKING)]
+    type: AskedEffort = None
     budget_tokens: Annotated[int | None, at_least(1)] = None
     display: str | None = None
 
@@ -96,7 +96,7 @@ class MessagesRequest(SamplingFields, kw_only=True):
     max_tokens: Annotated[int | None, at_least(0)] = None
     tools: list[AnthropicTool] | None = None
     tool_choice: AnthropicChoice | None = None
-    thinking: ThinkingConfig | None = None
+    thinking: ThinkingConfig | AskedEffort = None
     stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None

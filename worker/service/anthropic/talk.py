@@ -92,15 +92,19 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
     return choice
 
 
-def _thinking(asked: ThinkingConfig | None, *efforts: AskedEffort) -> Thinking:
+def _thinking(asked: ThinkingConfig | AskedEffort, *efforts: AskedEffort) -> Thinking:
     is_on, effort = effort_of(*efforts)
     if asked is None or is_on is False:
         return Thinking(is_on=is_on, effort=effort)
-    if asked.type not in THINKING:
-        raise RequestError(f"thinking.type must be one of {', '.join(THINKING)}.", param="thinking")
+    if not isinstance(asked, ThinkingConfig):
+        asked = ThinkingConfig(asked)
+    thinks, word = effort_of(asked.type)
+    if thinks is None and word not in THINKING:
+        known = ", ".join(("enabled", "disabled", *THINKING))
+        raise RequestError(f"thinking.type must be one of {known}.", param="thinking")
     if asked.budget_tokens is not None and asked.budget_tokens < 1:
         raise RequestError("thinking.budget_tokens must be at least 1.", param="thinking")
-    return Thinking(is_on=THINKING[asked.type], effort=effort, budget=asked.budget_tokens)
+    return Thinking(is_on=thinks is not False, effort=effort, budget=asked.budget_tokens)
 
 
 def _continues(messages: tuple[Message, ...]) -> bool:

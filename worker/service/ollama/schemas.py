@@ -75,7 +75,7 @@ class OllamaRequest(msgspec.Struct, kw_only=True):
     format: str | dict[str, Any] | None = None
     think: AskedEffort = None
     reasoning_effort: AskedEffort = None
-    logprobs: bool | None = None
+    logprobs: bool | int | None = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
 
 

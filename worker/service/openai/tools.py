@@ -20,7 +20,7 @@ class DeclaredFunction(msgspec.Struct):
 
     name: str
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] | bool | str | None = None
 
 
 class DeclaredTool(msgspec.Struct):
@@ -81,7 +81,7 @@ def tool_of(function: DeclaredFunction) -> Tool:
     return Tool(
         name=function.name,
         description=function.description,
-        parameters=function.parameters or {},
+        parameters=function.parameters if isinstance(function.parameters, dict) else {},
     )
 
 

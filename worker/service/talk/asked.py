@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from worker import log
@@ -20,6 +22,7 @@ from worker.service.generation import Generation
 from worker.service.prompts import check_hopeless, rendered_prompt
 from worker.service.talk.arrived import check_arrived
 from worker.service.talk.checkpoints import checkpoints_of
+from worker.service.talk.effort import effort_of
 from worker.service.talk.instructions import with_one_system
 from worker.service.talk.names import ToolNames, names_of
 from worker.service.talk.said import Said
@@ -29,6 +32,8 @@ from worker.service.talk.tools import left_out
 from worker.service.talk.truncation import shortened
 
 _log = log.get("talk")
+# Variables of templates that switch thoughts.
+_SWITCHES = ("enable_thinking", "thinking")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -165,7 +170,7 @@ def conversation_of(
             check_hopeless("\n".join(texts), size, loaded, talk.param)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {
-        name: value
+        name: _switched(name, value)
         for name, value in talk.variables.items()
         if name not in reserved and name.isidentifier()
     }
@@ -177,3 +182,9 @@ def conversation_of(
         continues=talk.continues,
         variables=variables,
     )
+
+
+def _switched(name: str, value: Any) -> Any:
+    """A template's variable; a word for no would be true in a template."""
+    is_on = effort_of(value)[0] if name in _SWITCHES else None
+    return value if is_on is None else is_on
