@@ -144,3 +144,11 @@ def test_no_word_is_lost_in_odd_orders(name: str, order: str, speaks: bool) -> N
     said = [word for each in messages for word in (each.content, *(c.name for c in each.calls))]
     assert [word for word in said if word and word not in text] == []
     assert "Rome" in text
+
+
+def test_results_where_nothing_was_called() -> None:
+    """They keep their turn where the template has one for them, as transformers shows them."""
+    given = (Message(role="tool", content="42", is_error=True), USER)
+    text = rendered("Qwen-Qwen2.5-7B-Instruct", *given, tools=())
+    assert "<tool_response>\nError: 42\n</tool_response>" in text
+    assert "without a call" not in text

@@ -68,6 +68,7 @@ CONVERSATIONS: dict[str, tuple[tuple[Message, ...], bool]] = {
     "no result": ((U, CALL, U2), True),
     "one of two results": ((U, TWO, result("zqR2", 2), A, U2), True),
     "a result of no call": ((U, result("zqR"), A, U2), True),
+    "a result, and nothing was called": ((result("zqR"), U), False),
     "an error": ((U, CALL, result("zqR", is_error=True)), True),
     "cut arguments": ((U, said("assistant", None, call("", arguments=CUT)), R, A, U2), True),
     "arguments with raw lines": ((U, said("assistant", None, call("", arguments=LINES)), R), True),

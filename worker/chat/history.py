@@ -12,7 +12,7 @@ from worker.chat.dialects.prompted import described
 from worker.chat.message import Call, Message, Tool
 from worker.chat.places import PlaceProbe
 from worker.chat.probe import called, thought_parts
-from worker.chat.results import as_user, paired, with_short_ids
+from worker.chat.results import as_user, paired, with_short_ids, without_calls
 
 
 class History:
@@ -53,8 +53,8 @@ class History:
     def _with_calls(self, messages: Sequence[Message]) -> list[Message]:
         """Calls and results as the template shows them."""
         probe = self._probe
-        if not any(message.calls or message.role == "tool" for message in messages):
-            return list(messages)
+        if not any(message.calls for message in messages):
+            return without_calls(messages, shown=probe.knows_uncalled_results)
         messages = paired(
             messages, in_order=not probe.tells_results_apart, at_end=not probe.keeps_last_call
         )

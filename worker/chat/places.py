@@ -108,6 +108,14 @@ class PlaceProbe(TemplateProbe):
         )
 
     @cached_property
+    def knows_uncalled_results(self) -> bool:
+        """Whether the template shows results where nothing was called, also one without a name that
+        comes first."""
+        result = {"role": "tool", "content": "zqresult"}
+        first = self.text(result, AGAIN, opens=True, **self.no_tools)
+        return self.knows_lone_results and all(word in first for word in ("zqresult", "zqagain"))
+
+    @cached_property
     def tells_results_apart(self) -> bool:
         """Whether a result is shown with the id of its call."""
         if self.shape is None or not self.knows_results:

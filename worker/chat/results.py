@@ -83,10 +83,29 @@ def _matched(
     return found, strays
 
 
+def without_calls(messages: Iterable[Message], *, shown: bool) -> list[Message]:
+    """Results in a conversation in which nothing was called: none can take another's place.
+
+    shown  the template has a turn for them; else they are the user's
+    """
+    return [
+        message
+        if message.role != "tool"
+        else msgspec.structs.replace(message, content=_said(message))
+        if shown
+        else as_user(message, " without a call")
+        for message in messages
+    ]
+
+
+def _said(result: Message) -> str:
+    """An error says so."""
+    content = result.content or ""
+    return f"Error: {content}" if result.is_error else content
+
+
 def _result(call: Call, given: Message | None) -> Message:
-    content = MISSING if given is None else given.content or ""
-    if given is not None and given.is_error:
-        content = f"Error: {content}"
+    content = MISSING if given is None else _said(given)
     name = given.name if given is not None and given.name else call.name
     return Message(role="tool", content=content, call_id=call.id, name=name)
 
