@@ -167,10 +167,14 @@ def parent(text: str) -> str:
         raise ValueError(f"must be process, stdin or off, not {text!r}") from None
 
 
+def bare(host: str) -> str:
+    """A host without the brackets that an address needs around a number of IPv6."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
+
+
 def bare_host(text: str) -> str:
     """Any text that is not empty, without the brackets of `[::1]`."""
-    text = nonempty(text)
-    return text[1:-1] if text.startswith("[") and text.endswith("]") and ":" in text else text
+    return bare(nonempty(text))
 
 
 def host(text: str) -> str:

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support import http
 from tests.support.programs.processes import Server, serving
+from worker.chat.effort import effort_of
 from worker.demo import MODEL_PATH
 from worker.limits import COUNTED
 from worker.lines import encoded
-from worker.service.talk.effort import effort_of
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 ONE: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "max_output_tokens": 1, "n_predict": 1}

@@ -21,7 +21,7 @@ from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
-from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits
+from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits, switched
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
@@ -52,7 +52,7 @@ class ChatFormat:
         named     the file's other templates
         """
         self.named = named or {}
-        self._defaults = dict(defaults or {})
+        self._defaults = switched(defaults or {})
         self._ends = frozenset(ends)
         probe = PlaceProbe(template)
         self.template = probe.template
@@ -93,7 +93,7 @@ class ChatFormat:
         if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
             thinking = msgspec.structs.replace(thinking, is_on=is_on)
         thoughts = self.thoughts.variables(thinking)
-        given = {**self._defaults, **thoughts, **variables, **declared}
+        given = {**self._defaults, **thoughts, **switched(variables), **declared}
 
         ending = self._continued_from(messages[-1]) if continues else None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from worker.chat.dialects.sample import MARK
+from worker.chat.effort import effort_of
 from worker.chat.probe import TemplateProbe
 from worker.chat.reading.answer import ThoughtTags
 
@@ -48,6 +50,17 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None = None
     budget: int | None = None
     inline: bool = False
+
+
+def switched(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """A template's variables; of those that switch thoughts a word for no is no: in a template each
+    text is true."""
+    found = dict(variables)
+    for name, (on, _) in _SWITCHES.items():
+        if isinstance(on, bool) and name in found:
+            is_on = effort_of(found[name])[0]
+            found[name] = found[name] if is_on is None else is_on
+    return found
 
 
 class ThoughtEnd(msgspec.Struct, frozen=True):

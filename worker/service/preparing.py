@@ -87,6 +87,14 @@ class Preparing:
         """
         return await self._aside(request, body, partial(function, *arguments), None)
 
+    async def look(
+        self, request: HttpRequest, shape: type[Body], function: Callable[..., Made], *more: Any
+    ) -> Made:
+        """What `function` makes of the body and more, also of a prompt that the context does not
+        hold. Raises as `aside`."""
+        body = await read_json(request, shape)
+        return await self.aside(request, body, partial(function, must_fit=False), body, *more)
+
     async def _aside(
         self,
         request: HttpRequest,

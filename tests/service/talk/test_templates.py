@@ -85,7 +85,7 @@ def test_a_file_of_a_template_and_what_it_is_given(named: Path, tmp_path: Path) 
         " {{ functions | length > 0 }}, {{ datetime[-3:] }}, {{ date_string }}"
     )
     (tmp_path / "own.jinja").write_text(source)
-    given = json.dumps({"enable_thinking": False, "mood": "calm", "date_string": "today"})
+    given = json.dumps({"enable_thinking": "Off", "mood": "calm", "date_string": "today"})
     options = ("--chat-template-file", tmp_path / "own.jinja", "--chat-template-kwargs", given)
     with serving("--model", named, *options) as server:
         says = {"messages": HELLO, "tools": TOOLS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -16,7 +15,6 @@ from worker.service.anthropic.exchange import MessageExchange
 from worker.service.anthropic.replies import TokenCount
 from worker.service.anthropic.schemas import MessagesRequest, ThinkingConfig
 from worker.service.anthropic.talk import talk_of
-from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.generation import run
 from worker.service.preparing import Preparing
@@ -53,7 +51,5 @@ async def count_tokens(
     request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    body = await read_json(request, MessagesRequest)
-    look = partial(_asked, must_fit=False)
-    asked = await preparing.aside(request, body, look, body, chat, loaded)
+    asked = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
     return json_response(TokenCount(asked.generation.num_prompt_tokens))

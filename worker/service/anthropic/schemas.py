@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from worker.chat.effort import AskedEffort
 from worker.limits import MESSAGES, STOP, STOPS
 from worker.service.bounds import at_least, items, one_of, texts
 from worker.service.sampling import SamplingFields
-from worker.service.talk.effort import AskedEffort
 from worker.service.talk.parts import MessageContent
 
 # Anthropic's words for what may be called -> ours; `tool` names one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker.chat.effort import AskedEffort, effort_of
 from worker.chat.format import Thinking
 from worker.chat.message import Message, Tool
 from worker.errors import RequestError
@@ -19,7 +20,6 @@ from worker.service.anthropic.schemas import (
     ThinkingConfig,
 )
 from worker.service.openai.limits import stops_of
-from worker.service.talk.effort import AskedEffort, effort_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
 from worker.service.talk.tools import ToolChoice, check_choice, check_tools
@@ -47,9 +47,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         messages=messages,
         param=PARAM,
         tools=choice.among(tools),
-        left_out=tuple(
-            dict.fromkeys(tool.type for tool in body.tools or () if tool.type not in OWN)
-        ),
+        left_out=tuple(tool.type for tool in body.tools or () if tool.type not in OWN),
         choice=choice.mode,
         only=choice.only,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from worker.errors import BindError, UsageError
+from worker.values import bare
 
 _BACKLOG = 1024
 _LOCALHOST = ("127.0.0.1", "::1")
@@ -54,11 +55,6 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         return _bound(family, address, shared=shared)
     except OSError as error:
         raise _refused(host, port, error) from None
-
-
-def bare(host: str) -> str:
-    """A host without the brackets that an address needs around a number of IPv6."""
-    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def url_of(host: str, port: int) -> str:

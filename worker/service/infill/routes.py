@@ -10,15 +10,13 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.engine.sequence import Delta
-from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import LOGPROBS
 from worker.service import sse
 from worker.service.exchange import DeltaExchange
 from worker.service.generation import Generation, Running, run
 from worker.service.infill.prompt import prompt_of
 from worker.service.infill.schemas import Infilled, InfillPart, InfillRequest, InfillScore
-from worker.service.openai.limits import stops_of, tokens_of
+from worker.service.openai.limits import check_alternatives, stops_of, tokens_of
 from worker.service.openai.logprobs import token_score
 from worker.service.openai.usage import timings_of
 from worker.service.preparing import Preparing
@@ -101,21 +99,16 @@ class InfillExchange(DeltaExchange):
 def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
     max_tokens = tokens_of(n_predict=body.n_predict, max_tokens=body.max_tokens, default=None)
     prompt, truncated = prompt_of(body, max_tokens, loaded)
+    check_alternatives(n_probs=body.n_probs)
     generation = Generation(
         prompts=(prompt,),
         prompt_param="input_prefix",
         sampling=sampling_of(body, loaded),
         max_tokens=max_tokens,
         stop=stops_of(body.stop),
-        logprobs=_num_probs(body.n_probs),
+        logprobs=body.n_probs or None,
     )
     return generation, truncated
-
-
-def _num_probs(asked: int | None) -> int | None:
-    if not 0 <= (asked or 0) <= LOGPROBS.most:
-        raise RequestError(f"n_probs must be from 0 to {LOGPROBS.most}.", param="n_probs")
-    return asked or None
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")

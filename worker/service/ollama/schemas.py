@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from worker.chat.effort import AskedEffort
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 from worker.service.bounds import between, items, one_of, texts
 from worker.service.openai.tools import DeclaredTool
 from worker.service.sampling import SamplingFields
-from worker.service.talk.effort import AskedEffort
 from worker.service.talk.parts import MessageContent
 
 ROLES = ("system", "user", "assistant", "tool")

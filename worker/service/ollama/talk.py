@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker.chat.effort import effort_of
 from worker.chat.format import Thinking
 from worker.chat.message import Message
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import LOGPROBS
 from worker.service.generation import Generation
 from worker.service.ollama.history import messages_of
 from worker.service.ollama.schemas import (
@@ -18,10 +18,9 @@ from worker.service.ollama.schemas import (
     OllamaOptions,
     OllamaRequest,
 )
-from worker.service.openai.limits import stops_of
+from worker.service.openai.limits import check_alternatives, stops_of
 from worker.service.openai.tools import DeclaredTool, others_of, tools_of
 from worker.service.prompts import infill_prompt, text_prompt
-from worker.service.talk.effort import effort_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
 
@@ -124,7 +123,5 @@ def _max_tokens(options: OllamaOptions) -> int | None:
 
 
 def _logprobs(body: OllamaRequest) -> int | None:
-    top = body.top_logprobs or 0
-    if not 0 <= top <= LOGPROBS.most:
-        raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
-    return top if body.logprobs else None
+    check_alternatives(top_logprobs=body.top_logprobs)
+    return (body.top_logprobs or 0) if body.logprobs else None

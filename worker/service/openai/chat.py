@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -12,7 +11,6 @@ from litestar.types import ASGIApp
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.generation import Running, run
 from worker.service.openai.chat_answer import ChatAnswer
@@ -97,8 +95,7 @@ async def apply_template(
     preparing: Preparing,
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
-    body = await read_json(request, ChatRequest)
-    asked = await _looked_at(request, body, worker, loaded, chat, preparing)
+    asked = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
     return json_response(TemplateReply(asked.prompt))
 
 
@@ -113,20 +110,5 @@ async def chat_input_tokens(
     preparing: Preparing,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    body = await read_json(request, ChatRequest)
-    asked = await _looked_at(request, body, worker, loaded, chat, preparing)
+    asked = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
     return json_response(InputTokens(asked.generation.num_prompt_tokens))
-
-
-async def _looked_at(
-    request: HttpRequest[Any, Any, Any],
-    body: ChatRequest,
-    worker: Worker,
-    loaded: Loaded,
-    chat: ChatFormat,
-    preparing: Preparing,
-) -> Asked:
-    look = partial(_asked, must_fit=False)
-    asked = await preparing.aside(request, body, look, body, chat, worker.settings, loaded)
-    asked.generation.check()
-    return asked

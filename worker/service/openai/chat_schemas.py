@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from worker.chat.effort import AskedEffort
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 from worker.service.bounds import between, count_from, items, one_of, texts
 from worker.service.openai.exchange import StreamOptions
@@ -15,7 +16,6 @@ from worker.service.openai.thinking import FORMATS
 from worker.service.openai.tools import ChoiceObject, DeclaredTool
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
-from worker.service.talk.effort import AskedEffort
 from worker.service.talk.parts import MessageContent
 from worker.service.talk.truncation import Truncated
 

@@ -11,12 +11,11 @@ from litestar.types import ASGIApp
 from worker.engine.sequence import Delta
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import LOGPROBS
 from worker.service.constraints import not_held
 from worker.service.generation import Generation, Running, run
 from worker.service.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.service.openai.exchange import Answer, OpenAIExchange, tells
-from worker.service.openai.limits import stops_of, tokens_of, truncates
+from worker.service.openai.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.service.openai.logprobs import LogprobArrays, joined, mean_logprob
 from worker.service.openai.prompts import PARAM, prompts_of
 from worker.service.preparing import Preparing
@@ -144,8 +143,7 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
 
 def _logprobs(asked: int | bool | None, n_probs: int | None) -> int | None:
     """Alternatives for each token; `true` asks for the likeliest one, as vLLM's clients do."""
-    if n_probs is not None and not 0 <= n_probs <= LOGPROBS.most:
-        raise RequestError(f"n_probs must be from 0 to {LOGPROBS.most}.", param="n_probs")
+    check_alternatives(n_probs=n_probs)
     if asked is None or asked is False:
         return n_probs or None
     return int(asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worker.errors import RequestError
-from worker.limits import STOP, STOPS
+from worker.limits import LOGPROBS, STOP, STOPS
 from worker.service.bounds import ANY
 
 TRUNCATIONS = ("auto", "disabled")
@@ -30,6 +30,13 @@ def truncates(truncation: str | None) -> bool:
     if truncation not in (None, *TRUNCATIONS):
         raise RequestError(f"truncation must be {' or '.join(TRUNCATIONS)}.", param="truncation")
     return truncation == "auto"
+
+
+def check_alternatives(**given: int | None) -> None:
+    """Raise RequestError that names the client's field of the likeliest alternatives."""
+    for name, count in given.items():
+        if not 0 <= (count or 0) <= LOGPROBS.most:
+            raise RequestError(f"{name} must be from 0 to {LOGPROBS.most}.", param=name)
 
 
 def stops_of(stop: str | Sequence[str | None] | None, param: str = "stop") -> tuple[str, ...]:

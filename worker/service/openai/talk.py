@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import LOGPROBS
 from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, PastCall
-from worker.service.openai.limits import stops_of, tokens_of, truncates
+from worker.service.openai.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
 from worker.service.openai.tools import choice_of, others_of, tools_of
 from worker.service.sampling import sampling_of
@@ -85,9 +84,7 @@ def _logprobs(body: ChatRequest) -> int | None:
     counts for completions."""
     if body.top_logprobs and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
-    for name in ("logprobs", "top_logprobs", "n_probs"):
-        if not 0 <= int(getattr(body, name) or 0) <= LOGPROBS.most:
-            raise RequestError(f"{name} must be from 0 to {LOGPROBS.most}.", param=name)
+    check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)
     if body.logprobs:
         return body.top_logprobs or 0
     return body.n_probs or None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from worker.chat.effort import AskedEffort, effort_of
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
 from worker.service.openai.limits import tokens_of
-from worker.service.talk.effort import AskedEffort, effort_of
 
 # llama-server's words. `deepseek` tells thoughts apart, as `auto` does.
 FORMATS = ("auto", "deepseek", "none")

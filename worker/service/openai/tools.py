@@ -72,8 +72,8 @@ def tools_of(declared: list[DeclaredTool] | None) -> tuple[Tool, ...]:
 
 
 def others_of(declared: Iterable[DeclaredTool] | None) -> tuple[str, ...]:
-    """The types of the tools that are no functions, each once."""
-    return tuple(dict.fromkeys(t.type for t in declared or () if t.type and t.type != "function"))
+    """The types of the tools that are no functions."""
+    return tuple(tool.type for tool in declared or () if tool.type not in ("function", None))
 
 
 def tool_of(function: DeclaredFunction) -> Tool:

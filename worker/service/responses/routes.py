@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from litestar import Request as HttpRequest
@@ -12,7 +11,6 @@ from litestar.types import ASGIApp
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.service.body import read_json
 from worker.service.errors import json_response
 from worker.service.generation import run
 from worker.service.openai.usage import InputTokens
@@ -55,7 +53,5 @@ async def input_tokens(
     preparing: Preparing,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    body = await read_json(request, ResponseRequest)
-    look = partial(_asked, must_fit=False)
-    asked = await preparing.aside(request, body, look, body, chat, worker.settings, loaded)
+    asked = await preparing.look(request, ResponseRequest, _asked, chat, worker.settings, loaded)
     return json_response(InputTokens(asked.generation.num_prompt_tokens))

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from worker.chat.effort import AskedEffort
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
 from worker.service.bounds import between, count_from, items, one_of, texts
 from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.tools import ChoiceObject
 from worker.service.sampling import SamplingFields
-from worker.service.talk.effort import AskedEffort
 from worker.service.talk.parts import MessageContent
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import LOGPROBS
-from worker.service.openai.limits import stops_of, tokens_of, truncates
+from worker.service.openai.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
 from worker.service.openai.tools import choice_of
 from worker.service.responses.history import PARAM, messages_of
@@ -41,8 +40,7 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
                 param=field,
                 hint=hint,
             )
-    if not 0 <= (body.top_logprobs or 0) <= LOGPROBS.most:
-        raise RequestError(f"top_logprobs must be from 0 to {LOGPROBS.most}.", param="top_logprobs")
+    check_alternatives(top_logprobs=body.top_logprobs)
     functions = DeclaredFunctions(body.tools)
     tools = functions.tools
     choice = choice_of(body.tool_choice, tools)

@@ -49,7 +49,7 @@ class DeclaredFunctions:
             else:
                 kinds.append(tool.type)
         check_tools(found)
-        self.left_out = tuple(dict.fromkeys(kinds))
+        self.left_out = tuple(kinds)
         self.tools = tuple(tool for _, tool in found)
 
     def _inside(self, space: ResponseTool, number: int) -> list[Tool]:

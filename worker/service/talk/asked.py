@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from worker import log
@@ -22,7 +20,6 @@ from worker.service.generation import Generation
 from worker.service.prompts import check_hopeless, rendered_prompt
 from worker.service.talk.arrived import check_arrived
 from worker.service.talk.checkpoints import checkpoints_of
-from worker.service.talk.effort import effort_of
 from worker.service.talk.instructions import with_one_system
 from worker.service.talk.names import ToolNames, names_of
 from worker.service.talk.said import Said
@@ -32,8 +29,6 @@ from worker.service.talk.tools import left_out
 from worker.service.talk.truncation import shortened
 
 _log = log.get("talk")
-# Variables of templates that switch thoughts.
-_SWITCHES = ("enable_thinking", "thinking")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -98,8 +93,13 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
         spelled={token: text.encode() for text, token in chat.controls.items()},
         limit=_limit(talk, chat, conversation.text, loaded),
         truncated=truncated,
-        warnings=(*map(left_out, talk.left_out), *not_held(talk.sampling.constraint)),
+        warnings=(
+            *map(left_out, dict.fromkeys(talk.left_out)),
+            *not_held(talk.sampling.constraint),
+        ),
     )
+    if not must_fit:
+        generation.check()  # else who runs it does
     return Asked(talk, chat, generation, conversation.text, names)
 
 
@@ -170,7 +170,7 @@ def conversation_of(
             check_hopeless("\n".join(texts), size, loaded, talk.param)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {
-        name: _switched(name, value)
+        name: value
         for name, value in talk.variables.items()
         if name not in reserved and name.isidentifier()
     }
@@ -182,9 +182,3 @@ def conversation_of(
         continues=talk.continues,
         variables=variables,
     )
-
-
-def _switched(name: str, value: Any) -> Any:
-    """A template's variable; a word for no would be true in a template."""
-    is_on = effort_of(value)[0] if name in _SWITCHES else None
-    return value if is_on is None else is_on
