@@ -21,7 +21,7 @@ BAD: dict[str, Any] = {
     "items": {"minItems": "2"},
     "a negative count": {"minItems": -1},
     "a large count": {"minItems": 10**9},
-    "properties": {"properties": []},
+    "properties": {"properties": [{}]},
     "anyOf": {"anyOf": []},
     "enum": {"enum": []},
     "a remote reference": {"$ref": "https://example.com/schema"},
@@ -196,3 +196,10 @@ def test_garbage() -> None:
 def test_no_keyword_is_both_held_and_refused() -> None:
     """The tables are apart."""
     assert not HELD & NOT_HELD
+
+
+def test_properties_in_an_empty_list() -> None:
+    """Some languages write an empty object so."""
+    whole: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
+    found = SchemaReader({**whole, "properties": []}, "field")
+    assert found.schema == SchemaReader({**whole, "properties": {}}, "field").schema

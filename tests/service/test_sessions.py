@@ -100,6 +100,73 @@ def test_what_is_left_out_is_said(server: Server, api: str) -> None:
     assert streamed.text.count(f"Tools of the type {kind} are left out.") >= 1
 
 
+SKY = {"name": "sky", "parameters": SCHEMA}
+# What clients declare that is no tool, or that another API writes: the sentence on it, if any.
+ODD_TOOLS: dict[str, tuple[Any, str | None]] = {
+    "nothing": (None, None),
+    "no name": ({"type": "function"}, "tools[1] has no name and is left out."),
+    "an empty name": (
+        {"type": "function", "function": {"name": ""}}, "tools[1] has no name and is left out.",
+    ),
+    "a long name": (
+        {"name": "x" * 300}, "tools[1] has a name of more than 256 characters and is left out.",
+    ),
+    "the same again": ({"type": "function", "function": SKY}, None),
+    "one of that name": (
+        {"name": "sky", "description": "another"},
+        "tools[1] has the name of a tool before it and is left out.",
+    ),
+    "as Responses have it": ({"type": "function", "name": "sea", "parameters": SCHEMA}, None),
+    "as chats have it": ({"type": "function", "function": {**SKY, "name": "sea"}}, None),
+    "as Anthropic has it": ({"name": "sea", "input_schema": SCHEMA}, None),
+    "an empty list for a schema": ({"name": "sea", "parameters": [], "input_schema": []}, None),
+    "an empty list of properties": (
+        {"name": "sea", "parameters": {"type": "object", "properties": []}}, None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD_TOOLS)
+@pytest.mark.parametrize("api", APIS)
+def test_one_tool_refuses_no_request(server: Server, api: str, odd: str) -> None:
+    """It is read, or left out with a word."""
+    tool, said = ODD_TOOLS[odd]
+    first = {"type": "function", "function": SKY}
+    reply = answer(server, api, SAID, tools=[first, tool])
+    assert reply.status_code == 200, reply.text
+    assert reply.json().get("warnings", []) == ([] if said is None else [said])
+
+
+@pytest.mark.parametrize("content", [5, 1.5, True, [["deep"], None, 7], {"text": "x"}])
+@pytest.mark.parametrize("api", APIS)
+def test_content_that_is_no_text(server: Server, api: str, content: Any) -> None:
+    """It becomes one."""
+    said = [SAID[0], {"role": "assistant", "content": content}, SAID[2]]
+    assert answer(server, api, said).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        {"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "sky", "input": "x"}}]},
+        {"tool_calls": [{"id": "1", "name": "sky", "arguments": {"at": "Rome"}}, None]},
+        {"tool_calls": [{"id": "1", "function": {"name": None}}]},
+        {"function_call": {"name": "sky", "arguments": "{}"}},
+    ],
+)
+@pytest.mark.parametrize("api", ["chat", "ollama"])
+def test_calls_in_other_forms(server: Server, api: str, called: Any) -> None:
+    """Of custom tools, flat, without a name, and the one of before 2024."""
+    role = "function" if "function_call" in called and api == "chat" else "tool"
+    said = [
+        SAID[0],
+        {"role": "assistant", "content": None, **called},
+        {"role": role, "name": "sky", "tool_call_id": "1", "content": "blue"},
+        SAID[2],
+    ]
+    assert answer(server, api, said).status_code == 200
+
+
 def test_what_is_not_held_is_said(server: Server) -> None:
     """Parts of a schema that no grammar can hold, where the client did not say strict."""
     schema = {"type": "array", "items": {"type": "integer"}, "maxItems": 2, "uniqueItems": True}

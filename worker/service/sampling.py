@@ -46,7 +46,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     dry_allowed_length: int | None = None
     dry_penalty_last_n: int | None = None
     dry_sequence_breakers: Annotated[
-        list[str] | None,
+        list[str | None] | None,
         items(BREAKERS.most, of={"minLength": 1, "maxLength": BREAKER.most}),
     ] = None
     xtc_probability: float | None = None
@@ -110,7 +110,9 @@ def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
             given[name] = min(given[name], LIMITS[name][1])
     given["seed"] = _seed(fields.seed)
     if fields.dry_sequence_breakers is not None:
-        given["dry_sequence_breakers"] = tuple(fields.dry_sequence_breakers)
+        given["dry_sequence_breakers"] = tuple(
+            text for text in fields.dry_sequence_breakers if text is not None
+        )
     if fields.logit_bias:
         given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
     constraint = constraint_of(fields)

@@ -248,6 +248,9 @@ ROWS: dict[str, Row] = {
         ["[]", "[1]"],
         ["[1,1]"],
     ),
+    "allOf of nothing": (TEXT | {"allOf": []}, HELD_ALL, ['"a"'], ["1"]),
+    "not not": (TEXT | {"not": {"not": {}}}, HELD_ALL, ['"a"'], ["1"]),
+    "not not a type": ({"not": {"not": WHOLE}}, HELD_ALL, ["1"], ['"a"']),
     "uniqueItems false": (LIST | {"uniqueItems": False}, HELD_ALL, ["[1,1]"], ["1"]),
     "uniqueItems of one": (
         LIST | {"uniqueItems": True, "maxItems": 1},

@@ -172,7 +172,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
         ({"messages": [{"role": "user", "content": "x" * 10**6}]}, "available context size"),
         ({"messages": [{"role": "user", "content": "x " * 3000}]}, "context"),
         ({"messages": [*HELLO, *HELLO] * 3000, "system": "x"}, "context"),
-        ({"tools": [{"input_schema": {}}]}, "name is missing"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"$ref": "#/no"}}}}, ""),
 ]  # fmt: skip
 

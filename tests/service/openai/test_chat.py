@@ -146,7 +146,6 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
      "is of type image_url"),
     ({"messages": [{"role": "user", "content": "x" * 10**7}]}, "messages", "available context"),
     ({"messages": [{"role": "user", "content": "é" * 3000}]}, "messages", "context"),
-    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages", "field `function`"),
     ({"chat_template": "{{ 1 }}"}, "chat_template", "not accepted"),
     ({"continue_final_message": True, "messages": [{"role": "user", "content": " "}]},
      "continue_final_message", "last message"),

@@ -106,9 +106,7 @@ def bad_bodies(path: str) -> dict[str, Body]:
     bodies: dict[str, Body] = {
         "no messages": {field: []},
         "role is a number": {field: [{"role": 5, "content": "x"}]},
-        "a tool without a name": {"tools": [tool(None, None)]},
-        "a tool with an empty name": {"tools": [tool("", None)]},
-        "a schema that is a list": {"tools": [tool("a", [1])]},
+        "tools that are no list": {"tools": tool("a", None)},
         "a thousand tools": {"tools": [tool(f"t{n}", {"type": "object"}) for n in range(1000)]},
         "16 MiB of arguments": {field: call(LONG)},
         "15 MiB of arguments": {field: call(LONG[: -(2**20)])},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from worker import log
-from worker.service.talk.tools import left_out
+from worker.service.talk.tools import Tools
 
 
 def test_a_type_is_told_once() -> None:
@@ -14,7 +14,7 @@ def test_a_type_is_told_once() -> None:
     try:
         with capture_logs() as lines:
             for kind in ("looks_up", "looks_up", "a\nb", "x" * 5_000, "x" * 6_000):
-                left_out(kind)
+                Tools().add_kind(kind)
     finally:
         log.configure("console", quiet=True)
     assert [line["type"] for line in lines] == ["looks_up", "a\\nb", "x" * 40]

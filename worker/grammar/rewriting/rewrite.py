@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from worker.grammar.keywords import APPLIED, HELD, NOT_HELD, Schema
+from worker.grammar.keywords import APPLIED, HELD, NOT_HELD, SCHEMA_MAPS, Schema
 from worker.grammar.rewriting.dependent import split_dependencies, without_dependencies
 from worker.grammar.rewriting.names import without_names
 from worker.grammar.rewriting.types import (
@@ -40,6 +40,7 @@ def rewritten(schema: Schema, resolve: Callable[[Any], Any]) -> Schema | bool:
     }
     if "const" in schema:
         own["const"] = schema["const"]
+    _empty(own)
     prune(own)
     for rewrite in (_negation, _condition, _contained):
         if not rewrite(own):
@@ -55,6 +56,13 @@ def rewritten(schema: Schema, resolve: Callable[[Any], Any]) -> Schema | bool:
     return made.get("type") != [] and made
 
 
+def _empty(own: Schema) -> None:
+    """Lists with nothing in them: `allOf` says nothing, and some languages have no other `{}`."""
+    if own.get("allOf") == []:
+        del own["allOf"]
+    own.update({key: {} for key in SCHEMA_MAPS if own.get(key) == []})
+
+
 def _negation(own: Schema) -> bool:
     """`not`: of everything, of nothing, of types, of values."""
     value: Any = own.get("not", False)
@@ -64,6 +72,10 @@ def _negation(own: Schema) -> bool:
     if says_nothing(value):
         return False
     inner = cast("Schema", value) if isinstance(value, dict) else {}
+    if inner.keys() == {"not"}:
+        del own["not"]
+        own["allOf"] = [*_listed(own.get("allOf", [])), inner["not"]]
+        return True
     if inner.keys() == {"type"}:
         gone, kinds = {*types_of(inner)}, types_of(own)
         if "integer" in gone - {"number"} and "number" in set(kinds) - gone:
@@ -82,6 +94,10 @@ def _negation(own: Schema) -> bool:
         own["enum"] = left
         return bool(left)
     return True
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _is_in(value: Any, values: Any) -> bool:
@@ -107,8 +123,7 @@ def _condition(own: Schema) -> bool:
     for key in ("if", "then", "else"):
         own.pop(key, None)
     if not says_nothing(follows):
-        beside = own.get("allOf", [])
-        own["allOf"] = [*(beside if isinstance(beside, list) else [beside]), follows]
+        own["allOf"] = [*_listed(own.get("allOf", [])), follows]
     return True
 
 

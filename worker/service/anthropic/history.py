@@ -11,6 +11,7 @@ from worker.service.anthropic.schemas import ROLES, MessageParam, MessagesReques
 from worker.service.talk.parts import (
     ContentPart,
     arguments_of,
+    called_name,
     check_pictures,
     joined,
     newest,
@@ -42,7 +43,7 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
         if place >= first and message.role == "user":
             check_pictures(message.content, f"{where}.content", PARAM)
         if message.role == "assistant":
-            parts = _from_assistant(message, where, names)
+            parts = _from_assistant(message, names)
         else:
             parts = _from_user(message, names)
         for part in parts:
@@ -78,14 +79,14 @@ def _from_user(message: MessageParam, names: dict[str, str]) -> Iterable[Message
     return found
 
 
-def _from_assistant(message: MessageParam, where: str, names: dict[str, str]) -> Iterable[Message]:
+def _from_assistant(message: MessageParam, names: dict[str, str]) -> Iterable[Message]:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[Call] = []
-    for place, block in enumerate(parts_of(message.content)):
+    for block in parts_of(message.content):
         said = words_of(block)
         if block.get("type") == "tool_use":
-            call = _call(block, f"{where}.content[{place}]")
+            call = _call(block)
             names[call.id] = call.name
             calls.append(call)
         elif said is not None:
@@ -98,10 +99,8 @@ def _from_assistant(message: MessageParam, where: str, names: dict[str, str]) ->
     )
 
 
-def _call(block: ContentPart, where: str) -> Call:
-    name, known = block.get("name"), block.get("id")
-    if not isinstance(name, str) or not name:
-        raise RequestError(f"{where} needs a name.", param=PARAM)
+def _call(block: ContentPart) -> Call:
+    name, known = called_name(block.get("name")), block.get("id")
     return Call(known if isinstance(known, str) else "", name, arguments_of(block.get("input")))
 
 

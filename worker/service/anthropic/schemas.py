@@ -11,9 +11,16 @@ from worker.limits import MESSAGES, STOP, STOPS
 from worker.service.bounds import at_least, items, one_of, texts
 from worker.service.sampling import SamplingFields
 from worker.service.talk.parts import MessageContent
+from worker.service.talk.tools import DeclaredTool
 
 # Anthropic's words for what may be called -> ours; `tool` names one.
-CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "required"}
+CHOICES = {
+    "auto": "auto",
+    "any": "required",
+    "required": "required",
+    "none": "none",
+    "tool": "required",
+}
 # Its words for a model that thinks, beside those for yes and no of `effort_of`.
 THINKING = ("adaptive", "between_tools")
 ROLES = ("user", "assistant", "system")
@@ -28,15 +35,6 @@ class MessageParam(msgspec.Struct):
 
     role: Annotated[str, one_of(*ROLES)]
     content: MessageContent = None
-
-
-class AnthropicTool(msgspec.Struct):
-    """A tool of the client's; one with another type than `custom` is Anthropic's own."""
-
-    type: str | None = None
-    name: str | None = None
-    description: str | None = None
-    input_schema: dict[str, Any] | None = None
 
 
 class AnthropicChoice(msgspec.Struct):
@@ -94,8 +92,8 @@ class MessagesRequest(SamplingFields, kw_only=True):
     messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
     max_tokens: Annotated[int | None, at_least(0)] = None
-    tools: list[AnthropicTool] | None = None
-    tool_choice: AnthropicChoice | None = None
+    tools: list[DeclaredTool | None] | None = None
+    tool_choice: AnthropicChoice | str | None = None
     thinking: ThinkingConfig | AskedEffort = None
     stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     output_config: OutputConfig | None = None

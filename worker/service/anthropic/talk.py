@@ -22,10 +22,10 @@ from worker.service.anthropic.schemas import (
 from worker.service.openai.limits import stops_of
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
-from worker.service.talk.tools import ToolChoice, check_choice, check_tools
+from worker.service.talk.tools import ToolChoice, check_choice, tools_of
 
 FORMAT = "output_config.format"
-OWN = (None, "custom")  # types of tools that the client runs by a schema
+OWN = (None, "custom", "function")  # types of tools that the client runs by a schema
 
 
 def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
@@ -40,39 +40,26 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
             code=UNTHREADED,
         )
     messages = messages_of(body)
-    tools = _tools(body)
-    choice = _choice(body.tool_choice, tools)
+    declared = tools_of(body.tools, OWN)
+    tools = declared.shown
+    asked = body.tool_choice
+    asked = AnthropicChoice(asked) if isinstance(asked, str) and asked else asked or None
+    choice = _choice(asked, tools)
     effort = None if body.output_config is None else body.output_config.effort
     return Talk(
         messages=messages,
         param=PARAM,
         tools=choice.among(tools),
-        left_out=tuple(tool.type for tool in body.tools or () if tool.type not in OWN),
+        left_out=tuple(declared.left_out),
         choice=choice.mode,
         only=choice.only,
-        parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
+        parallel=not (asked and asked.disable_parallel_tool_use),
         thinking=_thinking(body.thinking, effort, body.reasoning_effort, body.think),
         continues=_continues(messages),
         sampling=sampling_in_form(body, _form(body), FORMAT, loaded),
         max_tokens=_max_tokens(body.max_tokens),
         stop=stops_of(body.stop_sequences, "stop_sequences"),
     )
-
-
-def _tools(body: MessagesRequest) -> tuple[Tool, ...]:
-    """Those that the client runs by a schema of its own; Anthropic's are skipped."""
-    found: list[tuple[int, Tool]] = []
-    for place, tool in enumerate(body.tools or ()):
-        if tool.type not in OWN:
-            continue
-        if tool.name is None:
-            raise RequestError(f"tools[{place}].name is missing.", param="tools")
-        made = Tool(
-            name=tool.name, description=tool.description, parameters=tool.input_schema or {}
-        )
-        found.append((place, made))
-    check_tools(found)
-    return tuple(tool for _, tool in found)
 
 
 def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 from worker.service.ollama.schemas import ROLES, OllamaMessage
-from worker.service.talk.parts import arguments_of, check_pictures, newest, text_of
+from worker.service.talk.parts import arguments_of, called_name, check_pictures, newest, text_of
 
 PARAM = "messages"
 
@@ -44,10 +44,12 @@ def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
             found.append(_result(message, content, open_calls))
             continue
         calls: list[Call] = []
-        for call in message.tool_calls or ():
-            arguments = arguments_of(call.function.arguments)
+        for call in filter(None, message.tool_calls or ()):
+            arguments = arguments_of(call.called.arguments)
             # Nine letters and digits: some templates take no other id.
-            calls.append(Call(call.id or f"call{count:05}", call.function.name, arguments))
+            calls.append(
+                Call(call.id or f"call{count:05}", called_name(call.called.name), arguments)
+            )
             count += 1
         open_calls = list(calls)
         found.append(

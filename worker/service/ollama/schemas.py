@@ -9,9 +9,10 @@ import msgspec
 from worker.chat.effort import AskedEffort
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 from worker.service.bounds import between, items, one_of, texts
-from worker.service.openai.tools import DeclaredTool
+from worker.service.openai.chat_schemas import PastCall
 from worker.service.sampling import SamplingFields
 from worker.service.talk.parts import MessageContent
+from worker.service.talk.tools import DeclaredTool
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -27,20 +28,6 @@ class OllamaOptions(SamplingFields, kw_only=True):
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
 
 
-class OllamaFunction(msgspec.Struct):
-    """What was called; `arguments` is an object, or JSON text."""
-
-    name: str
-    arguments: Any = None
-
-
-class OllamaCall(msgspec.Struct):
-    """A tool call in the history; few clients send its id."""
-
-    function: OllamaFunction
-    id: str | None = None
-
-
 class OllamaMessage(msgspec.Struct):
     """One message of the conversation.
 
@@ -53,7 +40,7 @@ class OllamaMessage(msgspec.Struct):
     content: MessageContent = None
     thinking: str | None = None
     images: list[Any] | None = None
-    tool_calls: list[OllamaCall] | None = None
+    tool_calls: list[PastCall | None] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -87,7 +74,7 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     """
 
     messages: Annotated[list[OllamaMessage] | None, items(MESSAGES.most)] = None
-    tools: Annotated[list[DeclaredTool] | None, items(TOOLS.most)] = None
+    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
 
 
 class GenerateRequest(OllamaRequest, kw_only=True):

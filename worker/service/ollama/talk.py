@@ -19,10 +19,10 @@ from worker.service.ollama.schemas import (
     OllamaRequest,
 )
 from worker.service.openai.limits import check_alternatives, stops_of
-from worker.service.openai.tools import DeclaredTool, others_of, tools_of
 from worker.service.prompts import infill_prompt, text_prompt
 from worker.service.talk.form import json_of, sampling_in_form
 from worker.service.talk.talk import Talk
+from worker.service.talk.tools import DeclaredTool, tools_of
 
 PARAM = "prompt"
 
@@ -82,14 +82,14 @@ def _talk(
     messages: tuple[Message, ...],
     param: str,
     loaded: Loaded,
-    tools: list[DeclaredTool] | None = None,
+    declared: list[DeclaredTool | None] | None = None,
 ) -> Talk:
-    options = body.options or OllamaOptions()
+    options, tools = body.options or OllamaOptions(), tools_of(declared)
     return Talk(
         messages=messages,
         param=param,
-        tools=tools_of(tools),
-        left_out=others_of(tools),
+        tools=tools.shown,
+        left_out=tuple(tools.left_out),
         thinking=_thinking(body),
         sampling=_sampling(body, loaded),
         max_tokens=_max_tokens(options),

@@ -13,25 +13,36 @@ from worker.service.openai.exchange import StreamOptions
 from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.logprobs import TokenScore
 from worker.service.openai.thinking import FORMATS
-from worker.service.openai.tools import ChoiceObject, DeclaredTool
+from worker.service.openai.tools import ChoiceObject
 from worker.service.openai.usage import LlamaTimings, PromptProgress, Usage
 from worker.service.sampling import SamplingFields
 from worker.service.talk.parts import MessageContent
+from worker.service.talk.tools import DeclaredTool
 from worker.service.talk.truncation import Truncated
 
 
 class CalledFunction(msgspec.Struct):
-    """What was called; `arguments` is JSON text, and clients of other servers send the value."""
+    """What was called; `arguments` is JSON text, and clients of other servers send the value.
 
-    name: str
+    input  of a custom tool, in place of arguments
+    """
+
+    name: str | None = None
     arguments: Any = None
+    input: Any = None
 
 
-class PastCall(msgspec.Struct):
-    """A tool call in the history."""
+class PastCall(CalledFunction):
+    """A tool call in the history: what was called stands in it, or one level deeper."""
 
-    function: CalledFunction
     id: str | None = None
+    function: CalledFunction | None = None
+    custom: CalledFunction | None = None
+
+    @property
+    def called(self) -> CalledFunction:
+        """Where its name stands."""
+        return self.function or self.custom or self
 
 
 class ChatMessage(msgspec.Struct):
@@ -39,6 +50,8 @@ class ChatMessage(msgspec.Struct):
 
     content  a text, or parts; what is no text becomes a note in brackets
     refusal  what an assistant said instead of content
+    function_call
+             the one call of an assistant, in the form that calls had before
     """
 
     role: str
@@ -46,10 +59,10 @@ class ChatMessage(msgspec.Struct):
     name: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[PastCall] | None = None
+    tool_calls: list[PastCall | None] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
-    function_call: Any = None
+    function_call: CalledFunction | None = None
 
 
 class ChatRequest(SamplingFields, kw_only=True):
@@ -86,7 +99,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     """
 
     messages: Annotated[list[ChatMessage] | None, items(MESSAGES.most, least=1)] = None
-    tools: Annotated[list[DeclaredTool] | None, items(TOOLS.most)] = None
+    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     functions: Any = None

@@ -7,20 +7,22 @@ from collections.abc import Iterator, Sequence
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.service.openai.chat_schemas import ChatMessage, ChatRequest, PastCall
+from worker.service.openai.chat_schemas import CalledFunction, ChatMessage, ChatRequest
 from worker.service.openai.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.service.openai.thinking import thinking_of
-from worker.service.openai.tools import choice_of, others_of, tools_of
+from worker.service.openai.tools import choice_of
 from worker.service.sampling import sampling_of
 from worker.service.talk.parts import (
     ContentPart,
     arguments_of,
+    called_name,
     check_pictures,
     joined,
     newest,
     parts_of,
 )
 from worker.service.talk.talk import Talk
+from worker.service.talk.tools import tools_of
 from worker.settings import Settings
 
 PARAM = "messages"
@@ -43,13 +45,14 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
             raise RequestError(
                 f"{field} is a form that is no longer read here.", param=field, hint=hint
             )
-    tools = tools_of(body.tools)
+    declared = tools_of(body.tools)
+    tools = declared.shown
     choice = choice_of(body.tool_choice, tools)
     return Talk(
         messages=tuple(_messages(body.messages or ())),
         param=PARAM,
         tools=choice.among(tools),
-        left_out=others_of(body.tools),
+        left_out=tuple(declared.left_out),
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
@@ -93,12 +96,6 @@ def _logprobs(body: ChatRequest) -> int | None:
 def _messages(given: Sequence[ChatMessage]) -> Iterator[Message]:
     first = newest([message.role for message in given])
     for place, message in enumerate(given):
-        if message.function_call:
-            raise RequestError(
-                f"messages[{place}].function_call is a form that is no longer read here.",
-                param=PARAM,
-                hint="Send tool_calls, and the result as a message of the role tool.",
-            )
         if place >= first and message.role == "user":
             check_pictures(message.content, f"messages[{place}].content", PARAM)
         yield _message(message)
@@ -111,15 +108,19 @@ def _message(message: ChatMessage) -> Message:
     if message.role == "assistant":
         thoughts = [part for part in parts if part.get("type") in ("thinking", "reasoning")]
     content = joined(part for part in parts if part not in thoughts) or message.refusal or ""
+    calls = [_call(call.id, call.called) for call in message.tool_calls or () if call is not None]
+    if message.function_call is not None:
+        calls.append(_call(None, message.function_call))
     return Message(
-        role=message.role,
-        content=content or (None if message.tool_calls else ""),
+        role="tool" if message.role == "function" else message.role,
+        content=content or (None if calls else ""),
         thought=message.reasoning_content or message.reasoning or joined(thoughts) or None,
-        calls=tuple(_call(call) for call in message.tool_calls or ()),
+        calls=tuple(calls),
         call_id=message.tool_call_id,
         name=message.name,
     )
 
 
-def _call(call: PastCall) -> Call:
-    return Call(call.id or "", call.function.name, arguments_of(call.function.arguments))
+def _call(call_id: str | None, called: CalledFunction) -> Call:
+    given = called.input if called.arguments is None else called.arguments
+    return Call(call_id or "", called_name(called.name), arguments_of(given))

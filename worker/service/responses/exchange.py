@@ -193,9 +193,11 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
     """As it was declared."""
     if tool.type != "namespace":
-        return FunctionTool(tool.name or "", tool.description, tool.parameters, tool.strict)
-    inside = [
-        FunctionTool(inner.name or "", inner.description, inner.parameters, inner.strict)
-        for inner in tool.tools or ()
-    ]
+        return _function(tool)
+    inside = [_function(inner) for inner in tool.tools or () if inner is not None]
     return NamespaceTool(tool.name or "", tool.description or "", inside)
+
+
+def _function(tool: ResponseTool) -> FunctionTool:
+    neutral = tool.declared.tool
+    return FunctionTool(neutral.name, neutral.description, neutral.parameters, tool.declared.strict)

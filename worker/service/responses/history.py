@@ -13,6 +13,7 @@ from worker.service.responses.schemas import InputItem, ResponseRequest
 from worker.service.responses.tools import shown_name
 from worker.service.talk.parts import (
     arguments_of,
+    called_name,
     check_pictures,
     newest,
     note_of,
@@ -81,9 +82,7 @@ class _History:
                     hint="Send the item itself.",
                 )
             case "function_call":
-                if not item.name:
-                    raise RequestError(f"{place}.name is missing.", param=PARAM)
-                name = shown_name(item.name, item.namespace)
+                name = shown_name(called_name(item.name), item.namespace)
                 self._add_call(Call(item.call_id or "", name, arguments_of(item.arguments)))
             case kind if kind.endswith("_output"):
                 self.add(

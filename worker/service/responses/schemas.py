@@ -13,6 +13,7 @@ from worker.service.openai.limits import TRUNCATIONS
 from worker.service.openai.tools import ChoiceObject
 from worker.service.sampling import SamplingFields
 from worker.service.talk.parts import MessageContent
+from worker.service.talk.tools import DeclaredTool
 
 
 class InputItem(msgspec.Struct):
@@ -42,15 +43,10 @@ class InputItem(msgspec.Struct):
     error: Any = None
 
 
-class ResponseTool(msgspec.Struct):
+class ResponseTool(DeclaredTool):
     """A function, or a namespace with its functions as `tools`; other tools are skipped."""
 
-    type: str | None = None
-    name: str | None = None
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    tools: list[ResponseTool] | None = None
+    tools: list[ResponseTool | None] | None = None
 
 
 class AskedReasoning(msgspec.Struct, omit_defaults=True):
@@ -110,7 +106,7 @@ class ResponseRequest(SamplingFields, kw_only=True):
 
     input: str | list[InputItem] | None = None
     instructions: str | None = None
-    tools: Annotated[list[ResponseTool] | None, items(TOOLS.most)] = None
+    tools: Annotated[list[ResponseTool | None] | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: AskedReasoning | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from worker.chat.message import Tool
-from worker.errors import RequestError
 from worker.service.responses.schemas import ResponseTool
-from worker.service.talk.tools import check_tools
+from worker.service.talk.tools import Tools
 
 _JOINT = "__"
 
@@ -29,41 +28,47 @@ class DeclaredFunctions:
 
     tools     as the model sees them
     places    the model's name of a function -> where the client finds it
-    left_out  types of the tools that were skipped
+    left_out  a sentence for each tool that was skipped
     declared  what was not skipped, as it was declared
     """
 
-    def __init__(self, declared: list[ResponseTool] | None) -> None:
-        """Raises RequestError that names the field."""
+    def __init__(self, declared: list[ResponseTool | None] | None) -> None:
+        """Raises RequestError for too many."""
         self.tools: tuple[Tool, ...] = ()
         self.places: dict[str, Place] = {}
         self.declared: list[ResponseTool] = []
-        found: list[tuple[int, Tool]] = []
-        kinds: list[str] = []
+        found = Tools()
         for number, tool in enumerate(declared or ()):
+            if tool is None:
+                continue
+            place = f"tools[{number}]"
             if tool.type == "namespace":
-                found += [(number, inner) for inner in self._inside(tool, number)]
+                self._add_space(tool, place, found)
             elif tool.type in ("function", None):
-                self.declared.append(tool)
-                found.append((number, self._tool(tool)))
+                if self._add(tool, place, found):
+                    self.declared.append(tool)
             else:
-                kinds.append(tool.type)
-        check_tools(found)
-        self.left_out = tuple(kinds)
-        self.tools = tuple(tool for _, tool in found)
+                found.add_kind(tool.type)
+        self.tools, self.left_out = found.shown, tuple(found.left_out)
 
-    def _inside(self, space: ResponseTool, number: int) -> list[Tool]:
+    def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
         """A namespace's functions."""
-        if not space.name:
-            raise RequestError(
-                f"tools[{number}] is a namespace without a name.", param=f"tools[{number}].name"
-            )
-        functions = [tool for tool in space.tools or () if tool.type in ("function", None)]
+        inside = enumerate(space.tools or ())
+        functions = [
+            tool
+            for number, tool in inside
+            if tool is not None
+            and tool.type in ("function", None)
+            and self._add(tool, f"{place}.tools[{number}]", found, space.name or None)
+        ]
         self.declared.append(msgspec.structs.replace(space, tools=functions))
-        return [self._tool(tool, space.name) for tool in functions]
 
-    def _tool(self, tool: ResponseTool, namespace: str | None = None) -> Tool:
-        name = tool.name or ""
-        shown = shown_name(name, namespace)
-        self.places[shown] = Place(name, namespace)
-        return Tool(name=shown, description=tool.description, parameters=tool.parameters or {})
+    def _add(
+        self, tool: ResponseTool, place: str, found: Tools, namespace: str | None = None
+    ) -> bool:
+        neutral = tool.declared.tool
+        shown = shown_name(neutral.name, namespace) if neutral.name else ""
+        is_shown = found.add(msgspec.structs.replace(neutral, name=shown), place)
+        if is_shown:
+            self.places[shown] = Place(neutral.name, namespace)
+        return is_shown

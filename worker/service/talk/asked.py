@@ -25,7 +25,6 @@ from worker.service.talk.names import ToolNames, names_of
 from worker.service.talk.said import Said
 from worker.service.talk.talk import Talk
 from worker.service.talk.templates import suited
-from worker.service.talk.tools import left_out
 from worker.service.talk.truncation import shortened
 
 _log = log.get("talk")
@@ -94,7 +93,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
         limit=_limit(talk, chat, conversation.text, loaded),
         truncated=truncated,
         warnings=(
-            *map(left_out, dict.fromkeys(talk.left_out)),
+            *talk.left_out,
             *not_held(talk.sampling.constraint),
         ),
     )

@@ -16,7 +16,7 @@ from worker.errors import RequestError
 
 ContentPart = dict[str, Any]
 # null, nothing, [] and "" mean the same.
-MessageContent = str | list[ContentPart | str | None] | ContentPart | None
+MessageContent = str | list[Any] | ContentPart | int | float | bool | None
 
 _NOTE = 400  # characters of a note
 # Fields that hold a part's words, the first that is there.
@@ -34,13 +34,25 @@ _MEDIA = {"image": "image", "audio": "audio", "video": "video", "screenshot": "i
 def parts_of(content: MessageContent) -> list[ContentPart]:
     """The content as parts; texts are parts of type text."""
     given = content if isinstance(content, list) else [content]
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in given]
-    return [part for part in parts if part]
+    parts: list[ContentPart] = []
+    for part in given:
+        if isinstance(part, list):
+            parts += parts_of(cast("MessageContent", part))
+        elif isinstance(part, dict):
+            parts += [cast("ContentPart", part)] if part else []
+        elif part is not None and part != "":
+            parts.append({"type": "text", "text": _written(part)})
+    return parts
 
 
 def text_of(content: MessageContent) -> str:
     """All that it says, a line for each part."""
     return content if isinstance(content, str) else joined(parts_of(content))
+
+
+def _written(value: str | float) -> str:
+    """A text as it is, a number or a truth value as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def joined(parts: Iterable[ContentPart]) -> str:
@@ -110,6 +122,11 @@ def newest(roles: list[str | None]) -> int:
         if roles[place - 1] == "assistant":
             return place
     return 0
+
+
+def called_name(given: Any) -> str:
+    """What was called; a call without a name in a history is one all the same."""
+    return given if isinstance(given, str) and given else "unknown"
 
 
 def arguments_of(given: Any) -> str:

@@ -18,7 +18,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """Messages to answer.
 
     param      the client's field that holds the messages, to name in errors
-    left_out   types of tools that the model is not shown
+    left_out   a sentence for each tool that the model is not shown
     choice     auto; required: at least one call; none: no call
     only       the one tool that may be called; None: any
     parallel   whether an answer may hold several calls

@@ -1,9 +1,10 @@
-"""Tools of a Talk, checked before anything is made of them."""
+"""Tools of a Talk, as clients declare them, checked before anything is made of them."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,102 @@ from worker.limits import TOOLS
 
 _MAX_KIND = 40
 _MAX_NAME = 256
+
+
+class DeclaredFunction(msgspec.Struct):
+    """A function that the model may call.
+
+    parameters    JSON schema of its arguments; what is none leaves them free
+    input_schema  Anthropic's name of it
+    strict        told in what is echoed
+    """
+
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | list[Any] | bool | str | None = None
+    input_schema: dict[str, Any] | list[Any] | bool | str | None = None
+    strict: bool | None = None
+
+    @property
+    def tool(self) -> Tool:
+        """In its neutral form; without a name its name is empty."""
+        schemas = (self.parameters, self.input_schema)
+        given = [schema for schema in schemas if isinstance(schema, dict)]
+        schema = given[0] if given else {}
+        return Tool(name=self.name or "", description=self.description, parameters=schema)
+
+
+class DeclaredTool(DeclaredFunction):
+    """A tool: a function here, or one level deeper as chats have it.
+
+    type  function, custom in Anthropic's API, or nothing; others are run by nobody here
+    """
+
+    type: str | None = None
+    function: DeclaredFunction | None = None
+
+    @property
+    def declared(self) -> DeclaredFunction:
+        """Where its name stands."""
+        return self if self.function is None else self.function
+
+
+class Tools:
+    """What of the declared tools the model may be shown: no tool refuses a request.
+
+    left_out  a sentence for each of the others
+    """
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        self._found: dict[str, Tool] = {}
+
+    @property
+    def shown(self) -> tuple[Tool, ...]:
+        """In the order in which they were added."""
+        return tuple(self._found.values())
+
+    def add(self, tool: Tool, place: str) -> bool:
+        """Whether it is shown; place: the client's field. Raises RequestError for too many."""
+        if not tool.name:
+            self._leave_out(f"{place} has no name")
+        elif len(tool.name) > _MAX_NAME:
+            self._leave_out(f"{place} has a name of more than {_MAX_NAME} characters")
+        elif tool.name not in self._found:
+            self._found[tool.name] = tool
+            if len(self._found) > TOOLS.most:
+                raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
+            return True
+        elif tool != self._found[tool.name]:
+            self._leave_out(f"{place} has the name of a tool before it")
+        return False
+
+    def add_kind(self, kind: str) -> None:
+        """One of a type that nobody here runs. The log says it once for each type: clients send
+        them with each request."""
+        kind = log.harmless(kind[:_MAX_KIND])
+        _tell_skipped(kind)
+        said = f"Tools of the type {kind} are left out."
+        if said not in self.left_out:
+            self.left_out.append(said)
+
+    def _leave_out(self, why: str) -> None:
+        self.left_out.append(f"{why} and is left out.")
+
+
+def tools_of(
+    declared: Iterable[DeclaredTool | None] | None, own: Collection[str | None] = ("function", None)
+) -> Tools:
+    """A client's tools. own: the types of those that it runs itself. Raises RequestError."""
+    tools = Tools()
+    for place, tool in enumerate(declared or ()):
+        if tool is None:
+            continue
+        if tool.type in own:
+            tools.add(tool.declared.tool, f"tools[{place}]")
+        else:
+            tools.add_kind(tool.type or "")
+    return tools
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -33,39 +130,6 @@ class ToolChoice(msgspec.Struct, frozen=True):
         if self.allowed is None:
             return tools
         return tuple(tool for tool in tools if tool.name in self.allowed)
-
-
-def check_tools(tools: Iterable[tuple[int, Tool]], name: str = "name") -> None:
-    """Raise RequestError that names the field.
-
-    tools  each with its place in the client's list
-    name   the field of the name in a tool of the client's
-    """
-    seen: set[str] = set()
-    for place, tool in tools:
-        if not 1 <= len(tool.name) <= _MAX_NAME:
-            raise RequestError(
-                f"tools[{place}].{name} must be 1 to {_MAX_NAME} characters.",
-                param=f"tools[{place}].{name}",
-            )
-        if tool.name in seen:
-            raise RequestError(
-                f"tools[{place}].{name} is the name of a tool before it.",
-                param=f"tools[{place}].{name}",
-            )
-        seen.add(tool.name)
-        if len(seen) > TOOLS.most:
-            raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
-
-
-def left_out(kind: str) -> str:
-    """What the client is told of tools of this type: nobody here would run them.
-
-    The log says it once for each type: clients send them with each request.
-    """
-    kind = log.harmless(kind[:_MAX_KIND])
-    _tell_skipped(kind)
-    return f"Tools of the type {kind} are left out."
 
 
 @functools.lru_cache(maxsize=64)
