@@ -13,7 +13,7 @@ ARGS ?=
 FIND_PYTHON = for python in $(or $(PYTHON),.venv/bin/python python3 python3.14 python3.13 python3.12 python3.11); do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
 	test -n "$$python" || { echo "gguf-worker: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
-INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC)) $(if $(FLEET),--extra ray) $(if $(LOCKED),--locked $(LOCKED))
+INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $(BACKEND)) $(if $(RPC),--rpc $(RPC)) $(if $(FLEET),--extra fleet) $(if $(LOCKED),--locked $(LOCKED))
 
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
@@ -23,7 +23,7 @@ LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
 
-install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build, FLEET=1 adds Ray, LOCKED=1 checks hashes
+install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects the build, FLEET=1 adds `worker fleet`, LOCKED=1 checks hashes
 	@$(INSTALL)
 
 serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
@@ -78,12 +78,11 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
 
-# Ray takes 134 MB of downloads. pyright looks here at the modules that import it.
-test-fleet: ## test a fleet on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too
-	@$(INSTALL) --quiet --venv .venv-fleet --extra dev --extra ray
-	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv-fleet/bin/pyright --pythonpath .venv-fleet/bin/python \
-		worker/fleet/*.py worker/fleet/*/*.py tests/fleet/cluster/*.py benchmarks/fleet/*.py
-	@exec .venv-fleet/bin/python -m pytest tests/fleet $(ARGS)
+# Ray takes 134 MB of downloads.
+test-fleet: ## test fleet/, also on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too
+	@$(INSTALL) --quiet --venv .venv-fleet --extra dev --extra fleet
+	@cd fleet && PYRIGHT_PYTHON_IGNORE_WARNINGS=1 ../.venv-fleet/bin/pyright --pythonpath ../.venv-fleet/bin/python
+	@cd fleet && exec ../.venv-fleet/bin/python -m pytest $(ARGS)
 
 # 100 requests for each path, right and wrong ones; it takes minutes.
 test-api: ## test the API against its own description with schemathesis, in .venv-api

@@ -21,6 +21,7 @@ PAGES = sorted(
         README,
         ROOT / "SECURITY.md",
         *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "fleet" / "docs").glob("*.md"),
         *(ROOT / "benchmarks").rglob("README.md"),
     ]
 )
@@ -30,7 +31,7 @@ NAMES = set(COMMANDS)
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_FOLDERS = ("worker", "tests", "checks", "scripts", "benchmarks", "examples", "docs")
+_FOLDERS = ("worker", "tests", "checks", "scripts", "benchmarks", "examples", "docs", "fleet")
 # What a page tells the reader to type, and which of it is the command's own word.
 _PROMPT = r"(?:\$ )?(?:\.venv/bin/)?"
 _COMMAND = re.compile(_PROMPT + r"worker ([a-z]+)")

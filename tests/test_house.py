@@ -55,16 +55,10 @@ ALLOWED: dict[str, set[str]] = {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "options", "files",
         "machine", "errors", "log",
     },
-    # The two on the top floor know each other: a command starts a fleet, and a fleet reads the
-    # options of its workers as `worker serve` does.
     "cli": {
-        "fleet", "service", "bench", "audit", "chat", "isolation", "lifecycle", "llama", "engine",
+        "service", "bench", "audit", "chat", "isolation", "lifecycle", "llama", "engine",
         "hub", "memory", "model", "gguf", "settings", "options", "values", "files", "machine",
         "errors", "log", "demo",
-    },
-    "fleet": {
-        "cli", "service", "lifecycle", "hub", "memory", "model", "settings", "options", "values",
-        "keys", "limits", "lines", "machine", "errors", "log",
     },
 }  # fmt: skip
 
@@ -78,19 +72,17 @@ RESERVED: dict[str, set[str]] = {
     "jinja2": {"chat", "bench"},
     "litestar": {"service"},
     "opentelemetry": {"service/requests/spans.py"},
-    "prometheus_client": {"service", "fleet/front/meters.py"},
-    "ray": {"fleet"},
+    "prometheus_client": {"service"},
     "uvicorn": {"service"},
-    "httptools": {"service", "fleet/front/connection.py"},
+    "httptools": {"service"},
     "rich": {"cli"},
     "asyncio": {
-        "service", "lifecycle", "cli", "fleet", "engine/outbox.py", "engine/thread.py",
+        "service", "lifecycle", "cli", "engine/outbox.py", "engine/thread.py",
         "engine/stream.py",
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/index.py", "imports.py", "log.py", "cli/top/feed.py", "cli/fleet/serve.py",
-        "fleet/running.py",
+        "cache/index.py", "imports.py", "log.py", "cli/top/feed.py",
     },
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python scripts/install", description="Install into .venv.")
     parser.add_argument("--backend", choices=BACKENDS, help="without it, what is there")
     parser.add_argument("--rpc", choices=("0", "1"), help="1 adds the RPC backend")
-    parser.add_argument("--extra", action="append", default=[], help="dev, otel, ray or train")
+    parser.add_argument("--extra", action="append", default=[], help="dev, otel, fleet or train")
     parser.add_argument("--locked", choices=("0", "1"), help="1 takes nothing without a known hash")
     parser.add_argument("--venv", default=".venv", help="the folder (.venv)")
     parser.add_argument("--quiet", action="store_true", help="no word when nothing is missing")

@@ -19,6 +19,9 @@ from scripts.install.proof import is_kept, next_without, prove
 from scripts.install.source import NAME, fetch_templates, templates_folder
 from scripts.install.talk import InstallError, say, since
 
+# `--extra fleet` installs the distribution in that folder beside the worker.
+FLEET_EXTRA = "fleet"
+FLEET = ROOT / "fleet"
 WHEELS = "GGUF_WORKER_WHEELS"  # names a folder or URL where the library lies built
 
 
@@ -131,23 +134,23 @@ def goal_of(
     )
     if library.wheels:
         _check_unbuilt(library)
-    packages = key_of(_project(), CONSTRAINTS.read_text())
+    extras = sorted({*record.extras, *extra})
+    projects = [ROOT, *([FLEET] if FLEET_EXTRA in extras else [])]
+    packages = key_of(*map(_project, projects), CONSTRAINTS.read_text())
     if library.locked:
-        check_extras([*record.extras, *extra])
+        check_extras(extras)
         packages = key_of(packages, LOCK.read_text() if LOCK.exists() else "")
     base = f"{ROOT} {sys.implementation.cache_tag}"
-    return Record(
-        library, sorted({*record.extras, *extra}), base, library.key, packages, record.proof
-    )
+    return Record(library, extras, base, library.key, packages, record.proof)
 
 
-def _project() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+def _project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
 
 
 def pinned_version() -> str:
     """The version of the library that the worker needs."""
-    pins = _project()["dependencies"]
+    pins = _project(ROOT)["dependencies"]
     return next(pin.partition("==")[2] for pin in pins if f"{NAME}==" in pin)
 
 
@@ -207,9 +210,13 @@ def install(
             fetch_templates(goal.library.version, [str(environment.python), "-m", "pip"])
         if environment.record != goal:
             say("installing packages")
-            names = f"[{','.join(goal.extras)}]" if goal.extras else ""
+            extras = [name for name in goal.extras if name != FLEET_EXTRA]
+            names = f"[{','.join(extras)}]" if extras else ""
+            editable = ["-e", f"{ROOT}{names}"]
+            if FLEET_EXTRA in goal.extras:
+                editable += ["-e", str(FLEET)]
             alone = ["--no-deps", "--no-build-isolation"] if goal.library.locked else []
-            environment.install("Installing packages", [*alone, "-e", f"{ROOT}{names}"], goal)
+            environment.install("Installing packages", [*alone, *editable], goal)
             # pip compiles what it copies, not what it points to. Where Python may not write
             # bytecode, as in many containers, each start would compile the worker.
             output_of(str(environment.python), "-m", "compileall", "-q", str(ROOT / "worker"))

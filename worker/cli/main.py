@@ -62,7 +62,7 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"worker {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
-        if name in wanted:
+        if name in wanted and name != "fleet":  # which has a parser of its own
             importlib.import_module(f"worker.cli.{name}").add_parser(commands, line)
         else:
             commands.add_parser(name, help=line)
@@ -81,6 +81,8 @@ def main(argv: Sequence[str], backend: str | None = None) -> int:
     if not words:
         parser().print_help(sys.stderr)
     try:
+        if words[:1] == ["fleet"]:
+            return importlib.import_module("worker.cli.fleet").run(words[1:])
         arguments = parse(words)
         if backend is not None and arguments.backend != backend:
             raise UsageError(f"This command is for --backend {backend} alone.")

@@ -101,10 +101,6 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1
     assert f"No worker answers at {url}" in err
     assert "`worker serve`" in err
-    assert main(["fleet", "status", url]) == 1
-    err = capsys.readouterr().err
-    assert f"No fleet answers at {url}" in err
-    assert "`worker fleet serve`" in err
 
 
 @pytest.mark.parametrize(

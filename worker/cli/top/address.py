@@ -17,9 +17,6 @@ from worker.isolation.keys import hide_key
 from worker.log import harmless
 
 _PATH = "/v1/requests"
-# What is asked -> who answers it, what starts one, what asks.
-_WHO = {"/fleet": ("fleet", "worker fleet serve", "worker fleet status")}
-_WORKER = ("worker", "worker serve", "worker top")
 _TIMEOUT_S = 5.0  # without an event or an answer; events come twice a second
 _MAX_EVENT = 8 << 20
 _MAX_ERROR = 1 << 16
@@ -80,9 +77,9 @@ def _no_url(text: str) -> UsageError:
     return UsageError(f"{text!r} is no worker's address.", hint="Write http://HOST:PORT.")
 
 
-def ask(address: Address, path: str = _PATH) -> Any:
+def ask(address: Address) -> Any:
     """What it does now, as decoded JSON. Raises WatchError."""
-    with _answer(address, path, "application/json") as response:
+    with _answer(address, _PATH, "application/json") as response:
         body = response.read(_MAX_EVENT)
     try:
         return msgspec.json.decode(body)
@@ -120,10 +117,9 @@ def _answer(address: Address, path: str, accept: str) -> Generator[http.client.H
     except TimeoutError:
         raise WatchError(f"{address} says nothing for {_TIMEOUT_S:.0f} s.") from None
     except OSError as error:
-        who, starts, asks = _WHO.get(path, _WORKER)
         raise WatchError(
-            f"No {who} answers at {address}: {error.strerror or error}.",
-            hint=f"Start one with `{starts}`, or name its address: {asks} http://HOST:PORT",
+            f"No worker answers at {address}: {error.strerror or error}.",
+            hint="Start one with `worker serve`, or name its address: worker top http://HOST:PORT",
         ) from None
     except (http.client.HTTPException, ValueError):
         raise _other(address) from None

@@ -8,8 +8,6 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
-from worker.limits import CONNECTIONS, RECEIVE, SEND
-
 # Beside the connections that may be: whoever asks for health gets in, whatever the others do.
 GUESTS = 4
 # In the scope of a request: that it is a guest's, and its `Wire`.
@@ -135,8 +133,3 @@ def _open_files() -> int:
         lowest_free = os.dup(0)
         os.close(lowest_free)
         return lowest_free  # so many are open at least, and few more: they are given out in order
-
-
-def default_connections() -> Connections:
-    """As many, and as patient, as a worker without options."""
-    return Connections(CONNECTIONS.most, RECEIVE.most, SEND.most)

@@ -35,14 +35,11 @@ def server_of(
     connections: Connections,
     protocol: type[Protocol] = Protocol,
     at_once: AtOnce | None = None,
-    *,
-    trusts_forwarded: bool = True,
 ) -> Server:
     """A server for an ASGI application.
 
-    protocol          of each connection
-    at_once           answers what need not reach the application
-    trusts_forwarded  a proxy on this machine may say who its client is
+    protocol  of each connection
+    at_once   answers what need not reach the application
     """
     config = Config(
         app,
@@ -53,7 +50,6 @@ def server_of(
         server_header=False,
         ws="none",
         timeout_keep_alive=REST_S,
-        proxy_headers=trusts_forwarded,
     )
     return _Server(config, connections, partial(protocol, at_once=at_once))
 

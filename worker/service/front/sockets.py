@@ -16,20 +16,19 @@ _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 _TRIES = 20  # to find a port that is free in both families
 
 
-def listen(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+def listen(host: str, port: int) -> list[socket.socket]:
     """Listening TCP sockets, one for each address: `localhost` means IPv4's and IPv6's, because
     clients take the one or the other. Raises BindError.
 
-    port    0: one that is free
-    shared  other processes of this user may listen there too; the system deals out connections
+    port: 0: one that is free
     """
     if host.lower().rstrip(".") != "localhost":
-        return [bind(host, port, shared=shared)]
+        return [bind(host, port)]
     for last in range(_TRIES - 1, -1, -1):
-        first = bind(_LOCALHOST[0], port, shared=shared)
+        first = bind(_LOCALHOST[0], port)
         number = first.getsockname()[1]
         try:
-            return [first, _bound(socket.AF_INET6, (_LOCALHOST[1], number), shared=shared)]
+            return [first, _bound(socket.AF_INET6, (_LOCALHOST[1], number))]
         except OSError as error:
             # Where a sandbox grants port 0 it grants no second one of the same number.
             if error.errno in _NO_IPV6 or (port == 0 and error.errno == errno.EACCES):
@@ -40,7 +39,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> list[socket.socket]
     raise AssertionError
 
 
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """One listening TCP socket, of the first address that the host has; else as `listen`."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -52,7 +51,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
             hint="Take 127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it.",
         ) from None
     try:
-        return _bound(family, address, shared=shared)
+        return _bound(family, address)
     except OSError as error:
         raise _refused(host, port, error) from None
 
@@ -63,14 +62,12 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _bound(family: int, address: tuple[Any, ...], *, shared: bool) -> socket.socket:
+def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
     # asyncio switches Nagle's algorithm off only where the protocol is named; with it the second
     # packet of an answer waits 40 ms for the first one's acknowledgement.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
         sock.listen(_BACKLOG)
     except OSError:

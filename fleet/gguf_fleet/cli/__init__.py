@@ -1,0 +1,1 @@
+"""worker fleet: plan, serve and watch many workers behind one endpoint."""

@@ -1,0 +1,128 @@
+"""worker plan: how much memory a model needs, and what fits this machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from worker.cli.model import model_path, with_draft_path
+from worker.cli.options import add_options, settings_from
+from worker.errors import UsageError
+from worker.machine import human_bytes
+from worker.settings import Settings
+
+if TYPE_CHECKING:
+    from worker.memory.plan import MemoryPlan
+    from worker.model.config import ModelConfig
+
+
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
+    parser = commands.add_parser(
+        "plan",
+        help=line,
+        description="Weights, KV cells, compute buffers and the total against what this machine "
+        "has, and how much the states of ended conversations may take besides. Nothing is "
+        "loaded. Exits with 4 when it does not fit.",
+        epilog="Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="the same as --model (default: the embedded demo model)",
+    )
+    add_options(
+        parser,
+        "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
+        "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
+        "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--request",
+        action="store_true",
+        help="plan for the machines that a JSON object on standard input describes, for programs",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan, then raise DoesNotFitError where it does not fit."""
+    from worker.cli.console import data_console, write_json
+
+    if arguments.request:
+        from worker.cli.plan import request
+
+        write_json(request.answer())
+        return 0
+    from worker.lifecycle.prepared import find_devices, load_draft, memory_with, with_heads
+    from worker.memory.plan import check_fit, estimate
+    from worker.model.config import load_config
+
+    if arguments.file is not None:
+        if arguments.model is not None:
+            raise UsageError("Two models are named.", hint="Leave out FILE or --model.")
+        arguments.model = arguments.file
+    settings = with_draft_path(settings_from(arguments))
+    config = load_config(model_path(settings))
+    draft = load_draft(config, settings)
+    settings = with_heads(config, settings)
+    plan = estimate(config, settings, memory_with(find_devices(settings)), draft)
+    if arguments.json:
+        write_json(plan)
+    else:
+        data_console().print(_table(config, settings, plan))
+    check_fit(plan, config)
+    return 0
+
+
+def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
+    from rich.table import Table
+
+    from worker.cli.console import titled
+
+    kind = settings.cache_type_k
+    if settings.cache_type_v != kind:
+        kind = f"{kind}/{settings.cache_type_v}"
+    rows = (
+        ("weights", plan.weights_bytes, config.quant),
+        ("KV cells", plan.kv_bytes,
+         f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
+        ("recurrent state", plan.recurrent_bytes, f"{plan.num_slots} sequences"),
+        ("compute", plan.compute_bytes, f"{settings.ubatch_size} rows at once"),
+        ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"),
+        ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
+        ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
+        ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
+    )  # fmt: skip
+    title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
+    title += f"{plan.num_slots} sequences at once"
+    if plan.gpu_layers:
+        title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
+    table = Table(box=None, show_footer=True)
+    verdict = "fits" if plan.fits else "does not fit"
+    longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
+    if config.context:
+        longest += f"; a sequence takes {config.context:,} tokens at most"
+    sums = (plan.total_bytes, plan.available_bytes, plan.cache_bytes)
+    table.add_column("", footer="total\navailable\ncache")
+    table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))
+    table.add_column("for", footer=f"{verdict}\n{longest}\n{_cache(config, plan)}")
+    for name, size, why in rows:
+        if size:
+            table.add_row(name, human_bytes(size), why)
+    return titled(title, table)
+
+
+def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
+    """What the cache may hold. It is counted in tokens where nothing but their cells is kept."""
+    from worker.memory.layers import num_masks
+
+    if not plan.cache_bytes:
+        return "no states of ended conversations are kept"
+    what = "limit for states of ended conversations"
+    if plan.recurrent_bytes or num_masks(config) != 1:
+        return what
+    return f"{what}: {plan.cache_bytes // plan.kv_bytes_per_token:,} tokens"

@@ -1,1 +1,0 @@
-"""Many workers behind one endpoint, on one machine or many: placed and kept alive by Ray Serve."""
