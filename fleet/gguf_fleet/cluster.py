@@ -18,7 +18,7 @@ from gguf_fleet.device import FleetDevice, devices_here
 from gguf_fleet.errors import DoesNotFitError, FleetError, UsageError
 from gguf_fleet.need import FleetMachine
 
-# Of Ray's own processes, two gateways and the command; measured, 749 MiB.
+# Of Ray's own processes, two gateways and the command; measured, 751 MiB.
 RAY_BYTES = 800 << 20
 # Of Ray's store of objects, which a fleet does not use.
 _STORE_BYTES = 100 << 20

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.checkout import ROOT, TIMEOUT_S, VERSION, Checkout
+from tests.support.checkout import BACKEND, PYPROJECT, ROOT, TIMEOUT_S, VERSION, Checkout
 from tests.support.programs.processes import until
 
 
@@ -210,3 +210,22 @@ def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 0))
     with pytest.raises(SystemExit, match=r"Python 3\.11 or newer is needed"):
         runpy.run_path(str(ROOT / "scripts/install"), run_name="__main__")
+
+
+def test_the_fleet_comes_beside_the_worker(installed: Checkout) -> None:
+    """It is another distribution, in a folder of its own; what it depends on counts too."""
+    folder = installed.root / "fleet"
+    folder.mkdir()
+    project = folder / "pyproject.toml"
+    own = ("gguf_fleet", "1", "gguf-worker", "gguf_fleet")
+    (folder / "backend.py").write_text(BACKEND.format(names=own))
+    (folder / "gguf_fleet").mkdir()
+    project.write_text(PYPROJECT + '[project]\nname = "gguf-fleet"\nversion = "1"\n')
+    asked = ("--venv", ".venv-fleet", "--extra", "fleet")
+    assert "ready after" in installed.install(*asked)
+    python = installed.root / ".venv-fleet" / "bin" / "python"
+    listed = subprocess.check_output([python, "-m", "pip", "list"], text=True, timeout=TIMEOUT_S)
+    assert {"gguf_fleet", "gguf_worker"} <= set(listed.replace("-", "_").split())
+    assert "installed already" in installed.install(*asked)
+    project.write_text(project.read_text() + 'dependencies = ["gguf-worker"]\n')
+    assert "ready after" in installed.install(*asked)

@@ -26,26 +26,31 @@ class Debt:
     """One request that a worker has not answered to its end.
 
     heard  when the worker said something on it last, by the event loop's clock
+    close  ends its connection, once the answer has begun
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waits: asyncio.Timeout | None = None
-        self._is_given_up = False
         self.heard = 0.0
+        self.close: Callable[[], None] | None = None
 
     async def wait(self, work: Awaitable[T]) -> T:
-        """What the worker says next. Raises TimeoutError where it is given up."""
-        async with asyncio.timeout(0 if self._is_given_up else None) as self._waits:
+        """What the worker says, until the answer has begun. Raises TimeoutError if given up."""
+        async with asyncio.timeout(None) as self._waits:
             said = await work
         self._waits = None
-        self.heard = self._loop.time()
+        self.note_answer()
         return said
 
+    def note_answer(self) -> None:
+        self.heard = self._loop.time()
+
     def give_up(self) -> None:
-        self._is_given_up = True
         if self._waits is not None and not self._waits.expired():
             self._waits.reschedule(self._loop.time())
+        elif self.close is not None:
+            self.close()
 
 
 class Owing:

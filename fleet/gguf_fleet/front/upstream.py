@@ -54,10 +54,14 @@ class WorkerReply:
 
     async def parts(self) -> AsyncGenerator[bytes]:
         """The body, as it comes. Raises LostError where it breaks off."""
-        part, content = self._first, self._response.content
-        while part:
-            yield part
-            part = await _waited(self._debt, content.readany())
+        part, debt, content = self._first, self._debt, self._response.content
+        try:
+            while part:
+                yield part
+                part = await content.readany()
+                debt.note_answer()
+        except aiohttp.ClientError as error:
+            raise LostError(str(error)) from None
 
     async def whole(self) -> bytes:
         """All of the body. Raises LostError."""
@@ -106,6 +110,7 @@ class Upstream:
                 response = await self._asked(debt, method, url, sent, body)
             try:
                 first = await _waited(debt, response.content.readany())
+                debt.close = response.close
                 yield WorkerReply(response, debt, first)
             finally:
                 response.close()
