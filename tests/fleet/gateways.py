@@ -13,10 +13,10 @@ from worker.fleet.front.gateway import Gateway
 from worker.fleet.front.port import FleetPort
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Member
+from worker.http.connections import default_connections
+from worker.http.http import server_of
+from worker.http.sockets import bind
 from worker.keys import KeyFile
-from worker.service.front.connections import default_connections
-from worker.service.front.http import server_of
-from worker.service.front.sockets import bind
 
 KEY = "worker-key"
 T = TypeVar("T")

@@ -27,10 +27,10 @@ from worker.errors import BackendError
 from worker.fleet.need import Need
 from worker.fleet.reports import ReadyWord, Reports
 from worker.fleet.said import pass_on
+from worker.http.connections import default_connections
+from worker.http.http import server_of
+from worker.http.sockets import bind
 from worker.options import OPTIONS
-from worker.service.front.connections import default_connections
-from worker.service.front.http import server_of
-from worker.service.front.sockets import bind
 from worker.service.server import LAST_BYTES_S
 
 HEARTBEAT_S = 1.0

@@ -14,7 +14,7 @@ from worker.errors import BackendError
 from worker.fleet.app import HEAD, application, serve_alone
 from worker.fleet.file import Fleet
 from worker.fleet.members import PREFIX
-from worker.service.front.sockets import listen, url_of
+from worker.http.sockets import listen, url_of
 
 _NAME = "fleet"
 _LOOK_S = 0.2

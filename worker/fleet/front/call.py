@@ -7,18 +7,17 @@ from typing import Any
 
 import msgspec
 
+from worker.api.common.body import SlowBodyError
+from worker.api.common.shapes.by_path import shaped
 from worker.errors import LeftError, TooLargeError, WorkerError
 from worker.fleet.front.asked import BodyHead, asked_of
 from worker.fleet.front.connection import HeaderList
+from worker.http import paths, sse
+from worker.http.connections import WIRE
+from worker.http.ids import ids_of
+from worker.http.replies import reply_of_ours
+from worker.http.wire import Wire
 from worker.limits import BODY, RECEIVE
-from worker.service import sse
-from worker.service.body import SlowBodyError
-from worker.service.front import paths
-from worker.service.front.connections import WIRE
-from worker.service.front.ids import ids_of
-from worker.service.front.replies import reply_of_ours
-from worker.service.front.shapes import shaped
-from worker.service.front.wire import Wire
 
 
 class ClientCall:

@@ -26,9 +26,9 @@ from worker.fleet.front.overview import Overview
 from worker.fleet.front.relay import Relay
 from worker.fleet.front.upstream import Upstream
 from worker.fleet.roster import Roster
+from worker.http import paths
+from worker.http.auth import Auth
 from worker.keys import KeyFile
-from worker.service.front import paths
-from worker.service.front.auth import Auth
 
 _MODELS = "/v1/models/"
 # The same whatever the model is.

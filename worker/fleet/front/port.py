@@ -15,11 +15,11 @@ from worker import log
 from worker.errors import BindError
 from worker.fleet.front.gateway import Gateway
 from worker.fleet.front.turn import Turn
+from worker.http.connections import Connections
+from worker.http.http import server_of
+from worker.http.sockets import listen
+from worker.http.wire import WiredProtocol
 from worker.limits import RECEIVE, SEND
-from worker.service.front.connections import Connections
-from worker.service.front.http import server_of
-from worker.service.front.sockets import listen
-from worker.service.front.wire import WiredProtocol
 
 # Of clients at once; a stream takes another descriptor, of its connection to the worker.
 CONNECTIONS = 16_384

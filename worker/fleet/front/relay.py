@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence, Set
 
+from worker.api.common.shapes.by_path import shaped
 from worker.errors import QueueFullError, UnavailableError
 from worker.fleet.front import jobs
 from worker.fleet.front.asked import prefix_of, session_of
@@ -24,11 +25,9 @@ from worker.fleet.front.upstream import Upstream, WorkerReply
 from worker.fleet.roster import Roster
 from worker.fleet.routing import Homes, Member
 from worker.fleet.scale.waiting import WaitingRoom
+from worker.http import paths, sse
+from worker.http.replies import reply_of_ours
 from worker.lines import encoded
-from worker.service import sse
-from worker.service.front import paths
-from worker.service.front.replies import reply_of_ours
-from worker.service.front.shapes import shaped
 
 # Replicas that are asked for one request, at most.
 _TRIES = 4

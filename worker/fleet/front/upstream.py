@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from worker.fleet.front.connection import HeaderList, LostError, Sink, WorkerConnection
 from worker.fleet.front.pulse import Owing
 from worker.fleet.routing import Member
-from worker.service.front.http import REST_S
+from worker.http.http import REST_S
 
 _CONNECT_S = 2.0
 _LOOK_S = 5.0
