@@ -9,7 +9,7 @@ text. Divide by the number of sequences for the cost of one sequence and step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,6 @@ class NullBackend:
         self.mixed_rows = 512
         self.max_length = cells
         self.max_outputs = slots + 64
-        self.rows_apart = 0
         self.vocab_size = 32_000
         self.batch = Batch(512)
         self.end_tokens = frozenset({2})
@@ -52,9 +51,6 @@ class NullBackend:
 
     def sample(self, row: int, sampler: Any) -> int:
         return 5
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        return [job() for job in jobs]
 
     def logits(self, row: int) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,6 @@ class FakeBackend:
         streams: bool = False,
         scan_seconds: float = 0.0,
         chooses_attention: bool = False,
-        rows_apart: int = 0,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
@@ -103,7 +102,6 @@ class FakeBackend:
         self.now = 0.0
         self.max_length = num_cells
         self.max_outputs = max_outputs
-        self.rows_apart = rows_apart
         self.vocab_size = vocab_size
         self.batch = Batch(capacity)
         self.end_tokens = frozenset({END})
@@ -179,10 +177,6 @@ class FakeBackend:
     def sample(self, row: int, sampler: Any) -> int:
         """The token that follows what the row's slot holds."""
         return self._next_tokens[row]
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The last job first: their order must make no difference."""
-        return [job() for job in reversed(jobs)][::-1]
 
     def logits(self, row: int) -> np.ndarray:
         """One-hot of the next token."""

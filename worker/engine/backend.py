@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,8 +69,7 @@ class BatchError(DecodeError):
 
 
 class Backend(Protocol):
-    """One model with one KV cache. All calls come from one thread, but for those inside of
-    `side_by_side`; `decode` blocks, others do not.
+    """One model with one KV cache. All calls come from one thread; `decode` blocks, others do not.
 
     unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
                    looks at everybody's cells; or streams, a number of cells for each slot
@@ -92,7 +91,6 @@ class Backend(Protocol):
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     max_outputs    rows whose logits one batch may ask for
-    rows_apart     so many rows may be worth a call of `side_by_side`; 0: none are
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
     is_trial       whether the last decode was made in an unusual way, to learn whether it is
@@ -111,7 +109,6 @@ class Backend(Protocol):
     mixed_rows: int
     max_length: int
     max_outputs: int
-    rows_apart: int
     vocab_size: int
     batch: Batch
     is_trial: bool
@@ -144,13 +141,6 @@ class Backend(Protocol):
         """Choose from the logits of batch row `row` and tell the sampler; a token id.
 
         Raises RequestError when the request's own rules leave nothing to choose.
-        """
-        ...
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What the jobs return, which run in any order, or at the same time.
-
-        Each may call `sample` and `logits` for rows that no other one asks about.
         """
         ...
 

@@ -16,7 +16,6 @@ from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, Standing
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
-from worker.engine.steps.choices import StepChoices
 from worker.engine.steps.plan import StepPlan
 from worker.errors import DecodeError, RequestError, WorkerError
 
@@ -57,7 +56,6 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._max_stall = max_stall
         self._num_steps = 0
-        self._choices = StepChoices(backend)
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
@@ -172,7 +170,6 @@ class Engine:
         """Count what was computed and sample where a sequence has caught up with itself."""
         deltas: list[Delta] = []
         first = 0
-        self._choices.make(plan)
         for sequence, count in plan.runs:
             draft, missing = sequence.draft, sequence.num_missing
             if not sequence.last_token_at:
@@ -230,7 +227,10 @@ class Engine:
                 scores = tuple(sequence.prompt_logprobs)
         if request.max_tokens == 0:
             return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
-        token, logprob = self._choices.take(sequence, row)
+        token = backend.sample(row, sequence.sampler)
+        logprob = None
+        if request.logprobs is not None:
+            logprob = token_logprob(backend.logits(row), token, request.logprobs)
         shown = backend.pieces[token] or request.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
         delta = Delta(sequence.id, text, token, logprob, scores)

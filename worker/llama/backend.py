@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,6 @@ from worker.llama.guides.guides import Guides
 from worker.llama.library import native
 from worker.llama.process.threads import ThreadChoice
 from worker.llama.residency import scan_seconds
-from worker.llama.sampling.pair import SamplingPair
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.spin import Spin
@@ -84,9 +83,6 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            self._pair = SamplingPair(self.vocab_size, context.threads_batch)
-            stack.callback(self._pair.close)
-            self.rows_apart = self._pair.rows
             self.guides = Guides(self.vocab, self._workspace)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
@@ -166,11 +162,6 @@ class LlamaBackend:
     def sample(self, row: int, sampler: Any) -> int:
         """Choose from the row's logits and accept."""
         return sampler.sample(self.context.logits(row), (self.context.handle, row))
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What the jobs return, which may call `sample` and `logits`, each for rows of its own."""
-        self.context.logits(-1)  # now rows stand in their order, and a look changes nothing native
-        return self._pair.run(jobs)
 
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
