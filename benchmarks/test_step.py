@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.backend import Batch
+from worker.engine.backend import Batch, Kernels
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 
@@ -37,7 +37,7 @@ class NullBackend:
         self.is_trial = False
         self.needs_rest = False
         self.one_prompt_a_step = False
-        self.mixed_rows = 512
+        self.kernels = Kernels()
         self.max_length = cells
         self.max_outputs = slots + 64
         self.vocab_size = 32_000

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from worker.cache.state import BLOCK, Parts, SlotState
-from worker.engine.backend import Batch, BatchError, OutOfCells
+from worker.engine.backend import Batch, BatchError, Kernels, OutOfCells
 from worker.engine.request import Request
 
 END = 0
@@ -77,6 +77,7 @@ class FakeBackend:
         memory: int | None = None,
         per_row: float = 0.01,
         mixed_rows: int | None = None,
+        fewest: int = 0,
         streams: bool = False,
         scan_seconds: float = 0.0,
         chooses_attention: bool = False,
@@ -95,7 +96,7 @@ class FakeBackend:
         self.is_trial = False
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
-        self.mixed_rows = mixed_rows or capacity
+        self.kernels = Kernels(fewest=fewest, mixed=mixed_rows or capacity)
         self.one_prompt_a_step = one_prompt_a_step
         self.memory = min(memory or window, window) if window else memory
         self.per_row = per_row

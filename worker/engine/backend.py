@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from worker.cache.state import Parts, SlotState
@@ -60,6 +61,29 @@ class Batch:
         return row
 
 
+class Kernels(msgspec.Struct, frozen=True):
+    """In which numbers of rows the backend computes well.
+
+    block   rows that a multiplication with the weights computes at once
+    fewest  a step of one row each is filled up to `block` from so many rows on; 0: never
+    tile    rows of one prompt that attention computes at once
+    mixed   rows that several sequences share a step with at most in the unified layout; in a step
+            of more rows each row is computed against the cells of all sequences
+    """
+
+    block: int = 16
+    fewest: int = 0
+    tile: int = 64
+    mixed: int = 512
+
+    def missing(self, rows: int) -> int:
+        """Rows that fill a step of so many sequences up, where that takes less time."""
+        return self.block - rows if 0 < self.fewest <= rows < self.block else 0
+
+
+USUAL_KERNELS = Kernels()
+
+
 class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
     """No room in the KV cache for this batch; nothing was computed and nothing changed."""
 
@@ -86,8 +110,7 @@ class Backend(Protocol):
                    where tails can be cut
     needs_rest     whether a state has parts that belong to all its tokens together; such a state
                    is of use only as it was saved (recurrent and hybrid models, sliding windows)
-    mixed_rows     rows that several sequences share a step with at most in the unified layout; in
-                   a step of more rows each row is computed against the cells of all sequences
+    kernels        in which numbers of rows it computes well
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     max_outputs    rows whose logits one batch may ask for
@@ -106,7 +129,7 @@ class Backend(Protocol):
     cuts_tails: bool
     takes_back: int
     needs_rest: bool
-    mixed_rows: int
+    kernels: Kernels
     max_length: int
     max_outputs: int
     vocab_size: int

@@ -141,8 +141,8 @@ class Engine:
                 batch.outputs[first : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
-        for fill in plan.padding:
-            batch.add(batch.tokens[:1].repeat(fill.count), fill.position, fill.slot.index)
+        for slot in plan.padding:
+            batch.add(batch.tokens[:1], slot.length, slot.index)
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
@@ -152,13 +152,12 @@ class Engine:
         except OutOfCells:
             return self._fail(self.scheduler.relieve(), self._does_not_fit())
         except BatchError as error:
-            idle = (fill.slot for fill in plan.padding if not fill.slot.is_running)
-            self.scheduler.cells.spoil(idle)
+            self.scheduler.cells.spoil(plan.padding)
             return self._fail(self.scheduler.isolate(plan), error)
         if self._heads is not None:
             self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
-        for fill in plan.padding:
-            self.backend.drop(fill.slot.index, fill.position)
+        for slot in plan.padding:
+            self.backend.drop(slot.index, slot.length)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
         seconds = self._clock() - started

@@ -20,7 +20,7 @@ from worker.llama.context_options import ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.library import native
 from worker.llama.process.threads import ThreadChoice
-from worker.llama.residency import scan_seconds
+from worker.llama.residency import kernels_of, scan_seconds
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.spin import Spin
@@ -30,10 +30,6 @@ from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import whole_cells
 
-# From 64 rows on ggml's attention on a CPU works in tiles (GGML_FA_TILE_Q), and each row then
-# computes with the cells of all sequences in the unified layout: 62 streams of the Llama-1B shape
-# write 113 tokens a second, 64 streams write 50.
-_CPU_ROWS = 63
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4
 
@@ -78,8 +74,7 @@ class LlamaBackend:
             self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
-            on_cpu = any(device == "CPU" for _, device in self.context.residency.layers)
-            self.mixed_rows = min(self.batch.capacity, _CPU_ROWS) if on_cpu else self.batch.capacity
+            self.kernels = kernels_of(self.weights.residency, self.context.residency)
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
