@@ -88,8 +88,8 @@ test-fleet: ## test fleet/, also on a Ray cluster of three nodes in this machine
 test-api: ## test the API against its own description with schemathesis, in .venv-api
 	@$(INSTALL) --quiet --extra dev
 	@test -x .venv-api/bin/python || .venv/bin/python -m venv .venv-api
-	@.venv-api/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/api/requirements.txt
-	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest tests/api $(ARGS)
+	@.venv-api/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/api/requirements.txt
+	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest checks/api $(ARGS)
 
 # Each finding is printed with the command that repeats it. ARGS="--seed 7"
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them

@@ -9,14 +9,14 @@ text. Divide by the number of sequences for the cost of one sequence and step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.backend import Batch
+from worker.engine.backend import Batch, Kernels
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 
@@ -37,10 +37,9 @@ class NullBackend:
         self.is_trial = False
         self.needs_rest = False
         self.one_prompt_a_step = False
-        self.mixed_rows = 512
+        self.kernels = Kernels()
         self.max_length = cells
         self.max_outputs = slots + 64
-        self.rows_apart = 0
         self.vocab_size = 32_000
         self.batch = Batch(512)
         self.end_tokens = frozenset({2})
@@ -52,9 +51,6 @@ class NullBackend:
 
     def sample(self, row: int, sampler: Any) -> int:
         return 5
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        return [job() for job in jobs]
 
     def logits(self, row: int) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)

@@ -42,8 +42,6 @@ class Trace:
 
         @functools.wraps(inner)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if threading.current_thread().name != "engine":  # it chooses beside that one
-                return inner(*args, **kwargs)
             before, started = sum(self._now.values()), time.perf_counter()
             try:
                 return inner(*args, **kwargs)
@@ -112,8 +110,6 @@ def main() -> None:
     trace.part(Scheduler, "schedule", "schedule")
     trace.part(Engine, "_fill", "fill")
     trace.part(LlamaBackend, "sample", "sample")
-    if hasattr(LlamaBackend, "side_by_side"):
-        trace.part(LlamaBackend, "side_by_side", "sample")
     trace.part(Engine, "_commit", "commit")
     trace.part(EngineThread, "_send", "send")
     trace.part(EngineThread, "_read_inbox", "read")

@@ -66,8 +66,8 @@ def test_routes_come_without_what_reads_other_models() -> None:
 import asyncio
 from pathlib import Path
 from worker.lifecycle.worker import Worker
-from worker.service.front.gate import Gate
-from worker.service.requests.journal import Journal
+from worker.service.gate import Gate
+from worker.requests.journal import Journal
 from worker.service.server import _open
 from worker.settings import make
 async def main():

@@ -78,7 +78,6 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     every=st.sampled_from([None, 3]),
     max_stall=st.sampled_from([0.4, 30.0]),
     attention=st.one_of(st.none(), st.integers(1, 9)),
-    rows_apart=st.sampled_from([0, 1, 3]),
     failures=st.lists(st.sampled_from([None, None, None, OutOfCells, BatchError]), max_size=12),
 )
 def test_nobody_starves_nothing_leaks(
@@ -99,7 +98,6 @@ def test_nobody_starves_nothing_leaks(
     every: int | None,
     max_stall: float,
     attention: int | None,
-    rows_apart: int,
     failures: list[type[Exception] | None],
 ) -> None:
     """Every request that is not cancelled ends, with the tokens that it gets alone."""
@@ -108,7 +106,6 @@ def test_nobody_starves_nothing_leaks(
         num_slots=num_slots,
         streams=streams,
         chooses_attention=attention is not None,
-        rows_apart=rows_apart,
         scan_seconds=scan_seconds,
         capacity=capacity,
         mixed_rows=mixed_rows,

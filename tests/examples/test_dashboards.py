@@ -16,9 +16,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.examples.programs import EXAMPLES
 from tests.support.metrics import fake_worker
+from worker.api.info.readings import readings
 from worker.engine.stats import Histogram
-from worker.service.info.readings import readings
-from worker.service.requests.outcomes import Outcomes
+from worker.requests.outcomes import Outcomes
 
 DASHBOARD: dict[str, Any] = json.loads((EXAMPLES / "grafana.json").read_text())
 ALERTS: dict[str, Any] = yaml.safe_load((EXAMPLES / "prometheus-alerts.yaml").read_text())

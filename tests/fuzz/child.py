@@ -17,13 +17,13 @@ import msgspec
 
 from tests.fuzz.verdict import Verdict
 from worker import log
+from worker.api.common.sampling import defaults_of
 from worker.engine.engine import Engine
 from worker.engine.request import Request
 from worker.errors import RequestError, WorkerError
 from worker.lifecycle.loading import open_backend
 from worker.lifecycle.prepared import Prepared, load_weights, prepare
 from worker.llama.backend import LlamaBackend
-from worker.service.sampling import defaults_of
 from worker.settings import Settings
 
 MEMORY = 2 << 30

@@ -29,7 +29,7 @@ from tests.support.programs.processes import (
 from worker.cli import version
 from worker.cli.main import main
 from worker.errors import BindError
-from worker.service.front.sockets import bind
+from worker.http.sockets import bind
 
 LONG = {"prompt": "Hello", "max_tokens": 1_500, "ignore_eos": True}
 

@@ -10,7 +10,7 @@ import ollama
 import pytest
 from anthropic.types import Message
 
-from tests.service.anthropic import oracle
+from tests.api.anthropic import oracle
 from tests.support.chats import TOOLS
 from tests.support.models.speaking import FAMILIES, Arguments, Speaker
 from tests.support.programs.processes import Server, serving

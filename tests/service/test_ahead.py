@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.completion_schemas import CompletionRequest
 from worker.errors import RequestError
 from worker.lifecycle.state import State
+from worker.requests.journal import Journal
 from worker.service import ahead, server
-from worker.service.openai.chat_schemas import ChatRequest
-from worker.service.openai.completion_schemas import CompletionRequest
-from worker.service.requests.journal import Journal
 
 TURNS = 300  # of the event loop: more than the looks after which something is begun
 

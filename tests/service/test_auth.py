@@ -17,9 +17,9 @@ from litestar import Router
 from tests.support import http
 from tests.support.programs.processes import Server, serving, starting
 from worker.errors import NotAuthenticatedError
+from worker.http.auth import Auth
 from worker.keys import key_file
 from worker.service.app import ROUTES
-from worker.service.front.auth import Auth
 
 KEY = "k3y-with/pUnct+uation=="
 RIGHT = {b"authorization": b"Bearer " + KEY.encode()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.jobs.client import execute
+from tests.api.jobs.client import execute
 from tests.support import http
 from tests.support.programs.processes import Server
 

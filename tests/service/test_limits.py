@@ -160,19 +160,19 @@ SERVED = {
 }  # fmt: skip
 # Limit -> where else it is met
 ELSEWHERE = {
-    "CONNECTIONS": "service/test_connections.py::test_health_gets_in_where_all_are_being_answered",
-    "COUNTED": "service/test_wire.py::test_what_no_context_holds_is_reckoned",
-    "PIPELINED": "service/test_connections.py::test_requests_before_an_answer_are_few",
-    "HEADERS": "service/test_protocol.py::test_refused",
+    "CONNECTIONS": "http/test_connections.py::test_health_gets_in_where_all_are_being_answered",
+    "COUNTED": "http/test_wire.py::test_what_no_context_holds_is_reckoned",
+    "PIPELINED": "http/test_connections.py::test_requests_before_an_answer_are_few",
+    "HEADERS": "http/test_protocol.py::test_refused",
     "HOST": "service/test_bad_requests.py::test_the_host_header",
-    "RECEIVE": "service/test_connections.py::test_a_body_must_arrive",
-    "SEND": "service/test_protocol.py::test_a_connection_that_nobody_reads_is_let_go",
+    "RECEIVE": "http/test_connections.py::test_a_body_must_arrive",
+    "SEND": "http/test_protocol.py::test_a_connection_that_nobody_reads_is_let_go",
     "REQUEST_ID": "service/test_limits.py::test_a_long_id_is_not_taken",
     "BODY": "service/test_bad_requests.py::test_large_body",
-    "BODIES": "service/test_connections.py::test_bodies_are_bounded_together",
+    "BODIES": "http/test_connections.py::test_bodies_are_bounded_together",
     "PARTS": "service/test_bad_requests.py::test_a_body_of_countless_parts",
     "TOKENIZING": "llama/test_parts.py::test_a_long_text_is_stopped",
-    "TEMPLATE": "service/openai/test_chat.py::test_a_template_that_loops",
+    "TEMPLATE": "api/openai/test_chat.py::test_a_template_that_loops",
     "MADE": "chat/test_template.py::test_no_template_makes_too_much",
     "RANGE": "chat/test_template.py::test_a_range_is_bounded",
     "LARK": "service/test_limits.py::test_the_grammar_of_all_tools_is_bounded",
@@ -181,8 +181,8 @@ ELSEWHERE = {
     "SYMBOLS": "llama/guides/test_compiling.py::test_what_is_too_large",
     "LEXER_STATES": "llama/guides/test_answers.py::test_a_text_of_too_many_states",
     "LOOSENING": "llama/guides/test_compiling.py::test_loosening_has_a_budget",
-    "LONG": "service/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
-    "UNREAD": "service/jobs/test_lifetime.py::test_unread_jobs_are_bounded",
+    "LONG": "api/common/test_preparing.py::test_what_takes_long_makes_only_its_like_wait",
+    "UNREAD": "api/jobs/test_lifetime.py::test_unread_jobs_are_bounded",
 }
 
 

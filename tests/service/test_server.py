@@ -8,7 +8,7 @@ import http.client
 import socket
 
 from tests.support.programs.processes import Server
-from worker.service.front.sockets import bind
+from worker.http.sockets import bind
 
 
 def test_answers_are_sent_at_once() -> None:

@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 
+from worker.api.common.preparing import Body, HttpRequest, Preparing
 from worker.cli.main import run
 from worker.lifecycle.loaded import Loaded
-from worker.service.preparing import Body, HttpRequest, Preparing
 
 PLANTED, PAUSE_S = 600_000, 0.02
 _kept: list[bytes] = []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from worker.cache.state import BLOCK, Parts, SlotState
-from worker.engine.backend import Batch, BatchError, OutOfCells
+from worker.engine.backend import Batch, BatchError, Kernels, OutOfCells
 from worker.engine.request import Request
 
 END = 0
@@ -77,10 +77,10 @@ class FakeBackend:
         memory: int | None = None,
         per_row: float = 0.01,
         mixed_rows: int | None = None,
+        fewest: int = 0,
         streams: bool = False,
         scan_seconds: float = 0.0,
         chooses_attention: bool = False,
-        rows_apart: int = 0,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
@@ -96,14 +96,13 @@ class FakeBackend:
         self.is_trial = False
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
-        self.mixed_rows = mixed_rows or capacity
+        self.kernels = Kernels(fewest=fewest, mixed=mixed_rows or capacity)
         self.one_prompt_a_step = one_prompt_a_step
         self.memory = min(memory or window, window) if window else memory
         self.per_row = per_row
         self.now = 0.0
         self.max_length = num_cells
         self.max_outputs = max_outputs
-        self.rows_apart = rows_apart
         self.vocab_size = vocab_size
         self.batch = Batch(capacity)
         self.end_tokens = frozenset({END})
@@ -179,10 +178,6 @@ class FakeBackend:
     def sample(self, row: int, sampler: Any) -> int:
         """The token that follows what the row's slot holds."""
         return self._next_tokens[row]
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """The last job first: their order must make no difference."""
-        return [job() for job in reversed(jobs)][::-1]
 
     def logits(self, row: int) -> np.ndarray:
         """One-hot of the next token."""

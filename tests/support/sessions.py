@@ -203,7 +203,7 @@ class Session:
 
         def counted(now: float) -> StepPlan:
             plan = schedule(now)
-            added.append(sum(fill.count for fill in plan.padding))
+            added.append(len(plan.padding))
             return plan
 
         self.engine.scheduler.schedule = counted

@@ -61,12 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
     prompt = _prompt(arguments.prompt)
     log.configure("console", verbose=settings.verbose, quiet=True)
+    from worker.api.common.sampling import defaults_of
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
     from worker.engine.request import Request
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare
-    from worker.service.sampling import defaults_of
 
     path = model_path(settings)
     prepared = prepare(path, settings)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from worker.cache.state import Parts, SlotState
@@ -60,6 +61,29 @@ class Batch:
         return row
 
 
+class Kernels(msgspec.Struct, frozen=True):
+    """In which numbers of rows the backend computes well.
+
+    block   rows that a multiplication with the weights computes at once
+    fewest  a step of one row each is filled up to `block` from so many rows on; 0: never
+    tile    rows of one prompt that attention computes at once
+    mixed   rows that several sequences share a step with at most in the unified layout; in a step
+            of more rows each row is computed against the cells of all sequences
+    """
+
+    block: int = 16
+    fewest: int = 0
+    tile: int = 64
+    mixed: int = 512
+
+    def missing(self, rows: int) -> int:
+        """Rows that fill a step of so many sequences up, where that takes less time."""
+        return self.block - rows if 0 < self.fewest <= rows < self.block else 0
+
+
+USUAL_KERNELS = Kernels()
+
+
 class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
     """No room in the KV cache for this batch; nothing was computed and nothing changed."""
 
@@ -69,8 +93,7 @@ class BatchError(DecodeError):
 
 
 class Backend(Protocol):
-    """One model with one KV cache. All calls come from one thread, but for those inside of
-    `side_by_side`; `decode` blocks, others do not.
+    """One model with one KV cache. All calls come from one thread; `decode` blocks, others do not.
 
     unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
                    looks at everybody's cells; or streams, a number of cells for each slot
@@ -87,12 +110,10 @@ class Backend(Protocol):
                    where tails can be cut
     needs_rest     whether a state has parts that belong to all its tokens together; such a state
                    is of use only as it was saved (recurrent and hybrid models, sliding windows)
-    mixed_rows     rows that several sequences share a step with at most in the unified layout; in
-                   a step of more rows each row is computed against the cells of all sequences
+    kernels        in which numbers of rows it computes well
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     max_outputs    rows whose logits one batch may ask for
-    rows_apart     so many rows may be worth a call of `side_by_side`; 0: none are
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
     is_trial       whether the last decode was made in an unusual way, to learn whether it is
@@ -108,10 +129,9 @@ class Backend(Protocol):
     cuts_tails: bool
     takes_back: int
     needs_rest: bool
-    mixed_rows: int
+    kernels: Kernels
     max_length: int
     max_outputs: int
-    rows_apart: int
     vocab_size: int
     batch: Batch
     is_trial: bool
@@ -144,13 +164,6 @@ class Backend(Protocol):
         """Choose from the logits of batch row `row` and tell the sampler; a token id.
 
         Raises RequestError when the request's own rules leave nothing to choose.
-        """
-        ...
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What the jobs return, which run in any order, or at the same time.
-
-        Each may call `sample` and `logits` for rows that no other one asks about.
         """
         ...
 

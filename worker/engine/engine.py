@@ -16,7 +16,6 @@ from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, Standing
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
-from worker.engine.steps.choices import StepChoices
 from worker.engine.steps.plan import StepPlan
 from worker.errors import DecodeError, RequestError, WorkerError
 
@@ -57,7 +56,6 @@ class Engine:
         self._sequences: dict[str, Sequence] = {}
         self._max_stall = max_stall
         self._num_steps = 0
-        self._choices = StepChoices(backend)
         self._stats = Stats()
         self._store = store
         self.max_running = min(max_running or backend.num_slots, backend.num_slots)
@@ -143,8 +141,8 @@ class Engine:
                 batch.outputs[first : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
-        for fill in plan.padding:
-            batch.add(batch.tokens[:1].repeat(fill.count), fill.position, fill.slot.index)
+        for slot in plan.padding:
+            batch.add(batch.tokens[:1], slot.length, slot.index)
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
@@ -154,13 +152,12 @@ class Engine:
         except OutOfCells:
             return self._fail(self.scheduler.relieve(), self._does_not_fit())
         except BatchError as error:
-            idle = (fill.slot for fill in plan.padding if not fill.slot.is_running)
-            self.scheduler.cells.spoil(idle)
+            self.scheduler.cells.spoil(plan.padding)
             return self._fail(self.scheduler.isolate(plan), error)
         if self._heads is not None:
             self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
-        for fill in plan.padding:
-            self.backend.drop(fill.slot.index, fill.position)
+        for slot in plan.padding:
+            self.backend.drop(slot.index, slot.length)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
         seconds = self._clock() - started
@@ -172,7 +169,6 @@ class Engine:
         """Count what was computed and sample where a sequence has caught up with itself."""
         deltas: list[Delta] = []
         first = 0
-        self._choices.make(plan)
         for sequence, count in plan.runs:
             draft, missing = sequence.draft, sequence.num_missing
             if not sequence.last_token_at:
@@ -230,7 +226,10 @@ class Engine:
                 scores = tuple(sequence.prompt_logprobs)
         if request.max_tokens == 0:
             return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
-        token, logprob = self._choices.take(sequence, row)
+        token = backend.sample(row, sequence.sampler)
+        logprob = None
+        if request.logprobs is not None:
+            logprob = token_logprob(backend.logits(row), token, request.logprobs)
         shown = backend.pieces[token] or request.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
         delta = Delta(sequence.id, text, token, logprob, scores)

@@ -19,7 +19,6 @@ from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
 from worker.engine.stats import Stats
 from worker.engine.steps.cost import StepCost
-from worker.engine.steps.padding import Fill, Padding
 from worker.engine.steps.plan import Planner, StepPlan
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.
@@ -57,8 +56,7 @@ class Scheduler:
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
         self.prefixes = Prefixes(self.cells, backend, self.keeper, stats)
         self.layout = Layout(self.cells, backend, self.keeper, self.running, clock, stats)
-        self.cost = StepCost()
-        self.padding = Padding()
+        self.cost = StepCost(backend.kernels)
         self.only_writes = False
         self._backend = backend
         self._max_running = max_running
@@ -93,20 +91,9 @@ class Scheduler:
         self.only_writes = not plan.prompt_rows and not self.waiting
         if self._backend.is_trial:
             return
-        rows = plan.decode_rows
-        added = sum(fill.count for fill in plan.padding) if plan.padding else 0
-        self.cost.observe(
-            rows + (0 if plan.prompt_rows else added),
-            plan.prompt_rows,
-            seconds,
-            num_waiting=plan.num_waiting,
-        )
+        rows = plan.decode_rows + len(plan.padding)
+        self.cost.observe(rows, plan.prompt_rows, seconds, num_waiting=plan.num_waiting)
         self.layout.observe(plan, seconds)
-        if not plan.prompt_rows:
-            self.padding.observe(rows, added, seconds)
-        elif not rows and len(plan.runs) == 1:
-            depth = int(self._backend.batch.positions[0])
-            self.padding.observe_prompt(plan.prompt_rows, depth, added, seconds)
 
     def put_back(self, sequence: Sequence) -> None:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
@@ -148,28 +135,18 @@ class Scheduler:
         return self._padded(plan)
 
     def _padded(self, plan: StepPlan) -> StepPlan:
-        """The plan with rows that nobody reads, where that is known to be faster.
+        """The plan with rows that nobody reads, where a whole block of rows takes less time.
 
-        Only for rows of one token each, or a piece of one prompt; and for states that forget such
-        a row without a trace.
+        Only for rows of one token each, and for states that forget such a row without a trace.
         """
-        if self._backend.needs_rest:
+        rows = plan.decode_rows
+        missing = self._backend.kernels.missing(rows)
+        if not missing or self._backend.needs_rest or plan.prompt_rows or rows != len(plan.runs):
             return plan
-        padding: list[Fill] = []
-        if not plan.prompt_rows and plan.decode_rows == len(plan.runs):
-            rows = plan.decode_rows
-            missing = self.padding.missing(rows)
-            if missing and rows + missing <= self._planner.most_rows:
-                spare = self.cells.spare_slots(missing, rows)
-                if spare and self.padding.fills(rows):
-                    padding = [Fill(slot, slot.length, 1) for slot in spare]
-        elif not plan.decode_rows and len(plan.runs) == 1:
-            sequence, rows = plan.runs[0]
-            missing, slot = self.padding.missing_of_prompt(rows), _slot_of(sequence)
-            has_room = missing and self.cells.has_room_behind(slot, rows + missing)
-            if has_room and self.padding.fills_prompt(rows, slot.length):
-                padding = [Fill(slot, slot.length + rows, missing)]
-        return msgspec.structs.replace(plan, padding=tuple(padding)) if padding else plan
+        if rows + missing > self._planner.most_rows:
+            return plan
+        spare = self.cells.spare_slots(missing, rows)
+        return msgspec.structs.replace(plan, padding=tuple(spare)) if spare else plan
 
     def _find_room(self) -> None:
         """Give sequences that outgrow the layout another one, or put them back until they can."""

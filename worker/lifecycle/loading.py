@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from worker import log, machine
-from worker.engine.steps.padding import Padding
+from worker.engine.backend import Kernels
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.prepared import Prepared, load_weights, maps_file, note_native
 from worker.llama import library
@@ -16,6 +16,7 @@ from worker.llama.draft.model import DraftModel
 from worker.llama.placement import allocated
 from worker.llama.process import openmp
 from worker.llama.process.heap import stay_small
+from worker.llama.residency import kernels_of
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
 from worker.memory.offload import HOST
@@ -50,7 +51,7 @@ def open_backend(
         weights,
         ContextOptions(
             num_cells=plan.num_cells,
-            num_slots=slots_for(plan),
+            num_slots=slots_for(plan, kernels_of(weights.residency)),
             chunk_outputs=chunk_outputs,
             batch_size=settings.batch_size,
             ubatch_size=settings.ubatch_size,
@@ -169,16 +170,16 @@ def _open_model(
     )
 
 
-def slots_for(plan: MemoryPlan) -> int:
+def slots_for(plan: MemoryPlan, kernels: Kernels) -> int:
     """Slots for the plan's sequences: a whole block of them, if a stream gets no shorter by it.
 
-    So a step of 15 rows can be filled up to 16, which is faster (`engine/steps/padding.py`). Not
+    So a step of 15 rows can be filled up to 16, where that is faster. Not
     where a slot has a recurrent state: that is large, and such steps are not filled.
     """
     slots = plan.num_slots
     if plan.recurrent_bytes:
         return slots
-    whole = slots + Padding.missing(slots)
+    whole = slots + kernels.missing(slots)
     steps = plan.num_cells // CELL_STEP
     return whole if slots > 1 and steps // whole == steps // slots else slots
 

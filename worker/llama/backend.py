@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -20,8 +20,7 @@ from worker.llama.context_options import ContextOptions
 from worker.llama.guides.guides import Guides
 from worker.llama.library import native
 from worker.llama.process.threads import ThreadChoice
-from worker.llama.residency import scan_seconds
-from worker.llama.sampling.pair import SamplingPair
+from worker.llama.residency import kernels_of, scan_seconds
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.spin import Spin
@@ -31,10 +30,6 @@ from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import whole_cells
 
-# From 64 rows on ggml's attention on a CPU works in tiles (GGML_FA_TILE_Q), and each row then
-# computes with the cells of all sequences in the unified layout: 62 streams of the Llama-1B shape
-# write 113 tokens a second, 64 streams write 50.
-_CPU_ROWS = 63
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4
 
@@ -79,14 +74,10 @@ class LlamaBackend:
             self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
-            on_cpu = any(device == "CPU" for _, device in self.context.residency.layers)
-            self.mixed_rows = min(self.batch.capacity, _CPU_ROWS) if on_cpu else self.batch.capacity
+            self.kernels = kernels_of(self.weights.residency, self.context.residency)
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            self._pair = SamplingPair(self.vocab_size, context.threads_batch)
-            stack.callback(self._pair.close)
-            self.rows_apart = self._pair.rows
             self.guides = Guides(self.vocab, self._workspace)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
@@ -166,11 +157,6 @@ class LlamaBackend:
     def sample(self, row: int, sampler: Any) -> int:
         """Choose from the row's logits and accept."""
         return sampler.sample(self.context.logits(row), (self.context.handle, row))
-
-    def side_by_side(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What the jobs return, which may call `sample` and `logits`, each for rows of its own."""
-        self.context.logits(-1)  # now rows stand in their order, and a look changes nothing native
-        return self._pair.run(jobs)
 
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""

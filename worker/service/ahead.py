@@ -14,17 +14,17 @@ from typing import Any
 
 import msgspec
 
+from worker.api.anthropic.schemas import MessagesRequest
+from worker.api.infill.routes import InfillRequest
+from worker.api.jobs.schemas import JobRequest
+from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.completion_schemas import CompletionRequest
+from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.lifecycle.hurry import in_a_hurry
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service.anthropic.schemas import MessagesRequest
-from worker.service.infill.routes import InfillRequest
-from worker.service.jobs.schemas import JobRequest
-from worker.service.ollama.schemas import GenerateRequest, OllamaChatRequest
-from worker.service.openai.chat_schemas import ChatRequest
-from worker.service.openai.completion_schemas import CompletionRequest
-from worker.service.responses.schemas import ResponseRequest
 
 # Seconds between two looks whether a request is there. So many must find none before something is
 # begun: who waited for the worker asks at once, and should not share the CPUs with this. Beside
@@ -40,7 +40,7 @@ _BODIES = (ResponseRequest, MessagesRequest)
 _FIRST_PATHS = ("/v1/completions", "/v1/chat/completions")
 _MODULES = (
     "worker.chat.jinja.compiled",  # 25 ms of the first chat
-    "worker.service.info.collector",  # 15 ms of the first /metrics
+    "worker.api.info.collector",  # 15 ms of the first /metrics
     "anyio._backends._asyncio",  # 12 ms of the first job: Litestar finds two things at once for it
 )
 _RARE_BODIES = (OllamaChatRequest, GenerateRequest, InfillRequest, JobRequest)

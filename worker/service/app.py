@@ -14,38 +14,38 @@ with bare_package("yaml"), without("annotated_types"):
     from litestar.datastructures import State
     from litestar.di import Provide
 
+from worker.api.anthropic.routes import count_tokens, messages
+from worker.api.common.body import Bodies
+from worker.api.common.errors import on_error
+from worker.api.common.preparing import Preparing
+from worker.api.common.talk.templates import format_of
+from worker.api.infill.routes import infill
+from worker.api.info.about import info, is_sleeping, model_ready, version
+from worker.api.info.health import health
+from worker.api.info.metrics import metrics
+from worker.api.info.progress import progress
+from worker.api.info.props import props, slots
+from worker.api.info.ratio import Window
+from worker.api.info.shutdown import shutdown
+from worker.api.jobs.registry import Jobs
+from worker.api.jobs.routes import job_routes
+from worker.api.ollama.missing import delete_model, embed, store_models
+from worker.api.ollama.models import ollama_version, ps, show, tags
+from worker.api.ollama.routes import generate, ollama_chat
+from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
+from worker.api.openai.completions import completions
+from worker.api.openai.models import model, models
+from worker.api.requests.lookout import Lookout
+from worker.api.requests.routes import cancel_request, live_requests
+from worker.api.responses.routes import input_tokens, responses
+from worker.api.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
+from worker.requests.journal import Journal
 from worker.service.ahead import make_first_decoders
-from worker.service.anthropic.routes import count_tokens, messages
-from worker.service.body import Bodies
-from worker.service.description.routes import description_of, docs, openapi_json
-from worker.service.errors import on_error
-from worker.service.infill.routes import infill
-from worker.service.info.about import info, is_sleeping, model_ready, version
-from worker.service.info.health import health
-from worker.service.info.metrics import metrics
-from worker.service.info.progress import progress
-from worker.service.info.props import props, slots
-from worker.service.info.ratio import Window
-from worker.service.info.shutdown import shutdown
-from worker.service.jobs.registry import Jobs
-from worker.service.jobs.routes import job_routes
-from worker.service.ollama.missing import delete_model, embed, store_models
-from worker.service.ollama.models import ollama_version, ps, show, tags
-from worker.service.ollama.routes import generate, ollama_chat
-from worker.service.openai.chat import apply_template, chat_completions, chat_input_tokens
-from worker.service.openai.completions import completions
-from worker.service.openai.models import model, models
-from worker.service.preparing import Preparing
+from worker.service.description.routes import Description, docs, openapi_json
 from worker.service.remembered import forget_requests
-from worker.service.requests.journal import Journal
-from worker.service.requests.lookout import Lookout
-from worker.service.requests.routes import cancel_request, live_requests
-from worker.service.responses.routes import input_tokens, responses
-from worker.service.talk.templates import format_of
-from worker.service.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
@@ -106,7 +106,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
                 "lookout": _always(Lookout(worker, journal)),
                 "window": _always(Window()),
                 "preparing": Provide(preparing),
-                "description": Provide(description_of, use_cache=True, sync_to_thread=True),
+                "description": Provide(_description, use_cache=True, sync_to_thread=True),
             },
             exception_handlers={Exception: on_error},
             request_max_body_size=largest,
@@ -130,3 +130,10 @@ def _always(thing: object) -> Provide:
         return thing
 
     return Provide(given)
+
+
+def _description(worker: Worker, loaded: Loaded) -> Description:
+    """Made when somebody asks first, by what is imported then."""
+    from worker.service.description.making import description_of
+
+    return description_of(worker, loaded)

@@ -17,18 +17,18 @@ from typing import Any
 
 from worker import log
 from worker.errors import UsageError, WorkerError
+from worker.http.connections import Connections
+from worker.http.http import server_of
+from worker.http.sockets import listen, url_of
+from worker.http.wire import WiredProtocol
 from worker.lifecycle import parent
 from worker.lifecycle.aside import in_thread
 from worker.lifecycle.hurry import in_a_hurry
 from worker.lifecycle.leave import told_to_stop
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.service.front.connections import Connections
-from worker.service.front.gate import Gate
-from worker.service.front.http import server_of
-from worker.service.front.sockets import listen, url_of
-from worker.service.front.wire import WiredProtocol
-from worker.service.requests.journal import Journal
+from worker.requests.journal import Journal
+from worker.service.gate import Gate
 from worker.settings import Settings
 
 # The routes are imported then, though the weights may still not be reached: a disk may be slow, and
@@ -153,7 +153,7 @@ async def _open(gate: Gate, worker: Worker, journal: Journal) -> Any:
             app = create_app(worker, journal)
         if worker.settings.otel:
             with worker.timed("spans"):
-                from worker.service.requests.spans import Spans
+                from worker.requests.spans import Spans
 
                 journal.spans = Spans(worker.id)
         return app

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.requests.client import is_, once
+from tests.requests.client import is_, once
 from tests.support import http
 from tests.support.programs.processes import Server, serving
 from tests.support.programs.terminals import terminal

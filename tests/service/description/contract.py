@@ -11,8 +11,8 @@ import httpx
 from jsonschema import Draft202012Validator
 from litestar import Router
 
+from worker.api.common.described import EVENTS, JSON, LINES
 from worker.service.app import ROUTES
-from worker.service.description.described import EVENTS, JSON, LINES
 
 
 def handlers() -> list[Any]:

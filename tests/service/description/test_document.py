@@ -12,12 +12,12 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.service.description.contract import handlers
+from worker.api.common.described import Described
+from worker.api.common.sampling import FIELD_LIMITS
+from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
 from worker.service.description.apis import APIS
-from worker.service.description.described import Described
 from worker.service.description.document import document_of
 from worker.service.description.page import HEADERS, page_of
-from worker.service.jobs.schemas import JOB_LIMITS, JobRequest
-from worker.service.sampling import FIELD_LIMITS
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 DOCUMENT: dict[str, Any] = json.loads(

@@ -14,9 +14,9 @@ from tests.service.description.contract import Contract
 from tests.support import http
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
+from worker.api.common.described import EVENTS, HTML, Described
+from worker.http.paths import REQUESTS
 from worker.service.description.apis import APIS
-from worker.service.description.described import EVENTS, HTML, Described
-from worker.service.front.paths import REQUESTS
 
 DESCRIBED = [route for api in APIS for route in api.routes]
 EXAMPLES = [

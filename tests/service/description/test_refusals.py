@@ -22,14 +22,8 @@ from tests.support import http
 from tests.support.models import ggufs
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving, until
-from worker.errors import WorkerError
-from worker.lifecycle.state import State
-from worker.limits import CONNECTIONS
-from worker.service import app
-from worker.service.description.apis import APIS
-from worker.service.description.described import Described
-from worker.service.description.document import document_of
-from worker.service.description.refusals import (
+from worker.api.common.described import Described
+from worker.api.common.refusals import (
     BODY,
     CANCELLED,
     CHAT,
@@ -39,11 +33,17 @@ from worker.service.description.refusals import (
     QUEUE,
     TOKENIZED,
 )
-from worker.service.front.connections import GUEST
-from worker.service.front.gate import Gate
-from worker.service.front.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
-from worker.service.jobs.schemas import JobRequest
-from worker.service.requests.journal import Journal
+from worker.api.jobs.schemas import JobRequest
+from worker.errors import WorkerError
+from worker.http.connections import GUEST
+from worker.http.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
+from worker.lifecycle.state import State
+from worker.limits import CONNECTIONS
+from worker.requests.journal import Journal
+from worker.service import app
+from worker.service.description.apis import APIS
+from worker.service.description.document import document_of
+from worker.service.gate import Gate
 from worker.settings import Settings
 
 DOCUMENT = document_of(APIS, model_id="demo-5m-f16", has_key=True, has_page=True)

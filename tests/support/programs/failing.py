@@ -20,6 +20,8 @@ from typing import Any
 
 import msgspec
 
+from worker.api.common import preparing
+from worker.api.common.body import Bodies
 from worker.cli.main import run
 from worker.engine.backend import BatchError
 from worker.errors import QueueFullError
@@ -27,8 +29,6 @@ from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.limits import LONG
 from worker.llama.backend import LlamaBackend
 from worker.llama.parts import TokenizerPatience
-from worker.service import preparing
-from worker.service.body import Bodies
 
 FAILURE = Path(os.environ["FAILURE"])
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])

@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from worker.api.common import preparing
 from worker.cli.main import run
 from worker.lifecycle import manager
 from worker.llama.backend import LlamaBackend
 from worker.llama.weights import LoadOptions, Weights
-from worker.service import preparing
 
 STEP_SECONDS = float(os.environ["STEP_SECONDS"])
 load, decode = Weights.__init__, LlamaBackend.decode

@@ -101,14 +101,6 @@ class Cells:
         has_room = all(slot.length < self.slot_cells for slot in beyond)
         return beyond if len(beyond) == count and has_room else []
 
-    def has_room_behind(self, slot: Slot, count: int) -> bool:
-        """Whether a step could have `count` rows of a running slot, and nobody else's."""
-        backend = self._backend
-        if count > backend.batch.capacity or slot.length + count > backend.max_length:
-            return False
-        room = self.num_free if backend.unified else self.slot_cells - slot.length
-        return count <= room
-
     def spoil(self, slots: Iterable[Slot]) -> None:
         """Nobody knows what these slots hold, which do not run: forget it."""
         for slot in slots:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from worker.engine.backend import USUAL_KERNELS, Kernels
+
 # Weight of the newest step in the running estimates.
 _NEW_DECODE = 0.2
 _NEW_PROMPT_ROW = 0.3
@@ -17,12 +19,6 @@ _FIRST_LONE_CHUNK = 128
 # after 0 tokens and 9 s after 4,096 (2 cores).
 _LONE_STALLS = 4
 _NEW_LONE_ROW = 0.5  # contexts get deeper with each of them
-# Kernels compute rows in blocks, and what does not fill one costs more than what does: on AVX-512,
-# Q4_K, 16 rows of the Llama-1B shape take 87 ms, 15 take 120 and 12 take 102.
-_ROW_BLOCK = 16
-# Attention computes prompts in tiles of so many rows: 64 rows of a 125M shape take 67 ms of CPU
-# time, 60 rows take 82.
-TILE = 64
 
 
 class StepCost:
@@ -41,7 +37,8 @@ class StepCost:
     lone_row    seconds of a row in a large step for which nobody waits; None before there was one
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Kernels = USUAL_KERNELS) -> None:
+        self.kernels = kernels
         self.prompt_row: float | None = None
         self.lone_row: float | None = None
         self._decode: dict[int, float] = {}  # rows -> seconds
@@ -55,7 +52,7 @@ class StepCost:
         nobody waits for is large, and its rows are cheaper: they say nothing of the others.
         """
         if not decode_rows and not num_waiting:
-            if prompt_rows >= TILE:
+            if prompt_rows >= self.kernels.tile:
                 self.lone_row = _blend(self.lone_row, seconds / prompt_rows, _NEW_LONE_ROW)
             return
         if prompt_rows:
@@ -95,23 +92,21 @@ def chunk_rows(
     capacity: rows of a batch
     alone: whether the decode rows have a step of their own
     """
+    tile, block = cost.kernels.tile, cost.kernels.block
     if not decode_rows:
         if cost.lone_row is None:
             return min(_FIRST_LONE_CHUNK, capacity)
         if not cost.lone_row:  # a clock may stand still
             return capacity
         rows = int(min(_LONE_STALLS * max_stall / cost.lone_row, capacity))
-        return rows if rows == capacity else min(max(TILE, rows - rows % TILE), capacity)
+        return rows if rows == capacity else min(max(tile, rows - rows % tile), capacity)
     if not cost.prompt_row:
         return min(_FIRST_CHUNK, capacity)
     others = cost.decode(decode_rows) * (2 if alone else 1)
     # In a step of its own a smaller piece of a prompt takes as long as a whole block.
-    least = _ROW_BLOCK if alone else _SMALLEST_CHUNK
+    least = block if alone else _SMALLEST_CHUNK
     rows = int(max(least, min((max_stall - others) / cost.prompt_row, capacity)))
-    if alone:
-        beyond = rows % (TILE if rows >= TILE else _ROW_BLOCK)
-    else:
-        beyond = (decode_rows + rows) % _ROW_BLOCK
+    beyond = rows % (tile if rows >= tile else block) if alone else (decode_rows + rows) % block
     return min(rows if rows - beyond < least else rows - beyond, capacity)
 
 

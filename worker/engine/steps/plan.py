@@ -6,9 +6,9 @@ import msgspec
 
 from worker.engine.backend import Backend
 from worker.engine.drafts.guesser import Guesser
+from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
-from worker.engine.steps.cost import TILE, StepCost, chunk_rows
-from worker.engine.steps.padding import Fill
+from worker.engine.steps.cost import StepCost, chunk_rows
 
 Runs = list[tuple[Sequence, int]]
 
@@ -19,14 +19,14 @@ class StepPlan(msgspec.Struct, frozen=True):
     decode_rows  rows of sequences that wait for a token, guessed tokens included
     prompt_rows  all other rows
     num_waiting  sequences that wait for a token while this step computes prompts alone
-    padding      rows that nobody reads, after all others
+    padding      slots beside those that run, each with a row that nobody reads, after all others
     """
 
     runs: Runs
     decode_rows: int
     prompt_rows: int
     num_waiting: int = 0
-    padding: tuple[Fill, ...] = ()
+    padding: tuple[Slot, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -84,8 +84,8 @@ class Planner:
         rows = min(self._chunk_rows(count), capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
             alone = min(self._chunk_rows(count, alone=True), room)
-            cheap = backend.mixed_rows - count
-            if backend.unified and alone < TILE and cheap >= _FEW_ROWS:  # no step of its own
+            cheap, tile = backend.kernels.mixed - count, backend.kernels.tile
+            if backend.unified and alone < tile and cheap >= _FEW_ROWS:  # no step of its own
                 rows = min(rows, cheap)
             else:
                 self._prompts_next = not self._prompts_next
@@ -116,7 +116,9 @@ class Planner:
     @property
     def most_rows(self) -> int:
         """Rows that several sequences share a step with at most; streams have no such limit."""
-        return self._backend.mixed_rows if self._backend.unified else self._backend.batch.capacity
+        backend = self._backend
+        capacity = backend.batch.capacity
+        return min(capacity, backend.kernels.mixed) if backend.unified else capacity
 
     def _chunk_rows(self, decode_rows: int, *, alone: bool = False) -> int:
         capacity = self._backend.batch.capacity
@@ -132,7 +134,7 @@ class Planner:
         if not self._backend.unified:
             return True
         rows = min(rows, sum(sequence.num_missing for sequence in prompts))
-        if rows <= 0 or len(streams) + rows <= self._backend.mixed_rows:
+        if rows <= 0 or len(streams) + rows <= self._backend.kernels.mixed:
             return False
         return sum(sequence.num_known for sequence in streams) > FEW_CELLS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,8 @@ _FEW = 16
 _HANDFUL = 8
 
 
-class Workspace(threading.local):
+class Workspace:
     """One for all samplers: what they leave in it is worth nothing.
-
-    Each thread that uses it sees memory of its own, made at its first use.
 
     vocab_size              tokens
     weights, plain, above   float32 [vocab_size]

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from worker.service.anthropic.errors import AnthropicErrorReply
-from worker.service.description.described import EVENTS, HTML, JSON, LINES, Described
-from worker.service.description.refusals import BROKEN, before
+from worker.api.common.described import EVENTS, HTML, JSON, LINES, Described
+from worker.api.common.errors import reply_of
+from worker.api.common.refusals import BROKEN, before
+from worker.api.common.shapes.anthropic import AnthropicErrorReply
+from worker.api.common.shapes.by_path import shaped
+from worker.http.replies import ErrorReply
 from worker.service.description.schemas import JsonSchema, Schemas
-from worker.service.errors import reply_of
-from worker.service.front.replies import ErrorReply
-from worker.service.front.shapes import shaped
 
 # The field of `error` that programs tell errors apart by.
 _TOLD_BY: dict[type[msgspec.Struct], str] = {ErrorReply: "code", AnthropicErrorReply: "type"}

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from worker.service.anthropic.described import API as ANTHROPIC
-from worker.service.infill.described import API as INFILL
-from worker.service.info.described import API as WORKER
-from worker.service.jobs.described import API as JOBS
-from worker.service.ollama.described import API as OLLAMA
-from worker.service.openai.described import API as OPENAI
-from worker.service.requests.described import API as REQUESTS
-from worker.service.responses.described import API as RESPONSES
-from worker.service.tokens.described import API as TOKENS
+import msgspec
 
-APIS = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, INFILL, TOKENS, JOBS, REQUESTS, WORKER)
+from worker.api.anthropic.described import API as ANTHROPIC
+from worker.api.common.described import HTML, JSON, Described
+from worker.api.infill.described import API as INFILL
+from worker.api.info.described import API as WORKER
+from worker.api.jobs.described import API as JOBS
+from worker.api.ollama.described import API as OLLAMA
+from worker.api.openai.described import API as OPENAI
+from worker.api.requests.described import API as REQUESTS
+from worker.api.responses.described import API as RESPONSES
+from worker.api.tokens.described import API as TOKENS
+from worker.service.description.routes import docs, openapi_json
+
+_OWN = (
+    Described(handler=openapi_json, gives={JSON: dict}),
+    Described(handler=docs, gives={HTML: str}),
+)
+_WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *_OWN))
+
+APIS = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, INFILL, TOKENS, JOBS, REQUESTS, _WORKER)

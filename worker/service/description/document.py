@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from worker import __version__
-from worker.service.anthropic.errors import AnthropicErrorReply
+from worker.api.common.described import JSON, Api, Described
+from worker.api.common.shapes.anthropic import AnthropicErrorReply
+from worker.api.common.shapes.ollama import OllamaErrorReply
+from worker.http import paths
+from worker.http.replies import ErrorReply
 from worker.service.description.answers import Responded
-from worker.service.description.described import JSON, Api, Described
 from worker.service.description.schemas import Schemas
-from worker.service.front import paths
-from worker.service.front.replies import ErrorReply
-from worker.service.ollama.errors import OllamaErrorReply
 
 _TEXT = """\
 Bodies are JSON; no `Content-Type` is needed. Unknown fields are ignored, and `null` means "not

@@ -8,8 +8,8 @@ import re
 
 import msgspec
 
+from worker.api.common.sampling import SamplingFields
 from worker.engine.sampling import SamplingParams
-from worker.service.sampling import SamplingFields
 
 # `name  text`, `name, name  text`, or the names alone where the text follows in the next lines.
 _FIELD = re.compile(r"(\w+(?:, \w+)*)(?:  +(.*))?")

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from worker.service.description.described import JSON
-from worker.service.description.routes import ADDRESS
+from worker.api.common.described import JSON
 from worker.service.description.schemas import JsonSchema
 from worker.service.description.types import limits_of, type_of
 
@@ -37,6 +36,8 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
+# Stands for the worker's own address.
+ADDRESS = "{address}"
 _RESPONSES = "#/components/responses/"
 Operation = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
+from worker.api.common.sampling import FIELD_LIMITS, SamplingFields
 from worker.service.description.fields import text_of, texts_of
-from worker.service.sampling import FIELD_LIMITS, SamplingFields
 
 PLACE = "#/components/schemas/"
 _NAME = re.compile(re.escape(PLACE) + r"(\w+)")

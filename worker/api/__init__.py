@@ -1,0 +1,1 @@
+"""What clients speak: a folder for each API, and what they have in common."""

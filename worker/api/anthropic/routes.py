@@ -1,0 +1,55 @@
+"""POST /v1/messages and /v1/messages/count_tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request as HttpRequest
+from litestar import Response, post
+from litestar.types import ASGIApp
+
+from worker.api.anthropic.exchange import MessageExchange
+from worker.api.anthropic.replies import TokenCount
+from worker.api.anthropic.schemas import MessagesRequest, ThinkingConfig
+from worker.api.anthropic.talk import talk_of
+from worker.api.common.errors import json_response
+from worker.api.common.generation import run
+from worker.api.common.preparing import Preparing
+from worker.api.common.talk.asked import Asked, ask
+from worker.chat.format import ChatFormat
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+
+
+def _asked(
+    body: MessagesRequest, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
+) -> Asked:
+    return ask(talk_of(body, loaded), chat, loaded, must_fit=must_fit)
+
+
+@post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
+async def messages(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
+) -> ASGIApp:
+    """The whole message at once, or its events."""
+    body = await preparing.body(request, MessagesRequest, loaded)
+    if body.max_tokens is None:
+        raise RequestError("max_tokens is missing.", param="max_tokens")
+    asked = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
+    return MessageExchange(
+        run(asked.generation, loaded),
+        asked,
+        loaded,
+        streaming=bool(body.stream),
+        shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
+        or body.thinking.display != "omitted",
+    )
+
+
+@post("/v1/messages/count_tokens", status_code=200, summary="Tokens of a prompt (Anthropic)")
+async def count_tokens(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
+) -> Response[bytes]:
+    """As the same body has them as a prompt, also where the context does not hold them."""
+    asked = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
+    return json_response(TokenCount(asked.generation.num_prompt_tokens))

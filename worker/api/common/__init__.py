@@ -1,0 +1,1 @@
+"""What several APIs have: bodies, sampling, constraints, chats, answers, errors."""

@@ -1,0 +1,68 @@
+"""What is raised in or around a route, as Litestar's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from worker import log
+from worker.api.common.shapes.by_path import shaped
+from worker.errors import TooLargeError, WorkerError
+from worker.http.replies import ErrorReply, reply, reply_of_ours
+from worker.limits import BODY
+from worker.requests.record import note
+
+# HTTP status -> our words for what Litestar says
+_MESSAGES = {
+    404: "There is no such path; see /v1/models, /v1/completions,"
+    " /v1/chat/completions and /health.",
+    405: "This path does not take this method.",
+}
+
+
+def _ours(error: Exception) -> Exception:
+    """Litestar's 413 as an error of ours, anything else as it is."""
+    if isinstance(error, HTTPException) and error.status_code == TooLargeError.http_status:
+        hint = f"--max-body sets how much; without it that is {BODY.most} MiB."
+        return TooLargeError("The body is larger than this worker reads.", hint=hint)
+    return error
+
+
+def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+    """(status, body, headers) for anything that was raised, Litestar's exceptions among them."""
+    error = _ours(error)
+    if not isinstance(error, HTTPException) or error.status_code == 500:
+        return reply_of_ours(error)
+    message = _MESSAGES.get(error.status_code, error.detail)
+    return reply(error.status_code, message, None, None, dict(error.headers or {}))
+
+
+def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Litestar's handler for everything that is raised in or around a route."""
+    status, body, headers = reply_of(error)
+    log_failure(request, status, error)
+    return json_response(shaped(request.scope["path"], status, body), status, headers)
+
+
+def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:
+    """What was not raised on purpose is told with its traceback."""
+    error = _ours(error)
+    if not isinstance(error, HTTPException):  # a path or a method that is not there has no code
+        note(error)
+    if status >= 500 and not isinstance(error, WorkerError):
+        log.get("service").exception("request failed", path=request.scope["path"], exc_info=error)
+
+
+def json_response(
+    value: object, status: int = 200, headers: dict[str, str] | None = None
+) -> Response[bytes]:
+    """A struct as the answer."""
+    return Response(
+        msgspec.json.encode(value),
+        status_code=status,
+        media_type="application/json",
+        headers=headers,
+    )

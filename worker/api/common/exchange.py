@@ -1,0 +1,212 @@
+"""One request's way back: an ASGI application that notices when its client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from worker import log
+from worker.api.common.errors import reply_of
+from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
+from worker.http import sse
+from worker.http.connections import WIRE
+from worker.http.replies import ErrorReply
+from worker.http.wire import Wire
+from worker.requests.record import current, note
+
+# Browsers and agents give up on a stream that says nothing, while a CPU reads a long prompt.
+PULSE_S = 1.0
+
+
+class Exchange(ABC):
+    """Answers with JSON or with server-sent events, from the deltas of one Stream.
+
+    Litestar does not cancel a plain handler when its client leaves, and what a cancelled
+    generator does after its first `await` never runs. So this watches `receive` itself, and the
+    engine owns the slot: leaving early is one synchronous, idempotent `Stream.close()`.
+    """
+
+    content_type: ClassVar[bytes] = sse.CONTENT_TYPE  # of a stream
+    closing: ClassVar[bytes] = sse.DONE  # what ends every stream of events
+    pulse: ClassVar[bytes] = sse.COMMENT  # what a stream says each second while it has no event
+
+    def __init__(self, stream: Stream, *, streaming: bool) -> None:
+        self.stream = stream
+        self.streaming = streaming
+        record = current()
+        if record is not None:
+            record.streaming = streaming
+        stream.wants_all = not streaming
+        self._has_started = False  # the status was sent
+        self._num_parts = 0  # begun to write
+        self._num_writing = 0
+
+    @abstractmethod
+    def frames(self) -> AsyncIterator[bytes]:
+        """The events of a streamed answer, without what closes it."""
+
+    @abstractmethod
+    async def body(self) -> object:
+        """The whole answer at once."""
+
+    def error_reply(self, error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+        """(status, body, headers) of an error before the first event."""
+        return reply_of(error)
+
+    def shaped(self, _status: int, reply: ErrorReply) -> msgspec.Struct:
+        """An error's body in the shape that the API has for it."""
+        return reply
+
+    def failure(self, error: Exception) -> bytes:
+        """The event that tells of an error after the first event."""
+        status, reply, _ = self.error_reply(error)
+        return sse.frame(self.shaped(status, reply))
+
+    async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
+        """Answer, or stop as soon as the client has left."""
+        answer = asyncio.ensure_future(self._answer(send))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        pulse = asyncio.ensure_future(self._keep_alive(send))
+        try:
+            await asyncio.wait({answer, gone, pulse}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.stream.close()
+            for task in (answer, gone, pulse):
+                if not task.done():
+                    task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+
+    async def _keep_alive(self, send: Any) -> None:
+        """Say so each second while there is no event. Whoever stops reading is let go below."""
+        seen, pulse = 0, None
+        try:
+            while True:
+                await asyncio.sleep(PULSE_S)
+                is_silent, seen = seen == self._num_parts, self._num_parts
+                if is_silent and not self._num_writing and self.streaming and self.pulse:
+                    # A task: to wait here for a reader that stopped would be to wait for ever.
+                    pulse = asyncio.ensure_future(self._send_event(send, self.pulse))
+        finally:
+            if pulse is not None:
+                pulse.cancel()
+
+    async def _answer(self, send: Any) -> None:
+        try:
+            if not self.streaming:
+                await self._send_json(send, 200, msgspec.json.encode(await self.body()), {})
+                return
+            async for frame in self.frames():
+                await self._send_event(send, frame)
+            await self._send_event(send, self.closing, more=False)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the client must be told)
+            status, reply, headers = self.error_reply(error)
+            note(error)
+            if status == 500:
+                log.get("service").exception("an answer failed", exc_info=error)
+            if self._has_started:
+                await self._send_event(send, self.failure(error) + self.closing, more=False)
+            else:
+                body = msgspec.json.encode(self.shaped(status, reply))
+                await self._send_json(send, status, body, headers)
+
+    async def _send_event(self, send: Any, event: bytes, *, more: bool = True) -> None:
+        # The status waits for the first event or pulse: errors before that keep theirs.
+        if not self._has_started:
+            self._has_started = True
+            await send(_start_of(self.content_type))
+        await self._send_part(send, event, more=more)
+
+    async def _send_part(self, send: Any, body: bytes, *, more: bool = True) -> None:
+        # A timer for each part would cost as much as the part.
+        self._num_parts += 1
+        self._num_writing += 1
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        self._num_writing -= 1
+
+    async def _send_json(
+        self, send: Any, status: int, body: bytes, headers: dict[str, str]
+    ) -> None:
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *((name.encode(), value.encode()) for name, value in headers.items()),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+        await self._send_part(send, body, more=False)
+
+
+class DeltaExchange(Exchange):
+    """An exchange whose events are those of each delta, and some behind the last one.
+
+    Deltas in the midst of a stream are told as they come, past the task that answers: to wake it,
+    and what wraps what it sends, takes 40 µs of the event loop's CPU time for each token.
+    """
+
+    _wire: Wire | None = None
+
+    @abstractmethod
+    def told(self, delta: Delta) -> list[bytes]:
+        """The events of one delta of a streamed answer."""
+
+    def told_last(self) -> list[bytes]:
+        """The events behind those of the last delta."""
+        return []
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """All of them."""
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                for event in self.told(delta):
+                    yield event
+        for event in self.told_last():
+            yield event
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer, or stop as soon as the client has left."""
+        self._wire = scope.get(WIRE)
+        if self.streaming and self._wire is not None:
+            self.stream.direct = self._tell_at_once
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.stream.direct = self._wire = None
+
+    def _tell_at_once(self, deltas: Sequence[Delta]) -> bool:
+        """False where the status was not sent yet, or a slow reader is to be waited for."""
+        wire = self._wire
+        if wire is None or not self._has_started or not wire.is_clear:
+            return False
+        events: list[bytes] = []
+        try:
+            for delta in deltas:
+                events += self.told(delta)
+        finally:  # what was told before one that cannot be is not lost
+            if events:
+                self._num_parts += 1
+                wire.write(b"".join(events))
+        return True
+
+
+def _start_of(content_type: bytes) -> dict[str, Any]:
+    """What opens a stream."""
+    return {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"content-type", content_type),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ],
+    }
+
+
+async def _until_gone(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,53 @@
+"""Who may ask for what ends something, where there is no key."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar import Request
+
+from worker.errors import ForbiddenError
+
+# Characters of an origin: a name has 253 at most. Python keeps the last 128 that it split.
+_LONGEST = 300
+
+
+def check_local(request: Request[Any, Any, Any]) -> None:
+    """Raise ForbiddenError unless it is a program of this machine that asks."""
+    if request.client is None or not is_loopback(request.client.host):
+        raise ForbiddenError(
+            "Without an API key only this machine may ask for that.",
+            hint="Start the worker with --api-key and send the key.",
+        )
+    check_origin(request)
+
+
+def check_origin(request: Request[Any, Any, Any]) -> None:
+    """Raise ForbiddenError where a page asks that is not this machine's.
+
+    A page from elsewhere can make a browser here send a POST, but not without its Origin.
+    """
+    origin = request.headers.get("origin")
+    if origin is not None and not is_loopback(_host_of(origin)):
+        raise ForbiddenError("Pages of other origins may not ask for that.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name localhost, is this machine's own."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _host_of(origin: str) -> str:
+    if len(origin) > _LONGEST:
+        return ""
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""

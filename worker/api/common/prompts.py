@@ -1,0 +1,132 @@
+"""Texts and token ids to prompts: bounded, checked, tokenised.
+
+`param` is the field of the client's body that an error names.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.engine.request import check_length
+from worker.errors import ContextLengthError, RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.limits import COUNTED
+
+
+class Truncated(msgspec.Struct, frozen=True):
+    """What was left out of a prompt."""
+
+    messages: int
+    tokens: int
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """One prompt.
+
+    tokens       as computed
+    shown        without a BOS that the tokenizer added
+    text         what `echo` repeats
+    space_added  the tokenizer put a space before the text, which is not to be counted
+    checkpoints  see `engine.Request`
+    """
+
+    tokens: list[int]
+    shown: list[int]
+    text: str
+    space_added: bool = False
+    checkpoints: tuple[int, ...] = ()
+
+
+def check_hopeless(text: str, size: int, loaded: Loaded, param: str) -> None:
+    """Raise ContextLengthError for a text of `size` characters that no context holds.
+
+    text  its beginning, from which the tokens of all of it are reckoned: to count those of
+          megabytes takes seconds
+
+    A token holds a bounded number of bytes.
+    """
+    if size <= COUNTED.most:
+        return
+    backend, tokenizer = loaded.backend, loaded.config.tokenizer
+    if size <= backend.max_length * (tokenizer.longest if tokenizer else 0):
+        return
+    text = text[: COUNTED.most]
+    tokens = backend.vocab.tokenize(
+        text, add_special=False, parse_special=True, param=param, bounded=True
+    )
+    count = max(len(tokens) * size // len(text), backend.max_length + 1)
+    raise ContextLengthError(count, backend.max_length, param=param)
+
+
+def to_be_continued(
+    text: str, loaded: Loaded, param: str, *, add_special: bool = True, must_fit: bool = True
+) -> list[int]:
+    """A text's tokens, with one BOS where the tokenizer adds it, also where the text spells it, and
+    without an EOS that the model's metadata adds: it would end it.
+
+    must_fit  the context holds it
+    """
+    vocab = loaded.backend.vocab
+    if must_fit:
+        check_hopeless(text, len(text), loaded, param)
+    if add_special and vocab.adds_bos and vocab.bos is not None:
+        text = text.removeprefix(vocab.name(vocab.bos))
+    tokens = vocab.tokenize(
+        text, add_special=add_special, parse_special=True, param=param, bounded=True
+    )
+    if add_special and vocab.adds_eos and tokens and tokens[-1] == vocab.eos:
+        return tokens[:-1]
+    return tokens
+
+
+def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = True) -> Prompt:
+    """A text to continue. Raises RequestError."""
+    vocab = loaded.backend.vocab
+    tokens = to_be_continued(text, loaded, param, add_special=add_special)
+    added = add_special and vocab.adds_bos and bool(tokens) and tokens[0] == vocab.bos
+    added = added and not text.startswith(vocab.name(tokens[0]))
+    shown = tokens[1:] if added and len(tokens) > 1 else tokens
+    first = loaded.backend.pieces[shown[0]] if shown else b""
+    return Prompt(tokens, shown, text, first.startswith(b" ") and not text.startswith(" "))
+
+
+def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = True) -> Prompt:
+    """What a chat template made: control tokens in it are read as such, and BOS is there once.
+
+    must_fit  as above. Raises RequestError.
+    """
+    tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
+    return Prompt(tokens, tokens, text)
+
+
+def infill_prompt(
+    text: str, suffix: str, loaded: Loaded, param: str, *, add_special: bool = True
+) -> Prompt:
+    """PRE text SUF suffix MID, the order that infill models were trained with.
+
+    Raises RequestError, also where the model has no such tokens.
+    """
+    vocab = loaded.backend.vocab
+    check_hopeless(text, len(text), loaded, param)
+    before, after, middle = vocab.infill
+    if before is None or after is None or middle is None:
+        raise RequestError("This model has no infill tokens.", param="suffix")
+    head, tail = (
+        vocab.tokenize(part, add_special=False, parse_special=False, param=name, bounded=True)
+        for part, name in ((text, param), (suffix, "suffix"))
+    )  # fmt: skip
+    tokens = [before, *head, after, *tail, middle]
+    if add_special and vocab.adds_bos and vocab.bos is not None:
+        tokens.insert(0, vocab.bos)
+    return Prompt(tokens, head or tokens, text)
+
+
+def token_prompt(tokens: list[int], loaded: Loaded, param: str) -> Prompt:
+    """Token ids to continue, exactly as they are. Raises RequestError."""
+    check_length(len(tokens), loaded.backend.max_length, param)
+    if any(not 0 <= token < loaded.backend.vocab_size for token in tokens):
+        raise RequestError(
+            f"{param} holds token ids outside 0 to {loaded.backend.vocab_size - 1}.", param=param
+        )
+    text = b"".join(loaded.backend.pieces[token] for token in tokens).decode("utf-8", "replace")
+    return Prompt(tokens, tokens, text)

@@ -1,0 +1,162 @@
+"""Sampling fields to SamplingParams: what was asked for, over what the model's file recommends."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated
+
+import msgspec
+
+from worker.api.common.bounds import items
+from worker.api.common.constraints import ConstraintFields, constraint_of
+from worker.engine.sampling import LIMITS, SEED_RANGE, SamplingParams, check_sampling
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.limits import BIAS, BREAKER, BREAKERS
+from worker.model.config import ModelConfig
+
+Bias = float | bool | None
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+class SamplingFields(ConstraintFields, kw_only=True):
+    """The sampling fields of every API, under the names that clients use; null: not given.
+
+    temperature         0 and less are greedy
+    top_k               keep the k likeliest; 0 and less keep all
+    repetition_penalty  another name of repeat_penalty
+    logit_bias          token id, or a text whose tokens are meant -> what is added to its logit;
+                        false forbids it; also a list of pairs
+    seed                any integer of 64 bits; -1 takes a random one
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_last_n: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: Annotated[
+        list[str | None] | None,
+        items(BREAKERS.most, of={"minLength": 1, "maxLength": BREAKER.most}),
+    ] = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
+    seed: int | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+
+
+# Names of other systems -> ours; ours wins where both are given.
+_ALIASES = {"repetition_penalty": "repeat_penalty"}
+_RANDOM = -1  # llama-server's way to say "random"
+_SEEDS = (-(2**63), 2**64 - 1)
+# Where programs go beyond a limit to say what stands there: less than 0 is greedy, or off.
+_OPEN_BELOW = ("temperature", "top_k", "min_p", "xtc_probability")
+_OPEN_ABOVE = ("top_p", "top_k", "typical_p")
+# What the fields may hold under the names that clients use: field -> (lowest, highest), None: any.
+FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
+    **LIMITS,
+    **{alias: LIMITS[ours] for alias, ours in _ALIASES.items()},
+    **{name: (None, LIMITS[name][1]) for name in _OPEN_BELOW},
+    **{name: (LIMITS[name][0], None) for name in _OPEN_ABOVE},
+    "top_k": (None, None),
+    "seed": _SEEDS,
+}
+# Fields that SamplingParams holds in another shape.
+_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias"})
+# general.sampling.* in the file -> our field, where the names differ
+_FILE_NAMES = {"penalty_last_n": "repeat_last_n", "penalty_repeat": "repeat_penalty"}
+
+
+def defaults_of(config: ModelConfig) -> SamplingParams:
+    """The OpenAI API's neutral defaults, overridden by what the file recommends."""
+    recommended = msgspec.structs.asdict(config.sampling)
+    del recommended["sequence"]  # the order of llama.cpp's samplers: ours is fixed
+    found = {_FILE_NAMES.get(k, k): value for k, value in recommended.items() if value is not None}
+    return SamplingParams(**found)
+
+
+def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
+    """What was asked for, over `defaults_of`. Raises RequestError that names the client's field.
+
+    Blocks: a constraint is compiled here, in the request's own thread.
+    """
+    asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
+    names = {
+        ours: alias for alias, ours in _ALIASES.items() if alias in asked and ours not in asked
+    }
+    asked |= {ours: asked[alias] for ours, alias in names.items()}
+    plain = SamplingParams.__struct_fields__
+    given = {k: value for k, value in asked.items() if k in plain and k not in _SHAPED}
+    for name in _OPEN_BELOW:
+        if name in given:
+            given[name] = max(given[name], LIMITS[name][0])
+    for name in _OPEN_ABOVE:
+        if name in given:
+            given[name] = min(given[name], LIMITS[name][1])
+    given["seed"] = _seed(fields.seed)
+    if fields.dry_sequence_breakers is not None:
+        given["dry_sequence_breakers"] = tuple(
+            text for text in fields.dry_sequence_breakers if text is not None
+        )
+    if fields.logit_bias:
+        given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
+    constraint = constraint_of(fields)
+    if constraint is not None:
+        loaded.backend.prepare(constraint)
+        given["constraint"] = constraint
+    params = msgspec.structs.replace(defaults_of(loaded.config), **given)
+    check_sampling(params, loaded.backend.vocab_size, names)
+    return params
+
+
+def _seed(given: int | None) -> int | None:
+    """The engine's 32 bits of any 64; those that fit stay what they are."""
+    if given is None or given == _RANDOM:
+        return None
+    low, high = _SEEDS
+    if not low <= given <= high:
+        raise RequestError(f"seed must be from {low} to {high}.", param="seed")
+    if 0 <= given < SEED_RANGE:
+        return given
+    mixed = hashlib.blake2b((given % 2**64).to_bytes(8), digest_size=4)
+    return int.from_bytes(mixed.digest())
+
+
+def _logit_bias(
+    bias: dict[str, Bias] | list[tuple[int | str, Bias]], loaded: Loaded
+) -> tuple[tuple[int, float], ...]:
+    found: dict[int, float] = {}
+    for name, value in bias.items() if isinstance(bias, dict) else bias:
+        if value is True:
+            raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
+        if value is not None:
+            added = -float(BIAS.most) if value is False else float(value)
+            for token in _tokens_named(name, loaded):
+                found[token] = found.get(token, 0.0) + added
+    return tuple(found.items())
+
+
+def _tokens_named(name: int | str, loaded: Loaded) -> list[int]:
+    """A token's id, also as a text, or the tokens of a text."""
+    if isinstance(name, int):
+        return [name]
+    if _NUMBER.fullmatch(name):
+        return [int(name)]
+    return loaded.backend.vocab.tokenize(
+        name, add_special=False, parse_special=True, param="logit_bias", bounded=True
+    )

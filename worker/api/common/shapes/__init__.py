@@ -1,0 +1,1 @@
+"""Errors in the shapes that each API's clients read."""

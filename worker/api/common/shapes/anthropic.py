@@ -1,0 +1,63 @@
+"""Errors in Anthropic's shape. It imports no routes, so the gate can answer with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker import log
+from worker.http.replies import ErrorReply
+
+# HTTP status -> Anthropic's error type
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    499: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+# Official packages look for this code, and then send the whole conversation.
+UNTHREADED = "thread_unsupported_request"
+
+
+class AnthropicDetails(msgspec.Struct, frozen=True):
+    """What programs look at."""
+
+    error_code: str
+
+
+class AnthropicError(msgspec.Struct, frozen=True):
+    """What went wrong; the message names the field.
+
+    n_prompt_tokens, n_ctx  where a prompt is too long: its tokens, and those that the context holds
+    """
+
+    type: str
+    message: str
+    details: AnthropicDetails | msgspec.UnsetType = msgspec.UNSET
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class AnthropicErrorReply(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
+    """{"type": "error", "error": {...}}, as a reply and as an event of a stream."""
+
+    error: AnthropicError
+    request_id: str | None
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def anthropic_reply(status: int, reply: ErrorReply) -> AnthropicErrorReply:
+    """The same error in Anthropic's shape; the id of the request at hand is always in it."""
+    body = reply.error
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
+    told = AnthropicError(kind, body.message, details, body.n_prompt_tokens, body.n_ctx)
+    return AnthropicErrorReply(told, log.request_ids()[0], reply.correlation_id)

@@ -1,0 +1,128 @@
+"""GET /info, /version and what else managers and routers ask about the worker itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+
+from worker import __version__
+from worker.api.common.errors import json_response
+from worker.api.common.model_ids import check_model
+from worker.errors import NotFoundError
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.manager import WorkerInfo, worker_info
+from worker.lifecycle.worker import Worker
+
+
+class Info(WorkerInfo, frozen=True, kw_only=True):
+    """A heartbeat's WorkerInfo, and more of what a manager may want to know.
+
+    model_ref     what the manager calls the model; null: it did not say
+    memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
+    slots         sequences that run at once
+    draft         who guesses tokens: none, ngram, model, mtp or both
+    draft_model   file name of the model that does, without its suffix
+    cache_limit_bytes, cache_disk_limit_bytes
+                  what the states of ended sequences may take of host memory and of the disk
+    """
+
+    model_ref: str | None
+    backend: str
+    quant_kind: str
+    context_length: int
+    vocab_size: int
+    slots: int
+    queue_size: int
+    memory_bytes: int
+    vram_bytes: int
+    cache_limit_bytes: int
+    cache_disk_limit_bytes: int
+    memory_architecture: str
+    worker_type: str = "llm"
+    capabilities: tuple[str, ...] = ("text-gen",)
+    draft: str
+    draft_model: str | None
+    max_tokens_out: int
+    inference_timeout_seconds: float
+    uptime_seconds: float
+    pid: int
+
+
+class Version(msgspec.Struct):
+    """vLLM's shape."""
+
+    version: str
+
+
+class Sleeping(msgspec.Struct):
+    """vLLM's routers ask before they send work; this worker never unloads its model."""
+
+    is_sleeping: bool = False
+
+
+class ModelReady(msgspec.Struct):
+    """The Open Inference Protocol's answer about one model."""
+
+    name: str
+    ready: bool = True
+
+
+def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
+    """Counters and settings; the engine's thread is not waited for."""
+    engine = loaded.engine.snapshot
+    return Info(
+        **msgspec.structs.asdict(worker_info(worker, loaded, port)),
+        model_ref=worker.settings.model_ref,
+        backend=loaded.devices.backend,
+        quant_kind=loaded.config.quant,
+        context_length=loaded.backend.max_length,
+        vocab_size=loaded.backend.vocab_size,
+        slots=engine.max_running,
+        queue_size=worker.settings.queue_size,
+        cache_limit_bytes=engine.kept.memory_limit,
+        cache_disk_limit_bytes=engine.kept.disk_limit,
+        memory_bytes=loaded.memory_bytes,
+        vram_bytes=loaded.vram_bytes,
+        memory_architecture=loaded.memory_architecture,
+        draft=loaded.guesses,
+        draft_model=worker.draft_id,
+        max_tokens_out=worker.settings.max_tokens_out,
+        inference_timeout_seconds=worker.settings.inference_timeout,
+        uptime_seconds=round(time.monotonic() - worker.started_at, 3),
+        pid=os.getpid(),
+    )
+
+
+@get("/info", summary="The worker as its manager sees it")
+async def info(request: Request[Any, Any, Any], worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """What it is, what it may hold, how it is now."""
+    server = request.scope["server"]  # the socket's own address: --port may have been 0
+    port = worker.settings.port if server is None else server[1]
+    return json_response(info_of(worker, loaded, port or worker.settings.port))
+
+
+@get("/version", summary="The worker's version")
+async def version() -> Response[bytes]:
+    """vLLM's shape."""
+    return json_response(Version(__version__))
+
+
+@get("/is_sleeping", summary="Whether the model is unloaded for now")
+async def is_sleeping() -> Response[bytes]:
+    """It never is."""
+    return json_response(Sleeping())
+
+
+# The id may have slashes, and what is behind such a parameter is a part of it.
+@get("/v2/models/{model_id:path}", summary="Whether the model is ready")
+async def model_ready(model_id: str, loaded: Loaded) -> Response[bytes]:
+    """GET /v2/models/{id}/ready."""
+    path, _, wanted = str(model_id).rpartition("/")
+    if wanted != "ready":
+        raise NotFoundError("There is only /v2/models/{id}/ready.")
+    check_model(path, loaded)
+    return json_response(ModelReady(loaded.model_id))

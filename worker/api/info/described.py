@@ -1,0 +1,70 @@
+"""The worker itself, for the description of the API."""
+
+from __future__ import annotations
+
+from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
+from worker.api.common.model_ids import MODEL_ID, NO_MODEL
+from worker.api.info.about import (
+    Info,
+    ModelReady,
+    Sleeping,
+    Version,
+    info,
+    is_sleeping,
+    model_ready,
+    version,
+)
+from worker.api.info.health import Health, health
+from worker.api.info.metrics import metrics
+from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
+from worker.api.info.props import Props, SlotInfo, props, slots
+from worker.api.info.shutdown import ShutdownReply, shutdown
+from worker.errors import ForbiddenError, UnavailableError
+from worker.http import paths
+
+API = Api(
+    name="Worker",
+    text="What runs here and how it is, for managers, routers, monitors and people.",
+    routes=(
+        Described(
+            handler=health,
+            gives={JSON: Health},
+            also={503: Health},
+            pages={paths.PAGE: (ForbiddenError("A page of another origin asks."),)},
+            notes="Open to everybody. 503 with the same fields where the engine hangs.",
+        ),
+        Described(handler=metrics, gives={TEXT: str}),
+        Described(
+            handler=progress,
+            gives={EVENTS: (LoadProgress, Ready, NotLoaded)},
+            notes="Events while the model loads, then `ready` or `error`.",
+        ),
+        Described(
+            handler=shutdown,
+            gives={JSON: ShutdownReply},
+            refuses=(ForbiddenError("Without a key only programs of this machine may ask."),),
+        ),
+        Described(handler=info, gives={JSON: Info}),
+        Described(handler=version, gives={JSON: Version}),
+        Described(handler=is_sleeping, gives={JSON: Sleeping}),
+        Described(
+            handler=model_ready,
+            gives={JSON: ModelReady},
+            path="/v2/models/{model_id}/ready",
+            params={"model_id": MODEL_ID},
+            refuses=(NO_MODEL,),
+        ),
+        Described(handler=props, gives={JSON: Props}),
+        Described(
+            handler=slots,
+            gives={JSON: list[SlotInfo]},
+            queries={
+                "fail_on_no_slot": {
+                    "type": "string",
+                    "description": "Anything: 503 where no slot is idle.",
+                }
+            },
+            refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
+        ),
+    ),
+)

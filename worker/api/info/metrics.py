@@ -1,0 +1,29 @@
+"""GET /metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, get
+
+from worker.api.info.ratio import Window
+from worker.http import paths
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+from worker.requests.journal import Journal
+
+
+@get(paths.METRICS, summary="Prometheus metrics")
+async def metrics(
+    request: Request[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    journal: Journal,
+    window: Window,
+) -> Response[bytes]:
+    """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
+    from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms
+
+    accept = request.headers.get("accept", "")
+    text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
+    return Response(text, media_type=media_type)

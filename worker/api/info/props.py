@@ -1,0 +1,126 @@
+"""GET /props and /slots: what runs here, in the shapes that callers of llama-server read."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+from litestar import Response, get
+
+from worker import __version__, log
+from worker.api.common.errors import json_response
+from worker.api.common.sampling import defaults_of
+from worker.api.common.talk.templates import source_of
+from worker.engine.sampling import SamplingParams
+from worker.engine.stats import SequenceProgress
+from worker.errors import RequestError, UnavailableError
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+
+
+class Defaults(msgspec.Struct):
+    """n_ctx: the longest sequence, in whatever slot, because one sequence may use all cells."""
+
+    n_ctx: int
+    params: SamplingParams
+
+
+class Modalities(msgspec.Struct):
+    """Text only."""
+
+    vision: bool = False
+    audio: bool = False
+
+
+class Props(msgspec.Struct, kw_only=True):
+    """GET /props."""
+
+    default_generation_settings: Defaults
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: Modalities
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    build_info: str
+    is_sleeping: bool = False
+
+
+class NextToken(msgspec.Struct):
+    """How far a sequence is; n_remain: tokens that it may still sample."""
+
+    n_decoded: int
+    n_remain: int
+
+
+class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One of the sequences that run at once; `id` counts them, the oldest running one first."""
+
+    id: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    n_prompt_tokens: int | None = None
+    n_prompt_tokens_processed: int | None = None
+    next_token: list[NextToken] | None = None
+
+
+def props_of(worker: Worker, loaded: Loaded) -> Props:
+    """Read from the settings, the file and the loaded model."""
+    vocab, template = loaded.backend.vocab, None
+    with contextlib.suppress(RequestError):  # who chats is told
+        template = source_of(loaded.config.tokenizer, worker.settings)
+    return Props(
+        default_generation_settings=Defaults(loaded.backend.max_length, defaults_of(loaded.config)),
+        total_slots=loaded.engine.snapshot.max_running,
+        model_alias=loaded.model_id,
+        model_path=log.in_utf8(str(worker.model_path)),
+        modalities=Modalities(),
+        chat_template=template or "",
+        bos_token="" if vocab.bos is None else vocab.name(vocab.bos),
+        eos_token="" if vocab.eos is None else vocab.name(vocab.eos),
+        build_info=f"gguf-worker-{__version__}",
+    )
+
+
+def slots_of(worker: Worker, loaded: Loaded) -> list[SlotInfo]:
+    """Running sequences, then idle slots. Counters only: the engine's thread is not waited for."""
+    engine = loaded.engine.snapshot
+    running: list[SequenceProgress | None] = list(engine.running)
+    running += [None] * (engine.max_running - engine.num_running)
+    return [_slot(index, sequence, worker, loaded) for index, sequence in enumerate(running)]
+
+
+def _slot(
+    index: int, sequence: SequenceProgress | None, worker: Worker, loaded: Loaded
+) -> SlotInfo:
+    slot = SlotInfo(
+        id=index,
+        n_ctx=loaded.backend.max_length,
+        speculative=worker.loaded.guesses != "none",
+        is_processing=sequence is not None,
+    )
+    if sequence is not None:
+        sampled = sequence.num_sampled
+        slot.n_prompt_tokens = sequence.num_prompt
+        slot.n_prompt_tokens_processed = min(sequence.num_computed, sequence.num_prompt)
+        slot.next_token = [NextToken(sampled, sequence.limit - sequence.num_prompt - sampled)]
+    return slot
+
+
+@get("/props", summary="What runs here")
+async def props(worker: Worker, loaded: Loaded) -> Response[bytes]:
+    """llama-server's shape."""
+    return json_response(props_of(worker, loaded))
+
+
+@get("/slots", summary="What each slot does")
+async def slots(
+    worker: Worker, loaded: Loaded, fail_on_no_slot: str | None = None
+) -> Response[bytes]:
+    """llama-server's shape; 503 where one was asked for and none is idle."""
+    found = slots_of(worker, loaded)
+    if fail_on_no_slot and all(slot.is_processing for slot in found):
+        raise UnavailableError("no slot available", code="no_slot")
+    return json_response(found)

@@ -1,0 +1,155 @@
+"""What the worker can tell about itself in numbers, at one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from worker import machine
+from worker.engine.stats import EngineSnapshot, Histogram
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+from worker.requests.outcomes import Outcomes
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A metric under our name, of counters without `_total`.
+
+    value   one number; or numbers by the values of the labels; or a histogram
+    labels  what tells the numbers apart
+    unit    of a histogram, in its values' own unit
+    """
+
+    kind: Literal["gauge", "counter", "histogram"]
+    name: str
+    help: str
+    value: float | Mapping[tuple[str, ...], float] | Histogram
+    labels: tuple[str, ...] = ()
+    unit: float = 1.0
+
+
+def readings(
+    worker: Worker, loaded: Loaded, engine: EngineSnapshot, outcomes: Outcomes
+) -> Iterator[Reading]:
+    """All metrics; `engine`: its counters at this moment."""
+    yield from _gauges(worker, loaded, engine)
+    yield from _counters(engine)
+    yield Reading("counter", "worker_http_requests", "Answers by route and status",
+                  outcomes.by_route, ("route", "status"))  # fmt: skip
+    yield Reading("counter", "worker_errors", "Answers that told of an error, by its code",
+                  outcomes.errors, ("code", "status"))  # fmt: skip
+    yield from _times(engine)
+
+
+def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[Reading]:
+    longest = max((s.num_known for s in engine.running), default=0)
+    cells = {
+        ("live",): engine.live_cells, ("cached",): engine.cached_cells,
+        ("free",): engine.free_cells,
+    }  # fmt: skip
+    yield Reading("gauge", "worker_kv_cells", "KV cells: of running sequences, kept for their "
+                  "prefix, free", cells, ("state",))  # fmt: skip
+    backend, kept = loaded.backend, engine.kept
+    threads = {
+        ("one",): backend.context.threads, ("several",): backend.context.threads_batch,
+    }  # fmt: skip
+    yield Reading("gauge", "worker_compute_threads", "Compute threads of a step of one row, and of "
+                  "several, now", threads, ("rows",))  # fmt: skip
+    for name, text, value in (
+        ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
+         loaded.is_fused),
+        ("worker_kv_unified", "Whether all sequences share one pool of KV cells now",
+         backend.unified),
+        ("worker_neighbours_busy", "Whether compute threads wait for CPUs that others use",
+         backend.spin.is_shared),
+        ("worker_kv_cells_live_ratio", "Share of KV cells in use",
+         engine.live_cells / engine.num_cells),
+        ("worker_requests_running", "Sequences that run", engine.num_running),
+        ("worker_requests_waiting", "Sequences that wait", engine.num_waiting),
+        ("worker_slots", "Sequences that can run at once", engine.max_running),
+        ("worker_longest_sequence_tokens", "Tokens of the longest sequence so far",
+         max(longest, engine.stats.longest)),
+        ("worker_memory_bytes", "Resident memory", machine.resident_bytes()),
+        ("worker_vram_bytes", "GPU memory that the model takes", loaded.vram_bytes),
+        ("worker_tasks", "Tasks of the event loop", _num_tasks()),
+        ("worker_uptime_seconds", "Since the process began", time.monotonic() - worker.started_at),
+        ("worker_cache_bytes", "Host memory that kept states take", kept.memory_bytes),
+        ("worker_cache_limit_bytes", "Host memory that they may take", kept.memory_limit),
+        ("worker_cache_tokens", "Tokens whose state is kept in host memory", kept.kept_tokens),
+        ("worker_cache_disk_bytes", "Disk that kept states take", kept.disk_bytes),
+        ("worker_cache_disk_limit_bytes", "Disk that they may take", kept.disk_limit),
+    ):  # fmt: skip
+        yield Reading("gauge", name, text, value)
+
+
+def _num_tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # read outside of the event loop
+        return 0
+
+
+def _counters(engine: EngineSnapshot) -> Iterator[Reading]:
+    stats, kept = engine.stats, engine.kept
+    ended = {(reason,): count for reason, count in stats.finished.items()}
+    yield Reading("counter", "worker_requests", "Ended sequences", ended, ("outcome",))
+    hits = {
+        ("cells",): stats.shared_tokens, ("memory",): stats.memory_tokens,
+        ("disk",): stats.disk_tokens,
+    }  # fmt: skip
+    yield Reading("counter", "worker_prefix_hits", "Prompt tokens that were found, not computed",
+                  hits, ("source",))  # fmt: skip
+    seconds = {("prompts",): stats.prompt_s, ("tokens",): stats.token_s}
+    yield Reading("counter", "worker_step_seconds", "Seconds of steps that read prompts, and of "
+                  "steps that only write", seconds, ("kind",))  # fmt: skip
+    for name, text, value in (
+        ("worker_steps", "Engine steps", engine.num_steps),
+        ("worker_step_sequences", "Sequences that ran, counted in each step", stats.num_busy),
+        ("worker_prompt_tokens", "Prompt tokens computed or found", stats.prompt_tokens),
+        ("worker_prompt_tokens_computed", "Prompt tokens computed", stats.computed_tokens),
+        ("worker_tokens_generated", "Sampled tokens", stats.sampled_tokens),
+        ("worker_prefix_queries", "Prompt tokens looked up", stats.looked_up_tokens),
+        ("worker_cache_restored_tokens", "Tokens brought back", kept.restored_tokens),
+        ("worker_cache_evicted_tokens", "Tokens pushed out of memory", kept.evicted_tokens),
+        ("worker_cache_disk_written_bytes", "Kept states written", kept.disk_written),
+        ("worker_cache_disk_read_bytes", "Kept states read again", kept.disk_read),
+        ("worker_cache_disk_errors", "Files damaged, unreadable, unwritten", kept.disk_errors),
+        ("worker_preemptions", "Sequences put back for want of cells", engine.num_preempted),
+        ("worker_rearrangements", "Times that the cells were made anew, for another layout or "
+         "attention", stats.num_rearranged),
+        ("worker_stalls", "Tokens later than --max-stall-ms after the one before",
+         stats.num_stalls),
+        ("worker_drafts", "Guesses verified", stats.num_drafts),
+        ("worker_draft_tokens", "Guessed tokens computed", stats.drafted_tokens),
+        ("worker_draft_tokens_accepted", "Guessed tokens right", stats.accepted_tokens),
+    ):  # fmt: skip
+        yield Reading("counter", name, text, value)
+
+
+def _times(engine: EngineSnapshot) -> Iterator[Reading]:
+    stats = engine.stats
+    for name, text, value in (
+        ("worker_step_rows", "Rows of a step", stats.step_rows),
+        ("worker_queue_seconds", "From submission to admission", stats.queue_time),
+        ("worker_first_token_seconds", "From submission to the first token", stats.first_token),
+        ("worker_inter_token_seconds", "From a step with tokens of a sequence to the next one",
+         stats.inter_token),
+        ("worker_read_seconds", "From admission to the first token", stats.read_time),
+        ("worker_write_seconds", "From the first token to the last", stats.write_time),
+        ("worker_request_seconds", "From submission to the last token", stats.whole_request),
+        ("worker_request_prompt_tokens", "Prompt tokens of a sequence", stats.prompt_lengths),
+        ("worker_request_generated_tokens", "Sampled tokens of a sequence", stats.answer_lengths),
+    ):  # fmt: skip
+        yield Reading("histogram", name, text, value)
+    # The original worker's name and unit for one of them.
+    yield Reading(
+        "histogram",
+        "worker_inference_duration_ms",
+        "From submission to the last token, in milliseconds",
+        stats.whole_request,
+        unit=1e-3,
+    )

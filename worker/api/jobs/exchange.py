@@ -1,0 +1,125 @@
+"""A job's way back to its one reader, in the three forms that the original worker had."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from worker.api.common.exchange import Exchange
+from worker.api.common.tally import Tally
+from worker.api.jobs.errors import job_reply_of
+from worker.api.jobs.registry import Job, Jobs
+from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
+from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
+from worker.http import sse
+from worker.http.replies import ErrorReply
+from worker.lifecycle.loaded import Loaded
+
+
+class JobExchange(Exchange):
+    """A job's way back to its one reader; the job is forgotten when it ends, however it does."""
+
+    def __init__(
+        self, loaded: Loaded, jobs: Jobs, job: Job, stream: Stream, *, streaming: bool
+    ) -> None:
+        self._jobs = jobs
+        self.job = job
+        self.model = loaded.model_id
+        self.end_tokens = loaded.backend.end_tokens
+        request = job.request
+        self.tally = Tally(len(request.prompt), [request.id]) if request else Tally(0, [])
+        super().__init__(stream, streaming=streaming)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer, then forget the job."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._jobs.forget(self.job)
+
+    def error_reply(self, error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
+        """With the original's codes."""
+        return job_reply_of(error)
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """All deltas to the last one; what a cancellation put behind that is not read."""
+        while True:
+            for delta in await self.stream.take():
+                self.tally.add(delta)
+                yield delta
+                if delta.finish_reason:
+                    return
+
+    @abstractmethod
+    def frames(self) -> AsyncIterator[bytes]:
+        """The events of a streamed answer."""
+
+
+class EventExchange(JobExchange):
+    """started, token*, then exactly one of end and error; closed with [DONE]."""
+
+    def event(self, value: msgspec.Struct) -> bytes:
+        """One event; the data's `type` says what it is."""
+        return sse.frame(value)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """All events but an error."""
+        started_at = datetime.fromtimestamp(self.job.created, UTC).isoformat()
+        yield self.event(Started(self.job.id, self.model, started_at))
+        count = 0
+        async for delta in self.deltas():
+            if delta.text:
+                yield self.event(Token(delta.text, count))
+                count += 1
+            if delta.finish_reason:
+                yield self.event(self._end(delta))
+
+    def _end(self, delta: Delta) -> End:
+        reason = "MAX_TOKENS"
+        if delta.finish_reason == "stop":
+            reason = "EOS" if delta.token in self.end_tokens else "STOP_SEQUENCE"
+        tally = self.tally
+        time_ms = round(tally.sampling_s * 1e3)
+        return End(tally.num_sampled, time_ms, reason, tally.num_cached or 0)
+
+    def failure(self, error: Exception) -> bytes:
+        """The error event."""
+        reply = self.error_reply(error)[1]
+        body, ids = reply.error, (reply.request_id, reply.correlation_id)
+        return self.event(Failed(str(body.code), body.message, bool(body.retriable), *ids))
+
+    async def body(self) -> object:
+        """Never asked for: this is always a stream."""
+        raise NotImplementedError
+
+
+class NamedEventExchange(EventExchange):
+    """The same as the first generation's readers want it: named events, and no [DONE]."""
+
+    closing = b""
+
+    def event(self, value: msgspec.Struct) -> bytes:
+        """One event under its name."""
+        return sse.frame(value, name=str(value.__struct_config__.tag))
+
+
+class InferExchange(JobExchange):
+    """POST /v1/infer: the text alone, or a token an event and [DONE]."""
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """One event for each piece of text."""
+        async for delta in self.deltas():
+            if delta.text:
+                yield sse.frame(InferToken(delta.text))
+
+    async def body(self) -> InferReply:
+        """The whole text."""
+        text = "".join([delta.text async for delta in self.deltas()])
+        tally = self.tally
+        time_ms = round(tally.whole_s * 1e3)
+        return InferReply(text, tally.num_sampled, time_ms, tally.num_cached or 0)

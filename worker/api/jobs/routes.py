@@ -1,0 +1,99 @@
+"""The original worker's API: POST /execute, /v1/inference, /v1/jobs, /v1/infer and /cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, Router, get, post
+from litestar.types import ASGIApp
+
+from worker.api.common.body import read_json
+from worker.api.common.errors import json_response
+from worker.api.common.preparing import Preparing
+from worker.api.jobs.errors import on_job_error
+from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange
+from worker.api.jobs.limits import generation_of
+from worker.api.jobs.registry import Job, Jobs
+from worker.api.jobs.schemas import CancelReply, CancelRequest, JobReply, JobRequest
+from worker.engine.stream import Stream
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+from worker.requests.record import current
+
+
+async def _start(
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing, *, read: bool,
+) -> tuple[JobRequest, Job, Stream]:  # fmt: skip
+    """Read the body, open the job, make it ready, hand it to the engine.
+
+    read: whether its request reads it
+    """
+    body = await preparing.body(request, JobRequest, loaded)
+    most = worker.settings.max_tokens_out
+    job = jobs.open(body.job_id, read=read)
+    try:
+        generation = await preparing.make(request, body, loaded, generation_of, body, most, loaded)
+        (asked,) = generation.requests(loaded.backend.max_length)
+        return body, job, jobs.run(job, asked, loaded.engine)
+    except BaseException:
+        jobs.forget(job)
+        raise
+
+
+@post("/execute", status_code=200, summary="Run a job")
+async def execute(
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing,
+) -> ASGIApp:  # fmt: skip
+    """Its events, each under its name."""
+    _, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
+    return NamedEventExchange(loaded, jobs, job, stream, streaming=True)
+
+
+@post("/v1/infer", status_code=200, summary="Run a prompt")
+async def infer(
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing,
+) -> ASGIApp:  # fmt: skip
+    """The text at once, or its tokens as events."""
+    body, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
+    return InferExchange(loaded, jobs, job, stream, streaming=bool(body.stream))
+
+
+@post(["/v1/jobs", "/v1/inference"], status_code=200, summary="Accept a job")
+async def create(
+    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
+    preparing: Preparing,
+) -> Response[bytes]:  # fmt: skip
+    """Where its events can be read."""
+    _, job, _ = await _start(request, worker, loaded, jobs, preparing, read=False)
+    if (record := current()) is not None:
+        record.streaming = True  # by another request
+    return json_response(JobReply(job.id, f"{request.scope['path']}/{job.id}/stream"))
+
+
+@get(
+    ["/v1/jobs/{job_id:str}/stream", "/v1/inference/{job_id:str}/stream"],
+    summary="A job's events",
+)
+async def read(job_id: str, loaded: Loaded, jobs: Jobs) -> ASGIApp:
+    """For its one reader."""
+    job, stream = jobs.read(job_id)
+    return EventExchange(loaded, jobs, job, stream, streaming=True)
+
+
+@post("/cancel", status_code=202, summary="Cancel a job")
+async def cancel(request: Request[Any, Any, Any], jobs: Jobs) -> Response[bytes]:
+    """Safe to ask for again."""
+    body = await read_json(request, CancelRequest)
+    if body.job_id is None:
+        raise RequestError("job_id is missing.", param="job_id")
+    return json_response(CancelReply(body.job_id, jobs.cancel(body.job_id)), 202)
+
+
+job_routes = Router(
+    "/", route_handlers=[execute, infer, create, read, cancel],
+    exception_handlers={Exception: on_job_error},
+)  # fmt: skip

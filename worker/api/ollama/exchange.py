@@ -1,0 +1,152 @@
+"""An answer's way back to Ollama's clients: a line of JSON for each part, or all of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import UNSET
+
+from worker.api.common.exchange import DeltaExchange
+from worker.api.common.generation import Running
+from worker.api.common.logprobs import TokenScore, token_score
+from worker.api.common.shapes.ollama import OllamaErrorReply, ollama_reply
+from worker.api.common.talk.said import Said
+from worker.api.common.tally import Tally
+from worker.api.ollama.replies import (
+    AnswerLine,
+    ChatLine,
+    GenerateLine,
+    SaidCall,
+    SaidFunction,
+    SaidMessage,
+    cost_of,
+    now,
+)
+from worker.chat.events import Content, Thought
+from worker.chat.message import Call
+from worker.engine.sequence import Delta
+from worker.http.replies import ErrorReply
+from worker.lifecycle.loaded import Loaded
+from worker.lines import encoded
+
+
+class LinePiece(msgspec.Struct):
+    """What one line tells. calls: those that have ended, each with its number in the answer"""
+
+    content: str = ""
+    thought: str = ""
+    calls: list[tuple[int, Call]] = []
+    scores: list[TokenScore] = []
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.content or self.thought or self.calls or self.scores)
+
+
+class OllamaExchange(DeltaExchange):
+    """Lines with what each step added, and a last one that is `done`."""
+
+    content_type: ClassVar[bytes] = b"application/x-ndjson"
+    closing: ClassVar[bytes] = b""
+    pulse: ClassVar[bytes] = b""  # there are no comments between lines of JSON
+
+    def __init__(self, running: Running, said: Said, loaded: Loaded, *, streaming: bool) -> None:
+        super().__init__(running.stream, streaming=streaming)
+        generation = running.generation
+        self._said = said
+        self._model = loaded.model_id
+        self._pieces = loaded.backend.pieces
+        self._warnings = generation.warnings
+        self._wants_scores = generation.logprobs is not None
+        self._tally = Tally(generation.num_prompt_tokens, running.ids)
+
+    @abstractmethod
+    def line(self, piece: LinePiece, **fields: Any) -> AnswerLine:
+        """The piece in the client's shape; fields: of `AnswerLine`."""
+
+    def told(self, delta: Delta) -> list[bytes]:
+        """Its line. A call is told when it has ended."""
+        piece = self._take(delta)
+        return [self._frame(piece, done=False)] if piece.tells else []
+
+    def told_last(self) -> list[bytes]:
+        """The line that says that all is done."""
+        return [self._frame(LinePiece(), **self._end())]
+
+    async def body(self) -> AnswerLine:
+        """One line with all of it."""
+        scores: list[TokenScore] = []
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                scores += self._take(delta).scores
+        said = self._said
+        piece = LinePiece(said.content, said.thought, list(enumerate(said.calls)), scores)
+        return self.line(piece, **self._end(), **self._head(piece))
+
+    def shaped(self, status: int, reply: ErrorReply) -> OllamaErrorReply:
+        """In Ollama's shape."""
+        return ollama_reply(status, reply)
+
+    def failure(self, error: Exception) -> bytes:
+        """The line that tells of it."""
+        status, reply, _ = self.error_reply(error)
+        return encoded(self.shaped(status, reply)) + b"\n"
+
+    def _take(self, delta: Delta) -> LinePiece:
+        self._tally.add(delta)
+        piece, num_calls = LinePiece(), len(self._said.calls)
+        for event in self._said.take(delta):
+            match event:
+                case Content(text):
+                    piece.content += text
+                case Thought(text):
+                    piece.thought += text
+                case _:
+                    pass
+        piece.calls = list(enumerate(self._said.calls))[num_calls:]
+        if self._wants_scores and delta.logprob is not None:
+            piece.scores = [token_score(delta.logprob, self._pieces)]
+        return piece
+
+    def _frame(self, piece: LinePiece, **fields: Any) -> bytes:
+        return encoded(self.line(piece, **fields, **self._head(piece))) + b"\n"
+
+    def _head(self, piece: LinePiece) -> dict[str, Any]:
+        return {"model": self._model, "created_at": now(), "logprobs": piece.scores or UNSET}
+
+    def _end(self) -> dict[str, Any]:
+        """A call is no reason to Ollama's clients: they look for it."""
+        reason = "length" if self._said.finish_reason == "length" else "stop"
+        ended = {"done": True, "done_reason": reason, "warnings": self._warnings or UNSET}
+        return {**ended, **cost_of(self._tally)}
+
+
+def _in_one_line(arguments: str) -> msgspec.Raw:
+    """Models write line ends between the parts of an object, and a line end ends the reply's."""
+    return msgspec.Raw(msgspec.json.format(arguments, indent=0).encode())
+
+
+class OllamaChatExchange(OllamaExchange):
+    """POST /api/chat."""
+
+    def line(self, piece: LinePiece, **fields: Any) -> ChatLine:
+        """A message."""
+        calls = [
+            SaidCall(call.id, SaidFunction(n, call.name, _in_one_line(call.arguments)))
+            for n, call in piece.calls
+        ]
+        message = SaidMessage(
+            content=piece.content, thinking=piece.thought or UNSET, tool_calls=calls or UNSET
+        )
+        return ChatLine(message=message, **fields)
+
+
+class GenerateExchange(OllamaExchange):
+    """POST /api/generate."""
+
+    def line(self, piece: LinePiece, **fields: Any) -> GenerateLine:
+        """A text."""
+        return GenerateLine(response=piece.content, thinking=piece.thought or UNSET, **fields)

@@ -1,0 +1,186 @@
+"""GET /api/tags, /api/ps, /api/version and POST /api/show: the one model, in Ollama's shapes."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from litestar import Response, get, post
+
+from worker.api.common.errors import json_response
+from worker.lifecycle.loaded import Loaded
+
+# Whose API this is; clients refuse servers that seem too old for what they do.
+API_VERSION = "0.12.11"
+_NEVER = "9999-12-31T23:59:59Z"
+
+
+class ModelDetails(msgspec.Struct):
+    """What the file says of the model."""
+
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class TaggedModel(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One entry.
+
+    digest  names this state of the files; it is no hash of their content
+    expires_at, size_vram, context_length  of a model that runs; it never expires
+    """
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    details: ModelDetails
+    expires_at: str | None = None
+    size_vram: int | msgspec.UnsetType = msgspec.UNSET
+    context_length: int | None = None
+
+
+class TaggedModels(msgspec.Struct):
+    """{"models": [...]}"""
+
+    models: list[TaggedModel]
+
+
+class ShownModel(msgspec.Struct):
+    """POST /api/show.
+
+    parameters    what counts where a request says nothing, a line each
+    model_info    metadata under the file's own keys
+    capabilities  completion, tools, thinking, insert
+    """
+
+    modelfile: str
+    parameters: str
+    template: str
+    license: str
+    details: ModelDetails
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+
+
+class OllamaVersion(msgspec.Struct):
+    """{"version": ...}"""
+
+    version: str
+
+
+def tagged_of(loaded: Loaded, **running: Any) -> TaggedModel:
+    """Read from the file's config; running: fields of a model that runs."""
+    files = loaded.config.files
+    identities = repr([file.identity for file in files]).encode()
+    return TaggedModel(
+        name=loaded.model_id,
+        model=loaded.model_id,
+        modified_at=_modified_at(loaded),
+        size=sum(file.size for file in files),
+        digest=hashlib.sha256(identities).hexdigest(),
+        details=_details(loaded),
+        **running,
+    )
+
+
+def shown_of(loaded: Loaded) -> ShownModel:
+    """Read from the file's config."""
+    config, tokenizer = loaded.config, loaded.config.tokenizer
+    template = (tokenizer.chat_template if tokenizer else None) or ""
+    return ShownModel(
+        modelfile=f"FROM {loaded.model_id}",
+        parameters=f"num_ctx {loaded.backend.max_length}",
+        template=template,
+        license=config.license or "",
+        details=_details(loaded),
+        model_info=_metadata(loaded),
+        capabilities=_capabilities(loaded, template),
+        modified_at=_modified_at(loaded),
+    )
+
+
+def _details(loaded: Loaded) -> ModelDetails:
+    config = loaded.config
+    return ModelDetails(
+        parent_model="",
+        format="gguf",
+        family=config.architecture,
+        families=[config.architecture],
+        parameter_size=_short(config.n_params),
+        quantization_level=config.quant,
+    )
+
+
+def _metadata(loaded: Loaded) -> dict[str, Any]:
+    config = loaded.config
+    name = config.architecture
+    return {
+        "general.architecture": name,
+        "general.parameter_count": config.n_params,
+        f"{name}.context_length": config.context,
+        f"{name}.embedding_length": config.embedding,
+        f"{name}.block_count": config.layers,
+        f"{name}.attention.head_count": config.max_heads,
+        f"{name}.attention.head_count_kv": config.max_kv_heads,
+        f"{name}.vocab_size": config.vocab_size,
+    }
+
+
+def _capabilities(loaded: Loaded, template: str) -> list[str]:
+    """What clients look at before they send tools, or ask to think."""
+    found = ["completion"]
+    found += ["tools"] if "tools" in template else []
+    found += ["thinking"] if "think" in template else []
+    found += ["insert"] if None not in loaded.backend.vocab.infill else []
+    return found
+
+
+def _modified_at(loaded: Loaded) -> str:
+    newest = max(file.identity.mtime_ns for file in loaded.config.files)
+    return datetime.fromtimestamp(newest / 1e9, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _short(count: int) -> str:
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:.1f}{unit}"
+    return f"{count / 1e3:.1f}K"
+
+
+@get("/api/tags", summary="The model that runs here (Ollama)")
+async def tags(loaded: Loaded) -> Response[bytes]:
+    """A list of one."""
+    return json_response(TaggedModels([tagged_of(loaded)]))
+
+
+@get("/api/ps", summary="The model that is loaded (Ollama)")
+async def ps(loaded: Loaded) -> Response[bytes]:
+    """The same one."""
+    running = tagged_of(
+        loaded,
+        expires_at=_NEVER,
+        size_vram=loaded.vram_bytes,
+        context_length=loaded.backend.max_length,
+    )
+    return json_response(TaggedModels([running]))
+
+
+# Nothing in the body is needed: there is one model.
+@post("/api/show", status_code=200, summary="What the model's file says (Ollama)")
+async def show(loaded: Loaded) -> Response[bytes]:
+    """Its template, metadata and what it can do."""
+    return json_response(shown_of(loaded))
+
+
+@get("/api/version", summary="The version of Ollama's API (Ollama)")
+async def ollama_version() -> Response[bytes]:
+    """Of the API, not of this worker."""
+    return json_response(OllamaVersion(API_VERSION))

@@ -1,0 +1,89 @@
+"""POST /api/chat and /api/generate."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.api.common.errors import json_response
+from worker.api.common.generation import Generation, run
+from worker.api.common.preparing import Preparing
+from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.talk.said import Said
+from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
+from worker.api.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
+from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.api.ollama.talk import chat_of, check_asked, check_generate, question_of, text_of
+from worker.chat.format import ChatFormat
+from worker.chat.reader import PlainReader
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+
+# Who asks nothing wants the model to be loaded, and here it is.
+_LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
+
+
+@post("/api/chat", status_code=200, summary="Answer in a conversation (Ollama)")
+async def ollama_chat(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
+) -> ASGIApp:
+    """Its lines, or one with all of it."""
+    body = await preparing.body(request, OllamaChatRequest, loaded)
+    if not body.messages:
+        await preparing.aside(request, body, check_asked, body, loaded)
+        message = SaidMessage(content="")
+        return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
+    asked = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
+    running = run(asked.generation, loaded)
+    return OllamaChatExchange(running, asked.said(), loaded, streaming=body.stream is not False)
+
+
+@post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
+async def generate(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """Its lines, or one with all of it."""
+    body = await preparing.body(request, GenerateRequest, loaded)
+    check_generate(body)
+    if not body.prompt and not body.suffix:
+        await preparing.aside(request, body, check_asked, body, loaded)
+        return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
+    is_plain = body.raw or body.suffix
+    chat = None if is_plain else await _chat_format(request, loaded, preparing)
+    made = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
+    generation, said = made
+    running = run(generation, loaded)
+    return GenerateExchange(running, said, loaded, streaming=body.stream is not False)
+
+
+def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
+    return ask(chat_of(body, loaded), chat, loaded)
+
+
+def _prompted(
+    body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded
+) -> tuple[Generation, Said]:
+    """By the model's template, or the text alone where there is none or it is not wanted."""
+    if chat is None:
+        return text_of(body, loaded), Said(PlainReader())
+    asked = ask(question_of(body, loaded), chat, loaded)
+    return asked.generation, asked.said()
+
+
+async def _chat_format(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ChatFormat | None:
+    """The one that the application keeps; None where the model's file has no template."""
+    provide: Any = request.app.dependencies
+    try:
+        return await provide["chat"](loaded=loaded, preparing=preparing)
+    except RequestError:
+        return None
+
+
+def _reply(line: AnswerLine) -> ASGIApp:
+    # Litestar takes a Response where a handler may return an application.
+    return cast("ASGIApp", json_response(line))

@@ -1,0 +1,127 @@
+"""An Ollama client's body to a Talk, or to the Generation of a plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.api.common.generation import Generation
+from worker.api.common.limits import check_alternatives, stops_of
+from worker.api.common.prompts import infill_prompt, text_prompt
+from worker.api.common.talk.form import json_of, sampling_in_form
+from worker.api.common.talk.talk import Talk
+from worker.api.common.talk.tools import DeclaredTool, tools_of
+from worker.api.ollama.history import messages_of
+from worker.api.ollama.schemas import (
+    GenerateRequest,
+    OllamaChatRequest,
+    OllamaOptions,
+    OllamaRequest,
+)
+from worker.chat.effort import effort_of
+from worker.chat.format import Thinking
+from worker.chat.message import Message
+from worker.engine.sampling import SamplingParams
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+
+PARAM = "prompt"
+
+
+def chat_of(body: OllamaChatRequest, loaded: Loaded) -> Talk:
+    """Raises RequestError that names the field; blocks: a schema is compiled."""
+    return _talk(body, messages_of(body.messages or []), "messages", loaded, body.tools)
+
+
+def question_of(body: GenerateRequest, loaded: Loaded) -> Talk:
+    """A prompt as a conversation of one question. Raises and blocks as above."""
+    messages = [Message(role="user", content=body.prompt or "")]
+    if body.system:
+        messages.insert(0, Message(role="system", content=body.system))
+    return _talk(body, tuple(messages), PARAM, loaded)
+
+
+def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
+    """A prompt to continue as it is. Raises and blocks as above."""
+    text = body.prompt or ""
+    if body.suffix:
+        prompt = infill_prompt(text, body.suffix, loaded, PARAM)
+    else:
+        prompt = text_prompt(text, loaded, PARAM)
+    options = body.options or OllamaOptions()
+    return Generation(
+        prompts=(prompt,),
+        prompt_param=PARAM,
+        sampling=_sampling(body, loaded),
+        max_tokens=_max_tokens(options),
+        stop=stops_of(options.stop),
+        logprobs=_logprobs(body),
+    )
+
+
+def check_generate(body: GenerateRequest) -> None:
+    """Raise RequestError for what no prompt can have here."""
+    if body.images:
+        raise RequestError("images cannot be read; only text can.", param="images")
+    if body.context:
+        raise RequestError(
+            "context is of another server: this worker stores nothing between requests.",
+            param="context",
+            hint="Send the whole conversation to /api/chat.",
+        )
+
+
+def check_asked(body: OllamaRequest, loaded: Loaded) -> None:
+    """Raise RequestError for what no answer can have, also where none is asked for; blocks."""
+    stops_of((body.options or OllamaOptions()).stop)
+    _logprobs(body)
+    _sampling(body, loaded)
+
+
+def _talk(
+    body: OllamaRequest,
+    messages: tuple[Message, ...],
+    param: str,
+    loaded: Loaded,
+    declared: list[DeclaredTool | None] | None = None,
+) -> Talk:
+    options, tools = body.options or OllamaOptions(), tools_of(declared)
+    return Talk(
+        messages=messages,
+        param=param,
+        tools=tools.shown,
+        left_out=tuple(tools.left_out),
+        thinking=_thinking(body),
+        sampling=_sampling(body, loaded),
+        max_tokens=_max_tokens(options),
+        stop=stops_of(options.stop),
+        logprobs=_logprobs(body),
+    )
+
+
+def _sampling(body: OllamaRequest, loaded: Loaded) -> SamplingParams:
+    form: dict[str, Any] | None = None
+    if isinstance(body.format, dict):
+        form = json_of(body.format)
+    elif body.format == "json":
+        form = json_of(None)
+    elif body.format and body.format.lstrip().startswith("{"):
+        form = {"type": "json_schema", "json_schema": body.format}
+    elif body.format:
+        raise RequestError("format must be json or a JSON schema.", param="format")
+    return sampling_in_form(body.options or OllamaOptions(), form, "format", loaded)
+
+
+def _thinking(body: OllamaRequest) -> Thinking:
+    """A word is how much, and that the model thinks."""
+    is_on, effort = effort_of(body.think, body.reasoning_effort)
+    return Thinking(is_on=True if effort and is_on is None else is_on, effort=effort)
+
+
+def _max_tokens(options: OllamaOptions) -> int | None:
+    given = options.num_predict
+    return None if given is None or given <= 0 else given
+
+
+def _logprobs(body: OllamaRequest) -> int | None:
+    check_alternatives(top_logprobs=body.top_logprobs)
+    return (body.top_logprobs or 0) if body.logprobs else None

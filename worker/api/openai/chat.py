@@ -1,0 +1,114 @@
+"""POST /v1/chat/completions and /apply-template: a conversation by the file's own template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request as HttpRequest
+from litestar import Response, post
+from litestar.types import ASGIApp
+
+from worker.api.common.errors import json_response
+from worker.api.common.generation import Running, run
+from worker.api.common.preparing import Preparing
+from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.usage import InputTokens
+from worker.api.openai.chat_answer import ChatAnswer
+from worker.api.openai.chat_schemas import (
+    ChatChoice,
+    ChatCompletion,
+    ChatRequest,
+    TemplateReply,
+)
+from worker.api.openai.exchange import OpenAIExchange
+from worker.api.openai.talk import talk_of
+from worker.chat.format import ChatFormat
+from worker.lifecycle.loaded import Loaded
+from worker.lifecycle.worker import Worker
+from worker.settings import Settings
+
+
+class ChatExchange(OpenAIExchange[ChatChoice]):
+    """Answers to one conversation."""
+
+    def __init__(
+        self, running: Running, asked: Asked, body: ChatRequest, field: str, loaded: Loaded
+    ) -> None:
+        """field: of the thoughts: reasoning_content or reasoning"""
+        answers = [
+            ChatAnswer(
+                index,
+                asked.said(),
+                loaded.backend.pieces,
+                scores=asked.talk.logprobs is not None,
+                field=field,
+            )
+            for index in range(len(running.ids))
+        ]
+        super().__init__(
+            running,
+            answers,
+            loaded,
+            prefix="chatcmpl-",
+            streaming=bool(body.stream),
+            options=body.stream_options,
+        )
+
+    def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
+        """A part of the answer."""
+        return ChatCompletion(object="chat.completion.chunk", choices=choices, **self.head, **more)
+
+    def reply(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
+        """The whole answer."""
+        return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
+
+
+def _asked(
+    body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
+    *, must_fit: bool = True,
+) -> Asked:  # fmt: skip
+    return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
+
+
+@post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
+async def chat_completions(
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
+) -> ASGIApp:
+    """The whole answer at once, or its events."""
+    body = await preparing.body(request, ChatRequest, loaded)
+    settings = worker.settings
+    asked = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
+    running = run(asked.generation, loaded)
+    return ChatExchange(running, asked, body, settings.reasoning_field, loaded)
+
+
+@post("/apply-template", status_code=200, summary="Messages to the prompt's text")
+async def apply_template(
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
+) -> Response[bytes]:
+    """What the model would read, also where its context does not hold it."""
+    asked = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    return json_response(TemplateReply(asked.prompt))
+
+
+@post(
+    "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
+)
+async def chat_input_tokens(
+    request: HttpRequest[Any, Any, Any],
+    worker: Worker,
+    loaded: Loaded,
+    chat: ChatFormat,
+    preparing: Preparing,
+) -> Response[bytes]:
+    """As the same body has them as a prompt, also where the context does not hold them."""
+    asked = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    return json_response(InputTokens(asked.generation.num_prompt_tokens))

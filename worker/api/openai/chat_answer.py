@@ -1,0 +1,126 @@
+"""One answer to a conversation as OpenAI's chat clients read it: deltas, or the whole message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, UnsetType
+
+from worker.api.common.logprobs import TokenScore, token_score
+from worker.api.common.talk.said import Said
+from worker.api.openai.chat_schemas import (
+    ChatChoice,
+    ChatLogprobs,
+    Spoken,
+    ToldCall,
+    ToldFunction,
+)
+from worker.api.openai.exchange import Answer, tells
+from worker.chat.events import Arguments, CallBegun, CallEnded, Content, Thought
+from worker.engine.sequence import Delta
+
+ROLE = "assistant"
+_TYPE = "function"
+
+
+class ChatAnswer(Answer[ChatChoice]):
+    """The assistant's turn in one conversation; its role comes with its first token."""
+
+    def __init__(
+        self,
+        index: int,
+        said: Said,
+        pieces: Sequence[bytes],
+        *,
+        scores: bool = False,
+        field: str = "reasoning_content",
+    ) -> None:
+        """
+        index   in the events of a stream
+        pieces  token id -> bytes
+        scores  whether logprobs are told
+        field   of the thoughts: reasoning_content or reasoning
+        """
+        self._index = index
+        self._said = said
+        self._pieces = pieces
+        self._wants_scores = scores
+        self._field = field
+        self._has_role = False
+        self._scores: list[TokenScore] = []
+
+    @property
+    def num_thought_tokens(self) -> int:
+        """Tokens that were sampled inside thoughts."""
+        return self._said.num_thought_tokens
+
+    def take(self, delta: Delta) -> list[ChatChoice]:
+        """One event for each token at least."""
+        if not tells(delta):
+            return []
+        logprobs: ChatLogprobs | None = None
+        if self._wants_scores:
+            logprobs = ChatLogprobs([])
+            if delta.logprob is not None:
+                logprobs.content.append(token_score(delta.logprob, self._pieces))
+                self._scores += logprobs.content
+        choices = [
+            ChatChoice(index=self._index, delta=self._told(event))
+            for event in self._said.take(delta)
+            if not isinstance(event, CallEnded)
+        ]
+        if not choices:
+            # Clients would take an empty text for the begin of the content.
+            choices = [self.silent()]
+        choices[0].logprobs = logprobs
+        if not self._has_role:
+            self._add_role(choices[0])
+        choices[-1].finish_reason = self._said.finish_reason
+        return choices
+
+    def silent(self) -> ChatChoice:
+        """No message."""
+        return ChatChoice(index=self._index, delta=Spoken())
+
+    def whole(self, index: int) -> ChatChoice:
+        """The message."""
+        said = self._said
+        calls = [
+            ToldCall(ToldFunction(call.name, call.arguments), id=call.id, type=_TYPE)
+            for call in said.calls
+        ]
+        spoken = self._thought(said.thought) if said.thought else Spoken()
+        spoken.role = ROLE
+        spoken.content = said.content or (None if calls else "")
+        spoken.tool_calls = calls or UNSET
+        return ChatChoice(
+            index=index,
+            message=spoken,
+            logprobs=ChatLogprobs(self._scores) if self._wants_scores else None,
+            finish_reason=said.finish_reason,
+        )
+
+    def _add_role(self, choice: ChatChoice) -> None:
+        self._has_role = True
+        spoken = choice.delta
+        assert not isinstance(spoken, UnsetType)
+        spoken.role = ROLE
+        if spoken.content is UNSET:
+            spoken.content = None
+
+    def _told(self, event: Content | Thought | CallBegun | Arguments) -> Spoken:
+        match event:
+            case Content(text):
+                return Spoken(content=text)
+            case Thought(text):
+                return self._thought(text)
+            case CallBegun(index, name, function):
+                call = ToldCall(ToldFunction(function), index=index, id=name, type=_TYPE)
+            case Arguments(index, text):
+                call = ToldCall(ToldFunction(arguments=text), index=index)
+        return Spoken(tool_calls=[call])
+
+    def _thought(self, text: str) -> Spoken:
+        if self._field == "reasoning":
+            return Spoken(reasoning=text)
+        return Spoken(reasoning_content=text)

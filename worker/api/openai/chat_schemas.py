@@ -1,0 +1,171 @@
+"""What chat clients send and what they get. Unknown fields are ignored, null means not given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from worker.api.common.bounds import between, count_from, items, one_of, texts
+from worker.api.common.limits import TRUNCATIONS
+from worker.api.common.logprobs import TokenScore
+from worker.api.common.prompts import Truncated
+from worker.api.common.sampling import SamplingFields
+from worker.api.common.talk.parts import MessageContent
+from worker.api.common.talk.past_calls import CalledFunction, PastCall
+from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.thinking import FORMATS
+from worker.api.common.tool_choice import ChoiceObject
+from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
+from worker.api.openai.exchange import StreamOptions
+from worker.chat.effort import AskedEffort
+from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
+
+
+class ChatMessage(msgspec.Struct):
+    """One message of the conversation; `reasoning` is the other name of `reasoning_content`.
+
+    content  a text, or parts; what is no text becomes a note in brackets
+    refusal  what an assistant said instead of content
+    function_call
+             the one call of an assistant, in the form that calls had before
+    """
+
+    role: str
+    content: MessageContent = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[PastCall | None] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+    function_call: CalledFunction | None = None
+
+
+class ChatRequest(SamplingFields, kw_only=True):
+    """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
+
+    messages                the conversation, with what is to be answered at its end
+    tools                   functions that the model may call
+    tool_choice             auto, none, required, or the tool that is to be called
+    parallel_tool_calls     false: an answer holds one call at most
+    reasoning_effort, think
+                            how much the model is to think: none, or a word that its template knows
+    reasoning_format        none leaves thoughts in the content
+    reasoning_budget_tokens, thinking_budget_tokens
+                            tokens of thought at most; the first counts
+    chat_template           refused: the template is the model file's own
+    chat_template_kwargs    variables for the template, such as enable_thinking
+    functions, function_call
+                            the form that tools had before; refused
+    add_generation_prompt   false: the prompt ends without the assistant's opening
+    continue_final_message  true: the last message goes on
+    truncation              auto drops old turns where the context is too small
+    model                   anything: one worker serves one model
+    max_tokens, max_completion_tokens
+                            tokens to sample at most; -1, and where neither is given: until the
+                            model or the context ends; 0 reads the prompt, which fills the cache
+    n                       answers
+    stop                    an answer ends before the first of these
+    logprobs                true: the logprob of each token; a number above 0 is true
+    top_logprobs            likeliest alternatives to report for each token; needs logprobs
+    n_probs                 llama-server's name of both
+    stream                  true: events, one for each token
+    stream_options          how a stream reports usage
+    return_progress         true: each step that reads the prompt is an event, too
+    """
+
+    messages: Annotated[list[ChatMessage] | None, items(MESSAGES.most, least=1)] = None
+    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
+    tool_choice: str | ChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    functions: Any = None
+    function_call: Any = None
+    reasoning_effort: AskedEffort = None
+    think: AskedEffort = None
+    reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
+    reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
+    thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
+    model: str | None = None
+    max_tokens: Annotated[int | None, count_from(0)] = None
+    max_completion_tokens: Annotated[int | None, count_from(0)] = None
+    n: Annotated[int | None, between(1, SEQUENCES.most)] = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
+    logprobs: Annotated[bool | int | None, between(0, LOGPROBS.most)] = None
+    top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_progress: bool | None = None
+
+
+class TemplateReply(msgspec.Struct):
+    """The prompt as text."""
+
+    prompt: str
+
+
+class ChatLogprobs(msgspec.Struct):
+    """One entry a token."""
+
+    content: list[TokenScore]
+
+
+class ToldFunction(msgspec.Struct):
+    """What is called; its name is told once."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    arguments: str = ""
+
+
+class ToldCall(msgspec.Struct):
+    """A tool call, or what one event adds to it.
+
+    index  of the call in the answer; in events only
+    """
+
+    function: ToldFunction
+    index: int | msgspec.UnsetType = msgspec.UNSET
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    type: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Spoken(msgspec.Struct):
+    """An answer, or what one event adds to it; the role is told once."""
+
+    role: str | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType | None = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToldCall] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One answer: `message` whole, or `delta` in an event."""
+
+    index: int
+    message: Spoken | msgspec.UnsetType = msgspec.UNSET
+    delta: Spoken | msgspec.UnsetType = msgspec.UNSET
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A whole answer, or one event of a stream."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
+    truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,97 @@
+"""OpenAI's completions, chats and models, for the description of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.api.common.described import EVENTS, JSON, Api, Described
+from worker.api.common.model_ids import MODEL_ID, NO_MODEL
+from worker.api.common.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
+from worker.api.common.usage import InputTokens
+from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
+from worker.api.openai.chat_schemas import ChatCompletion, ChatRequest, TemplateReply
+from worker.api.openai.completion_schemas import Completion, CompletionRequest
+from worker.api.openai.completions import completions
+from worker.api.openai.models import ModelEntry, ModelList, model, models
+from worker.http.replies import ErrorReply
+
+_SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
+_SKY = {
+    "type": "function",
+    "function": {
+        "name": "sky",
+        "description": "The weather at a place",
+        "parameters": {
+            "type": "object",
+            "properties": {"at": {"type": "string"}},
+            "required": ["at"],
+        },
+    },
+}
+_STORY: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
+
+
+API = Api(
+    name="OpenAI",
+    text="Texts, chats and the model, as OpenAI's clients and llama-server's ask for them.",
+    routes=(
+        Described(
+            handler=completions,
+            takes=CompletionRequest,
+            needs=("prompt",),
+            gives={JSON: Completion, EVENTS: (Completion, ErrorReply)},
+            refuses=(*BODY, *PROMPT, *GENERATION),
+            notes="With `stream` events come as they are made.",
+            examples={
+                "text": _STORY,
+                "stream": {**_STORY, "stream": True, "stream_options": {"include_usage": True}},
+                "several": {**_STORY, "temperature": 0.8, "seed": 7, "n": 2, "best_of": 3},
+                "scored": {**_STORY, "echo": True, "max_tokens": 0, "logprobs": 1},
+                "token ids": {"prompt": [1, 400, 7], "max_tokens": 4},
+                "structured": {
+                    "prompt": "One day",
+                    "max_tokens": 20,
+                    "json_schema": {"enum": ["cat", "duck", "goose"]},
+                },
+            },
+        ),
+        Described(
+            handler=chat_completions,
+            takes=ChatRequest,
+            needs=("messages",),
+            gives={JSON: ChatCompletion, EVENTS: (ChatCompletion, ErrorReply)},
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
+            notes="With `stream` events come as they are made.",
+            examples={
+                "question": {**_SUM, "temperature": 0},
+                "stream": {**_SUM, "max_tokens": 12, "stream": True, "return_progress": True},
+                "tools": {**_SUM, "max_tokens": 20, "tools": [_SKY]},
+                "logprobs": {**_SUM, "max_tokens": 4, "logprobs": True, "top_logprobs": 2},
+                "long conversation": {**_SUM, "max_tokens": 12, "truncation": "auto"},
+            },
+        ),
+        Described(
+            handler=apply_template,
+            takes=ChatRequest,
+            needs=("messages",),
+            gives={JSON: TemplateReply},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            examples={"question": _SUM},
+        ),
+        Described(
+            handler=chat_input_tokens,
+            takes=ChatRequest,
+            needs=("messages",),
+            gives={JSON: InputTokens},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            examples={"question": _SUM},
+        ),
+        Described(handler=models, gives={JSON: ModelList}),
+        Described(
+            handler=model,
+            gives={JSON: ModelEntry},
+            params={"model_id": MODEL_ID},
+            refuses=(NO_MODEL,),
+        ),
+    ),
+)

@@ -1,0 +1,150 @@
+"""What the OpenAI API's two ways to answer share: the head, the events of a stream, the usage."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from worker import __version__
+from worker.api.common.exchange import DeltaExchange
+from worker.api.common.generation import Running
+from worker.api.common.tally import Tally
+from worker.api.common.usage import Usage, progress_of, timings_of, usage_of
+from worker.engine.sequence import Delta
+from worker.http import sse
+from worker.lifecycle.loaded import Loaded
+
+ChoiceT = TypeVar("ChoiceT", bound=msgspec.Struct)
+
+
+class StreamOptions(msgspec.Struct, kw_only=True):
+    """How a stream reports usage."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Answer(ABC, Generic[ChoiceT]):
+    """One sequence's answer as it grows. It may hold text back, and tell it with a later delta."""
+
+    @abstractmethod
+    def take(self, delta: Delta) -> Sequence[ChoiceT]:
+        """What the delta makes visible: no event, one or several."""
+
+    @abstractmethod
+    def silent(self) -> ChoiceT:
+        """A choice of an event that adds nothing."""
+
+    @abstractmethod
+    def whole(self, index: int) -> ChoiceT:
+        """All of it, once its last delta was taken, as choice number `index`."""
+
+    @property
+    def score(self) -> float:
+        """What `best_of` ranks by; the higher the better."""
+        return 0.0
+
+    @property
+    def num_thought_tokens(self) -> int:
+        """Tokens that were sampled inside thoughts."""
+        return 0
+
+
+class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
+    """Frames what the answers make of the deltas, or folds them into one reply.
+
+    head   the fields with which every reply and every event begins
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        answers: Sequence[Answer[ChoiceT]],
+        loaded: Loaded,
+        *,
+        prefix: str,
+        streaming: bool,
+        options: StreamOptions | None,
+    ) -> None:
+        """answers: one for each sequence; prefix: of the reply's id."""
+        super().__init__(running.stream, streaming=streaming)
+        self._generation = running.generation
+        self._answers = dict(zip(running.ids, answers, strict=True))
+        self._include_usage = bool(options and options.include_usage)
+        self._usage_always = bool(options and options.continuous_usage_stats)
+        generation = running.generation
+        self._tally = Tally(generation.num_prompt_tokens, running.ids, generation.best_of)
+        notes = {"truncated": generation.truncated, "warnings": generation.warnings}
+        self._notes = {name: told for name, told in notes.items() if told}
+        self._untold = self._notes  # in no event yet
+        self.head: dict[str, Any] = {
+            "id": prefix + running.ids[0].rpartition("-")[0],
+            "created": int(time.time()),
+            "model": loaded.model_id,
+            "system_fingerprint": f"gguf-worker-{__version__}",
+        }
+
+    @abstractmethod
+    def event(self, choices: list[ChoiceT], **more: Any) -> msgspec.Struct:
+        """An event of a stream with these choices."""
+
+    @abstractmethod
+    def reply(self, choices: list[ChoiceT], **more: Any) -> msgspec.Struct:
+        """A whole reply with these choices."""
+
+    def told(self, delta: Delta) -> list[bytes]:
+        """An event for each choice; what was left out of the prompt stands in the first one."""
+        self._tally.add(delta)
+        answer = self._answers[delta.id]
+        if delta.progress is not None:
+            progress = progress_of(delta.progress)
+            return [sse.frame(self.event([answer.silent()], prompt_progress=progress))]
+        frames: list[bytes] = []
+        choices = answer.take(delta)
+        for place, choice in enumerate(choices, start=1):
+            more: dict[str, Any] = {"usage": self._usage()} if self._usage_always else {}
+            if delta.finish_reason and place == len(choices):
+                more["timings"] = timings_of(self._tally)
+            frames.append(sse.frame(self.event([choice], **more, **self._untold)))
+            self._untold = {}
+        return frames
+
+    def told_last(self) -> list[bytes]:
+        """The usage, where asked for, and what was left out of the prompt."""
+        if not self._include_usage:
+            return []
+        return [sse.frame(self.event([], usage=self._usage(), **self._notes))]
+
+    async def body(self) -> msgspec.Struct:
+        """The whole reply, the best `n` of `best_of` for each prompt."""
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                self._tally.add(delta)
+                self._answers[delta.id].take(delta)
+                if delta.prompt_logprobs:
+                    await asyncio.sleep(0)  # a long prompt's take milliseconds
+        answers, chosen = list(self._answers.values()), list[Answer[ChoiceT]]()
+        n, best_of = self._generation.n, self._generation.best_of
+        for first in range(0, len(answers), best_of):
+            group = answers[first : first + best_of]
+            if best_of > n:
+                group.sort(key=lambda answer: -answer.score)
+            chosen += group[:n]
+        choices = [answer.whole(index) for index, answer in enumerate(chosen)]
+        usage, timings = self._usage(), timings_of(self._tally)
+        return self.reply(choices, usage=usage, timings=timings, **self._notes)
+
+    def _usage(self) -> Usage:
+        thought = sum(answer.num_thought_tokens for answer in self._answers.values())
+        return usage_of(self._tally, thought)
+
+
+def tells(delta: Delta) -> bool:
+    """Whether there is an event in it. A token that is no text yet, a part of a character, is one
+    all the same: clients count and time tokens by events."""
+    return bool(delta.text or delta.finish_reason or delta.token is not None)

@@ -1,0 +1,130 @@
+"""A chat client's body to a Talk: fields checked, messages in their neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.common.sampling import sampling_of
+from worker.api.common.talk.parts import (
+    ContentPart,
+    arguments_of,
+    called_name,
+    check_pictures,
+    joined,
+    newest,
+    output_of,
+    parts_of,
+)
+from worker.api.common.talk.past_calls import CalledFunction
+from worker.api.common.talk.talk import Talk
+from worker.api.common.talk.tools import tools_of
+from worker.api.common.thinking import thinking_of
+from worker.api.common.tool_choice import choice_of
+from worker.api.openai.chat_schemas import ChatMessage, ChatRequest
+from worker.chat.message import Call, Message
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.settings import Settings
+
+PARAM = "messages"
+# Fields of the form that tools had before 2024 -> what to send instead.
+_OLD = {
+    "functions": 'Send tools: {"type": "function", "function": ...} for each.',
+    "function_call": "Send tool_choice.",
+}
+
+
+def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
+    """Raises RequestError that names the field; blocks: a grammar is checked."""
+    if body.chat_template is not None:
+        raise RequestError(
+            "A chat template in a request is not accepted; the model file's own is used.",
+            param="chat_template",
+        )
+    for field, hint in _OLD.items():
+        if getattr(body, field):
+            raise RequestError(
+                f"{field} is a form that is no longer read here.", param=field, hint=hint
+            )
+    declared = tools_of(body.tools)
+    tools = declared.shown
+    choice = choice_of(body.tool_choice, tools)
+    return Talk(
+        messages=tuple(_messages(body.messages or ())),
+        param=PARAM,
+        tools=choice.among(tools),
+        left_out=tuple(declared.left_out),
+        choice=choice.mode,
+        only=choice.only,
+        parallel=body.parallel_tool_calls is not False,
+        thinking=thinking_of(
+            effort=body.reasoning_effort,
+            think=body.think,
+            variables=body.chat_template_kwargs,
+            asked_format=body.reasoning_format,
+            default_format=settings.reasoning_format,
+            reasoning_budget_tokens=body.reasoning_budget_tokens,
+            thinking_budget_tokens=body.thinking_budget_tokens,
+        ),
+        variables=body.chat_template_kwargs or {},
+        opens=body.add_generation_prompt is not False,
+        continues=bool(body.continue_final_message),
+        truncates=truncates(body.truncation),
+        sampling=sampling_of(body, loaded),
+        max_tokens=tokens_of(
+            max_completion_tokens=body.max_completion_tokens,
+            max_tokens=body.max_tokens,
+            default=None,
+        ),
+        stop=stops_of(body.stop),
+        n=1 if body.n is None else body.n,
+        tells_progress=bool(body.stream and body.return_progress),
+        logprobs=_logprobs(body),
+    )
+
+
+def _logprobs(body: ChatRequest) -> int | None:
+    """Alternatives for each token; None: no logprobs. A number in `logprobs` is true, whatever it
+    counts for completions."""
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+    check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)
+    if body.logprobs:
+        return body.top_logprobs or 0
+    return body.n_probs or None
+
+
+def _messages(given: Sequence[ChatMessage]) -> Iterator[Message]:
+    first = newest([message.role for message in given])
+    for place, message in enumerate(given):
+        if place >= first and message.role == "user":
+            check_pictures(message.content, f"messages[{place}].content", PARAM)
+        yield _message(message)
+
+
+def _message(message: ChatMessage) -> Message:
+    """Texts in parts become one, a line each; the thoughts among an assistant's are its thought."""
+    parts = parts_of(message.content)
+    thoughts: list[ContentPart] = []
+    if message.role == "assistant":
+        thoughts = [part for part in parts if part.get("type") in ("thinking", "reasoning")]
+    said = (part for part in parts if part not in thoughts)
+    is_result = message.role in ("tool", "function")
+    content = output_of(message.content) if is_result else joined(said) or message.refusal or ""
+    calls = [_call(call.id, call.called) for call in message.tool_calls or () if call is not None]
+    if message.function_call is not None:
+        calls.append(_call(None, message.function_call))
+    return Message(
+        role="tool" if message.role == "function" else message.role,
+        content=content or (None if calls else ""),
+        thought=message.reasoning_content or message.reasoning or joined(thoughts) or None,
+        calls=tuple(calls),
+        call_id=message.tool_call_id,
+        name=message.name,
+    )
+
+
+def _call(call_id: str | None, called: CalledFunction) -> Call:
+    given = called.input if called.arguments is None else called.arguments
+    return Call(call_id or "", called_name(called.name), arguments_of(given))

@@ -1,0 +1,1 @@
+"""The requests that run, for who watches them."""

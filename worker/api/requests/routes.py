@@ -1,0 +1,67 @@
+"""GET /v1/requests and POST /v1/requests/{id}/cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from litestar import Request, Response, get, post
+from litestar.response import Stream
+
+from worker.api.common.errors import json_response
+from worker.api.common.origins import check_origin
+from worker.api.requests.lookout import MAX_INTERVAL_S, MIN_INTERVAL_S, Lookout
+from worker.errors import RequestError
+from worker.http import paths
+from worker.lifecycle.worker import Worker
+from worker.requests.journal import Journal
+from worker.requests.views import RequestCancelled
+
+_INTERVAL_S = 0.5
+
+
+# No slot and no engine behind the stream: that it just ends when its reader leaves is fine.
+@get(paths.REQUESTS, summary="What the worker does")
+async def live_requests(
+    request: Request[Any, Any, Any],
+    lookout: Lookout,
+    stream: str = "",
+    interval: str | None = None,
+) -> Response[Any]:
+    """All at once, or as events again and again."""
+    seconds = _seconds_of(interval)
+    accepted = request.headers.get("accept", "")
+    if stream.lower() in ("1", "true") or (not stream and "text/event-stream" in accepted):
+        lookout.latest(MIN_INTERVAL_S)  # what it raises comes before the stream begins
+        return Stream(
+            lookout.events(seconds),
+            media_type="text/event-stream",  # Litestar adds the charset
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
+    return Response(lookout.latest(0), media_type="application/json")
+
+
+@post(paths.REQUESTS + "/{request_id:str}/cancel", status_code=200, summary="Cancel a request")
+async def cancel_request(
+    request: Request[Any, Any, Any], request_id: str, worker: Worker, journal: Journal
+) -> Response[bytes]:
+    """Whatever it does: waiting, reading or writing."""
+    origin = request.headers.get("origin", "")
+    is_own = origin.partition("://")[2] == request.headers.get("host")
+    if not worker.settings.api_keys and not is_own:
+        check_origin(request)
+    name = unquote(request_id)  # the gate leaves it as it was sent: an id may hold a slash
+    return json_response(RequestCancelled(name, True, journal.cancel(name)))
+
+
+def _seconds_of(text: str | None) -> float:
+    try:
+        seconds = _INTERVAL_S if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_S:
+        raise RequestError(
+            f"interval must be from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g} seconds.",
+            param="interval",
+        )
+    return seconds

@@ -1,0 +1,60 @@
+"""OpenAI's Responses, for the description of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worker.api.common.described import EVENTS, JSON, Api, Described
+from worker.api.common.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
+from worker.api.common.usage import InputTokens
+from worker.api.responses import events
+from worker.api.responses.items import ResponseReply
+from worker.api.responses.routes import input_tokens, responses
+from worker.api.responses.schemas import ResponseRequest
+
+_SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
+_EVENTS = (
+    events.ResponseCreated, events.ResponseInProgress, events.ItemAdded, events.PartAdded,
+    events.OutputTextDelta, events.OutputTextDone, events.ReasoningTextDelta,
+    events.ReasoningTextDone, events.SummaryPartAdded, events.SummaryTextDelta,
+    events.SummaryTextDone, events.SummaryPartDone, events.ArgumentsDelta, events.ArgumentsDone,
+    events.PartDone, events.ItemDone, events.ResponseCompleted, events.ResponseIncomplete,
+    events.ErrorEvent, events.ResponseFailed,
+)  # fmt: skip
+
+API = Api(
+    name="Responses",
+    text="OpenAI's Responses API. Nothing is stored: a request holds its whole conversation.",
+    routes=(
+        Described(
+            handler=responses,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: ResponseReply, EVENTS: _EVENTS},
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
+            named=True,
+            notes="With `stream` events come as they are made.",
+            examples={
+                "question": _SUM,
+                "stream": {**_SUM, "stream": True},
+                "items": {
+                    "instructions": "You answer in one sentence.",
+                    "input": [
+                        {"role": "user", "content": "What is 3 plus 4?"},
+                        {"role": "assistant", "content": "3 plus 4 is 7."},
+                        {"role": "user", "content": [{"type": "input_text", "text": "And 5?"}]},
+                    ],
+                    "max_output_tokens": 20,
+                },
+            },
+        ),
+        Described(
+            handler=input_tokens,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: InputTokens},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            examples={"question": {"input": "What is 3 plus 4?"}},
+        ),
+    ),
+)

@@ -1,0 +1,203 @@
+"""A response's way back: its events, or all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from worker.api.common.exchange import DeltaExchange
+from worker.api.common.generation import Running
+from worker.api.common.logprobs import token_score
+from worker.api.common.talk.asked import Asked
+from worker.api.common.tally import Tally
+from worker.api.common.usage import timings_of
+from worker.api.responses.events import (
+    ErrorEvent,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseEvent,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+)
+from worker.api.responses.items import (
+    Breakdown,
+    FunctionTool,
+    Incompleteness,
+    InputDetails,
+    NamespaceTool,
+    ReasoningDetails,
+    ResponseReply,
+    ResponseUsage,
+)
+from worker.api.responses.output import Output
+from worker.api.responses.schemas import (
+    AskedReasoning,
+    AskedText,
+    ResponseRequest,
+    ResponseTool,
+    TextFormat,
+)
+from worker.api.responses.talk import SEALED
+from worker.api.responses.tools import DeclaredFunctions
+from worker.engine.sequence import Delta
+from worker.http import sse
+from worker.lifecycle.loaded import Loaded
+
+_CUT = "max_output_tokens"  # OpenAI's word for the end of the context, too
+
+
+class ResponseExchange(DeltaExchange):
+    """created, in_progress, the events of each item, then one of completed, incomplete and failed;
+    each under its name."""
+
+    closing: ClassVar[bytes] = b""
+
+    def __init__(
+        self, running: Running, asked: Asked, body: ResponseRequest, loaded: Loaded
+    ) -> None:
+        super().__init__(running.stream, streaming=bool(body.stream))
+        name = running.ids[0].rpartition("-")[0]
+        reasoning = body.reasoning or AskedReasoning()
+        self._said = asked.said()
+        functions = DeclaredFunctions(body.tools)
+        self._output = Output(
+            name,
+            functions.places,
+            summarises=bool(reasoning.summary or reasoning.generate_summary),
+            seals=SEALED in (body.include or ()),
+        )
+        self._pieces = loaded.backend.pieces
+        self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
+        self._num_events = 0
+        self._reply = ResponseReply(
+            id=f"resp_{name}", created_at=int(time.time()), model=loaded.model_id,
+            **_echo(body, asked, functions),
+        )  # fmt: skip
+        if running.generation.truncated is not None:
+            self._reply.truncated = running.generation.truncated
+        if running.generation.warnings:
+            self._reply.warnings = running.generation.warnings
+
+    def told(self, delta: Delta) -> list[bytes]:
+        """Its events. The stream's first ones wait for the first token: what fails before it has a
+        status of its own."""
+        told = self._begin() + self._frames(self._take(delta))
+        return [told] if told else []
+
+    def told_last(self) -> list[bytes]:
+        """The end of the output, and the whole response."""
+        cut = self._said.finish_reason == "length"
+        told = self._frames(self._output.close("incomplete" if cut else "completed"))
+        reply = self._ended(broken=True)
+        kind = ResponseCompleted if reply.status == "completed" else ResponseIncomplete
+        return [told + self._frames([kind(response=reply)])]
+
+    async def body(self) -> ResponseReply:
+        """The whole response."""
+        while self.stream.is_running:
+            for delta in await self.stream.take():
+                self._take(delta)
+        cut = self._said.finish_reason == "length"
+        self._output.close("incomplete" if cut else "completed")
+        return self._ended(broken=False)
+
+    def failure(self, error: Exception) -> bytes:
+        """What was wrong, then the response that failed."""
+        begun = self._begin()
+        reply = self.error_reply(error)[1]
+        body = reply.error
+        code = None if body.code is None else str(body.code)
+        told = ErrorEvent(
+            code=code, message=body.message, param=body.param,
+            request_id=reply.request_id, correlation_id=reply.correlation_id,
+        )  # fmt: skip
+        failed = msgspec.structs.replace(
+            self._reply,
+            status="failed",
+            error=Breakdown("server_error", body.message),
+            output=self._output.items(broken=True),
+        )
+        return begun + self._frames([told, ResponseFailed(response=failed)])
+
+    def _begin(self) -> bytes:
+        """What opens the stream; nothing where it is open."""
+        if self._num_events:
+            return b""
+        return self._frames(
+            [ResponseCreated(response=self._reply), ResponseInProgress(response=self._reply)]
+        )
+
+    def _take(self, delta: Delta) -> list[ResponseEvent]:
+        self._tally.add(delta)
+        scores = [] if delta.logprob is None else [token_score(delta.logprob, self._pieces)]
+        return self._output.take(self._said.take(delta), scores)
+
+    def _ended(self, *, broken: bool) -> ResponseReply:
+        """broken: a call that never ended was told; else its text alone is there."""
+        cut = self._said.finish_reason == "length"
+        is_whole = not cut and not (broken and self._output.is_broken)
+        tally = self._tally
+        return msgspec.structs.replace(
+            self._reply,
+            status="completed" if is_whole else "incomplete",
+            incomplete_details=None if is_whole else Incompleteness(_CUT if cut else None),
+            output=self._output.items(broken=broken),
+            usage=ResponseUsage(
+                tally.num_prompt,
+                InputDetails(tally.num_cached or 0),
+                tally.num_sampled,
+                ReasoningDetails(self._said.num_thought_tokens),
+                tally.num_prompt + tally.num_sampled,
+            ),
+            timings=timings_of(tally),
+        )
+
+    def _frames(self, events: Iterable[ResponseEvent]) -> bytes:
+        frames: list[bytes] = []
+        for event in events:
+            event.sequence_number = self._num_events
+            self._num_events += 1
+            frames.append(sse.frame(event, name=str(event.__struct_config__.tag)))
+        return b"".join(frames)
+
+
+def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> dict[str, Any]:
+    """What was asked for, as the response repeats it."""
+    talk = asked.talk
+    choice: Any = talk.choice
+    if talk.only is not None:
+        choice = {"type": "function", "name": talk.only}
+    text = body.text or AskedText()
+    form = text.format or TextFormat("text")
+    return {
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": talk.parallel,
+        "reasoning": body.reasoning or AskedReasoning(),
+        "temperature": talk.sampling.temperature,
+        "text": msgspec.structs.replace(text, format=form),
+        "tool_choice": choice,
+        "tools": [_told(tool) for tool in functions.declared],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": talk.sampling.top_p,
+        "truncation": "auto" if talk.truncates else "disabled",
+        "user": body.user,
+    }
+
+
+def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
+    """As it was declared."""
+    if tool.type != "namespace":
+        return _function(tool)
+    inside = [_function(inner) for inner in tool.tools or () if inner is not None]
+    return NamespaceTool(tool.name or "", tool.description or "", inside)
+
+
+def _function(tool: ResponseTool) -> FunctionTool:
+    neutral = tool.declared.tool
+    return FunctionTool(neutral.name, neutral.description, neutral.parameters, tool.declared.strict)

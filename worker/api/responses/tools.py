@@ -1,0 +1,74 @@
+"""Tools of the Responses API: functions, alone or in namespaces."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.api.common.talk.tools import Tools
+from worker.api.responses.schemas import ResponseTool
+from worker.chat.message import Tool
+
+_JOINT = "__"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a client finds a function: its name, in a namespace or in none."""
+
+    name: str
+    namespace: str | None = None
+
+
+def shown_name(name: str, namespace: str | None) -> str:
+    """What the model calls it: `crm__find`, also for the namespace `crm__`."""
+    return name if namespace is None else namespace.removesuffix(_JOINT) + _JOINT + name
+
+
+class DeclaredFunctions:
+    """The functions that a client declares. Other tools are skipped.
+
+    tools     as the model sees them
+    places    the model's name of a function -> where the client finds it
+    left_out  a sentence for each tool that was skipped
+    declared  what was not skipped, as it was declared
+    """
+
+    def __init__(self, declared: list[ResponseTool | None] | None) -> None:
+        """Raises RequestError for too many."""
+        self.tools: tuple[Tool, ...] = ()
+        self.places: dict[str, Place] = {}
+        self.declared: list[ResponseTool] = []
+        found = Tools()
+        for number, tool in enumerate(declared or ()):
+            if tool is None:
+                continue
+            place = f"tools[{number}]"
+            if tool.type == "namespace":
+                self._add_space(tool, place, found)
+            elif tool.type in ("function", None):
+                if self._add(tool, place, found):
+                    self.declared.append(tool)
+            else:
+                found.add_kind(tool.type)
+        self.tools, self.left_out = found.shown, tuple(found.left_out)
+
+    def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
+        """A namespace's functions."""
+        inside = enumerate(space.tools or ())
+        functions = [
+            tool
+            for number, tool in inside
+            if tool is not None
+            and tool.type in ("function", None)
+            and self._add(tool, f"{place}.tools[{number}]", found, space.name or None)
+        ]
+        self.declared.append(msgspec.structs.replace(space, tools=functions))
+
+    def _add(
+        self, tool: ResponseTool, place: str, found: Tools, namespace: str | None = None
+    ) -> bool:
+        neutral = tool.declared.tool
+        shown = shown_name(neutral.name, namespace) if neutral.name else ""
+        is_shown = found.add(msgspec.structs.replace(neutral, name=shown), place)
+        if is_shown:
+            self.places[shown] = Place(neutral.name, namespace)
+        return is_shown

@@ -1,0 +1,1 @@
+"""Bytes to requests and back: uvicorn's protocol, connections, keys, origins."""

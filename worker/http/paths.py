@@ -1,0 +1,45 @@
+"""Paths that the gate knows, before there are routes."""
+
+from __future__ import annotations
+
+from worker.lifecycle.state import State
+
+PAGE = "/"
+# Open to everybody. The last two are the Open Inference Protocol's, which KServe probes.
+HEALTH = [
+    PAGE, "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
+]  # fmt: skip
+PROGRESS = "/v1/loading/progress"
+METRICS = "/metrics"
+REQUESTS = "/v1/requests"
+ONE_REQUEST = REQUESTS + "/"
+# Where other APIs than OpenAI's begin.
+MESSAGES = "/v1/messages"
+OLLAMA = "/api/"
+# Where llama-server's own clients ask.
+LLAMA = frozenset({"/infill", "/apply-template"})
+# Where a full queue is told before anything else is done; jobs have their own words for it.
+GENERATING = frozenset({
+    "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
+    "/api/chat", "/api/generate",
+})  # fmt: skip
+# llama-server has these without /v1 too, for clients whose base address lacks it.
+ALIASES = {
+    path.removeprefix("/v1"): path
+    for path in ("/v1/chat/completions", "/v1/models", "/v1/responses")
+}
+SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
+JOB_STREAM = "/stream"
+# How loading goes, and being told to stop.
+_ALWAYS = frozenset({PROGRESS, *SHUTDOWN})
+# What concerns work that was accepted before.
+_WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
+
+
+def passes(path: str, state: State) -> bool:
+    """Whether a request for this path may reach the application in this state."""
+    if state is State.READY or path in _ALWAYS:
+        return True
+    return state is State.DRAINING and (
+        path in _WHILE_DRAINING or path.startswith(ONE_REQUEST) or path.endswith(JOB_STREAM)
+    )

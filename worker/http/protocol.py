@@ -1,0 +1,260 @@
+"""HTTP/1.1 as uvicorn speaks it by httptools, with the limits that uvicorn leaves open."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from typing import Any
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
+
+from worker import log
+from worker.http.connections import GUEST, Connection, Connections
+from worker.http.whole import AtOnce, WholeAnswer
+from worker.limits import HEADERS, PIPELINED
+
+# What a client must take in its time; less is as good as nothing.
+_TAKEN = 16_384
+
+
+class Protocol(HttpToolsProtocol, Connection):
+    """A connection. One that says nothing, too slowly or too much before its request is closed.
+
+    h11, uvicorn's parser in Python, takes a sixth more of the event loop's time for each token.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        connections: Connections,
+        *,
+        is_guest: bool,
+        at_once: AtOnce | None = None,
+    ) -> None:
+        """at_once: answers requests before the application is asked"""
+        super().__init__(config, state, {})
+        self.is_guest = is_guest
+        self._at_once = at_once
+        self._others = connections
+        self._header_bytes = 0
+        self._unread = 0  # bytes since the parser last made something of them
+        self._is_open = False
+        self._has_head = False  # of a request that is not answered
+        self._answering: RequestResponseCycle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._is_open = True
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._others.lost(self)
+        # Of several requests uvicorn tells the last one only, and the first is being answered.
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            answering.disconnected = True
+            answering.message_event.set()
+        self.pipeline.clear()
+        # Timers would hold on to 8 kB for each connection until then.
+        self._cancel_deadline()
+        self._cancel_patience()
+
+    def drop(self) -> bool:
+        """Close it at once, unless its client still has to take what was written: whether so."""
+        if not self._is_open or self.transport.get_write_buffer_size():
+            return False
+        self.transport.abort()
+        return True
+
+    def pause_writing(self) -> None:
+        """Much waits for the reader, who has some time to take a part of it.
+
+        To close is not enough: that waits until all is taken, for ever.
+        """
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        """The reader took most of it."""
+        super().resume_writing()
+        self._cancel_patience()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; refuse a header whose end does not come."""
+        self._unread += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(data)
+        except HttpParserError:
+            self._refuse("Invalid HTTP request received.")
+            return
+        if self._unread > HEADERS.most and not self.transport.is_closing():
+            self._refuse("The request's headers are too large.")
+        elif not self._has_head and self._deadline is None:
+            self._wait_for_head()
+
+    def _refuse(self, why: str) -> None:
+        """400, but not into the midst of an answer."""
+        answering = self._answering
+        if answering and answering.response_started and not answering.response_complete:
+            self.transport.abort()
+        else:
+            self.send_400_response(why)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse. Who asks for another protocol, such as HTTP/2, is answered in this one.
+
+        The parser takes what follows such a request's headers for that protocol's, so it gets the
+        request again without the wish.
+        """
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            method = self.parser.get_method()
+            if method == b"CONNECT":
+                raise HttpParserError("this is no proxy") from None
+            lines = [method + b" " + self.url + b" HTTP/1.1"]
+            lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+            self.parser = HttpRequestParser(self)
+            self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+            self._feed(data[upgrade.args[0] :])
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._header_bytes = self._unread = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the path."""
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header, or one after a body in chunks."""
+        self._count(name + value)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request can be answered."""
+        self._unread = 0
+        if self.parser.should_upgrade():
+            return  # it comes again, see `_feed`
+        if len(self.pipeline) >= PIPELINED.most:
+            raise ValueError("too many requests before an answer")
+        self._has_head = True
+        self._cancel_deadline()
+        self._others.sends(self)
+        if self.is_guest:
+            self.scope[GUEST] = True  # type: ignore[typeddict-unknown-key]
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.__class__ = _UnframedCycle
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body has ended."""
+        self._unread = 0
+        if not self.parser.should_upgrade():
+            self._others.waits(self)
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer was written."""
+        self._has_head = bool(self.pipeline)
+        if not self._has_head:
+            self._others.rests(self)
+        super().on_response_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        if self.is_guest:
+            cycle.keep_alive = False
+        # Of its own: a request in a pipeline begins where the one before it ends.
+        copy_context().run(self._begin, cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Answer at once, or let a task do it; it also waits for a reader who takes nothing."""
+        answer = None
+        if self._at_once is not None and not self.flow.write_paused:
+            answer = self._at_once(cycle.scope)
+        if answer is None:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._write(cycle, answer)
+
+    def _write(self, cycle: RequestResponseCycle, answer: WholeAnswer) -> None:
+        """All of an answer, in one call of the system."""
+        fields = [*cycle.default_headers, *answer.fields]
+        if not cycle.keep_alive:
+            fields.append((b"connection", b"close"))
+        lines = [name + b": " + value + b"\r\n" for name, value in fields]
+        body = b"" if cycle.scope["method"] == "HEAD" else answer.body
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join([STATUS_LINE[answer.status], *lines, b"\r\n", body]))
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+
+    def _count(self, data: bytes) -> None:
+        self._unread = 0
+        self._header_bytes += len(data)
+        if self._header_bytes > HEADERS.most:
+            raise ValueError("too many header bytes")  # the parser answers 400 and closes
+
+    def _wait_for_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(self._others.send_s, self._drop_reader, left)
+
+    def _drop_reader(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() <= left - _TAKEN:
+            self._wait_for_reader()
+        else:
+            log.get("service").info("a reader stopped reading; its connection was closed")
+            self.transport.abort()
+
+    def _cancel_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _wait_for_head(self) -> None:
+        self._deadline = self.loop.call_later(self._others.receive_s, self._close_if_silent)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _close_if_silent(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class _UnframedCycle(RequestResponseCycle):
+    """An answer to HTTP/1.0, which knows no chunks: where no length is known, its end is the
+    connection's."""
+
+    async def send(self, message: Any) -> None:  # type: ignore[override]
+        """Pass on what has a length; write the rest as it comes."""
+        if message["type"] == "http.response.start":
+            if not any(name.lower() == b"content-length" for name, _ in message["headers"]):
+                self.chunked_encoding = False
+        elif not self.expected_content_length:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)

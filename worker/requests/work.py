@@ -1,0 +1,171 @@
+"""What a request lets the engine do: how far its sequences are, and how they ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from worker.engine.request import Request
+from worker.engine.sequence import Delta, Standing
+from worker.engine.stream import Stream
+from worker.engine.thread import EngineThread
+from worker.errors import WorkerError
+
+# Seconds over which the speed of a request that runs is told, and those between two looks at it.
+_SPAN_S = 4.0
+_GAP_S = 0.2
+
+
+class Sums(msgspec.Struct, frozen=True):
+    """Over all sequences of a request. A prompt counts once, however many copies it has.
+
+    num_running   sequences that hold a slot
+    first_token   time of the first token of any; None: there is none
+    """
+
+    num_running: int
+    read_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    wait_s: float
+    first_token: float | None
+
+
+class RequestWork:
+    """Watches the stream of one request. Nothing happens here for a token: who looks, counts.
+
+    began          when it was accepted; as all times here of `time.monotonic`, the engine's clock
+    prompt_tokens  of all prompts
+    max_tokens     that all sequences may generate
+    was_cut        whether an answer ended by its length
+    was_left       whether its client left while it ran
+    error          the first error that one of its sequences ended in
+    """
+
+    def __init__(
+        self, stream: Stream, requests: Sequence[Request], copies: int, engine: EngineThread
+    ) -> None:
+        """requests: those of a prompt side by side, `copies` of each."""
+        self.began = self.ended_at = time.monotonic()
+        self.was_cut = self.was_left = False
+        self.error: WorkerError | None = None
+        self.on_end: Callable[[], None] = _nothing
+        lengths = [len(request.prompt) for request in requests]
+        longest = engine.engine.backend.max_length
+        self.prompt_tokens = sum(lengths[::copies])
+        self.max_tokens = sum(
+            min(request.max_tokens, longest - length)
+            for request, length in zip(requests, lengths, strict=True)
+        )
+        self._stream, self._engine, self._copies = stream, engine, copies
+        self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}
+        self._running: set[str] = set(self._lengths)
+        self._seen: dict[str, Standing] = {}  # as it was when somebody looked last, or at the end
+        self._samples: list[tuple[float, int]] = []
+        stream.watcher = self
+
+    @property
+    def num_sequences(self) -> int:
+        """Of all prompts, all copies."""
+        return len(self._lengths)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs or waits any more."""
+        return not self._running
+
+    def cancel(self, error: WorkerError) -> None:
+        """End it; its reader gets the error."""
+        self._stream.fail(error)
+
+    def ended(self, delta: Delta) -> None:
+        """One of its sequences has."""
+        if delta.id not in self._running:
+            return
+        self.ended_at = time.monotonic()
+        times = delta.timings
+        if times is None:  # it was ended by others than the engine
+            self._look(delta.id)
+        else:
+            sampled = delta.sampled_tokens
+            self._seen[delta.id] = Standing(
+                is_running=False,
+                read_tokens=self._lengths[delta.id],
+                cached_tokens=delta.cached_tokens,
+                sampled_tokens=sampled,
+                admitted=times.admitted,
+                first_token=times.first_token if sampled else 0.0,
+            )
+        self.error = self.error or delta.error
+        self.was_cut = self.was_cut or delta.finish_reason == "length"
+        self._running.discard(delta.id)
+        if not self._running:
+            self._end()
+
+    def left(self) -> None:
+        """Its client reads no more."""
+        self.ended_at = time.monotonic()
+        self.was_left = self.error is None
+        for name in self._running:
+            self._look(name)
+        self._running.clear()
+        self._end()
+
+    def _end(self) -> None:
+        on_end, self.on_end, self._stream.watcher = self.on_end, _nothing, None
+        on_end()
+
+    def sums(self, now: float) -> Sums:
+        """How far it is."""
+        for name in self._running:
+            self._look(name)
+        seen = self._seen
+        admitted = [s.admitted for s in seen.values() if s.admitted]
+        firsts = [s.first_token for s in seen.values() if s.first_token]
+        read = cached = 0
+        names = list(self._lengths)
+        for first in range(0, len(names), self._copies):
+            copies = [seen[name] for name in names[first : first + self._copies] if name in seen]
+            read += max((s.read_tokens for s in copies), default=0)
+            # They share what one of them computed: the copy that found the least counts.
+            cached += min((s.cached_tokens for s in copies if s.admitted), default=0)
+        return Sums(
+            num_running=sum(seen[name].is_running for name in self._running if name in seen),
+            read_tokens=read,
+            cached_tokens=cached,
+            generated_tokens=sum(s.sampled_tokens for s in seen.values()),
+            wait_s=max(0.0, min(admitted, default=now) - self.began),
+            first_token=min(firsts, default=None),
+        )
+
+    def speed(self, sums: Sums, now: float) -> float | None:
+        """Tokens a second over the last seconds in which somebody looked, else since the first."""
+        count, samples = sums.generated_tokens, self._samples
+        if sums.first_token is None:
+            return None
+        if not samples or now - samples[-1][0] >= _GAP_S:
+            samples.append((now, count))
+        while len(samples) > 1 and now - samples[1][0] >= _SPAN_S:
+            samples.pop(0)
+        then, before = samples[0]
+        if now - then < 1.0 or now - then > 2 * _SPAN_S:
+            then, before = sums.first_token, self.num_sequences
+        return (count - before) / (now - then) if count > before and now > then else None
+
+    def whole_speed(self, sums: Sums) -> float | None:
+        """Tokens a second from the first to the end."""
+        gaps = sums.generated_tokens - self.num_sequences
+        if sums.first_token is None or gaps <= 0 or self.ended_at <= sums.first_token:
+            return None
+        return gaps / (self.ended_at - sums.first_token)
+
+    def _look(self, name: str) -> None:
+        standing = self._engine.standing(name)
+        if standing is not None:
+            self._seen[name] = standing
+
+
+def _nothing() -> None:
+    """Nobody waits for the end."""

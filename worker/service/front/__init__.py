@@ -1,1 +1,0 @@
-"""What answers before there are routes: uvicorn, the gate, the key."""

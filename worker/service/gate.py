@@ -1,0 +1,203 @@
+"""The outermost layer: request ids, HEAD for every GET, the page for browsers, 401 without the key,
+503 until ready and while draining, 429 where no place is left, and which answers pages of other
+origins may read. It is there before the application that it wraps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
+
+from worker import log
+from worker.api.common.shapes.by_path import shaped
+from worker.api.page import page
+from worker.errors import (
+    NotAuthenticatedError,
+    QueueFullError,
+    UnavailableError,
+    WorkerError,
+)
+from worker.http import paths
+from worker.http.auth import Auth
+from worker.http.connections import GUEST, WIRE
+from worker.http.cors import Cors
+from worker.http.host import refusal_of_host
+from worker.http.ids import ids_of
+from worker.http.replies import reply_of_ours
+from worker.http.whole import HeaderFields, WholeAnswer, send_whole
+from worker.lifecycle.state import State
+from worker.lifecycle.worker import Worker
+from worker.limits import CONNECTIONS
+from worker.requests.journal import Journal
+from worker.requests.record import RequestRecord
+
+# In the scope of a request that was looked at.
+_ENTRANCE = "worker.entrance"
+
+
+class _Entrance(NamedTuple):
+    """fields: of the answer, whoever gives it"""
+
+    record: RequestRecord
+    fields: HeaderFields
+
+
+class Gate:
+    """Wraps the application, so that paths it does not know answer 503 too while loading.
+
+    What may pass already waits until the application is there.
+    """
+
+    def __init__(self, worker: Worker, journal: Journal) -> None:
+        """journal: gets a record of each request"""
+        self._app: Any = None
+        self._opened = asyncio.Event()
+        self._worker = worker
+        self._journal = journal
+        self.auth = Auth(worker.settings.api_key, worker.settings.api_key_file)
+        self._cors = Cors(worker.settings.cors)
+        self._has_page = worker.settings.page
+        self._num_entering = 0
+        self._turn = asyncio.Lock()
+
+    def open(self, app: Any) -> None:
+        """Pass requests on to `app` from now on."""
+        self._app = app
+        self._opened.set()
+
+    def at_once(self, scope: Any) -> WholeAnswer | None:
+        """The answer to what must not reach the application; None: to be called with this scope.
+
+        That takes no task and no body: where hundreds come at the same moment, those who are
+        refused hear it before work begins for the others. Until then their places count as taken.
+        """
+        path: str = scope["path"]
+        path = scope["path"] = paths.ALIASES.get(path, path)
+        headers = scope["headers"]
+        ids = ids_of(headers)
+        request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
+        log.bind_request(**{name.replace("-", "_"): value for name, value in ids.items()})
+        record = self._journal.open(request_id, correlation_id, scope["method"], path, headers)
+        fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
+        if path.startswith(paths.MESSAGES):  # where Anthropic's clients look for it
+            fields.append((b"request-id", request_id.encode("latin-1")))
+        fields += self._cors.fields(scope)
+        entrance = scope[_ENTRANCE] = _Entrance(record, fields)
+        answer = self._answer(scope, entrance)
+        if answer is not None:
+            record.is_early = True
+            record.answered(answer.status)
+            scope.pop(WIRE, None)  # it holds this scope
+        elif _is_work(scope):
+            self._num_entering += 1
+        return answer
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on what must not be answered at once."""
+        if (wire := scope.pop(WIRE, None)) is not None:  # it holds this scope, but not the copy
+            scope = {**scope, WIRE: wire}
+        if _ENTRANCE not in scope and (answer := self.at_once(scope)) is not None:
+            await send_whole(send, answer)
+            return
+        entrance: _Entrance = scope[_ENTRANCE]
+        record, fields = entrance
+        # A job can be read once: asking for its headers must not be that.
+        head = scope["method"] == "HEAD" and not scope["path"].endswith(paths.JOB_STREAM)
+        if head:
+            scope = {**scope, "method": "GET"}
+        if scope["path"].startswith(paths.ONE_REQUEST):  # an id may hold a slash
+            scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+        status: int | None = None
+        has_ended = False
+
+        async def send_with_ids(message: Any) -> None:
+            nonlocal status, has_ended
+            if has_ended:
+                return
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], *fields]}
+            elif head:  # with its first part all is said, also of events that would not end
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
+                has_ended = True
+            await send(message)
+
+        try:
+            if _is_work(scope):
+                await self._take_turn()
+            await self._opened.wait()
+            await self._app(scope, receive, send_with_ids)
+        except asyncio.CancelledError:  # the process ends before this answer is there
+            if status is None:
+                error = UnavailableError("The worker stopped.", code="draining")
+                answer = _refusal_of(scope, entrance, error)
+                status = answer.status
+                await send_whole(send, answer)
+        finally:
+            if "path_template" in scope:  # Litestar has found a route
+                record.pattern = f"{scope['method']} {scope['path_template']}"
+            record.answered(status)
+
+    def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
+        preflight = self._cors.preflight(scope)
+        if preflight is not None:
+            return WholeAnswer(204, [*preflight, *entrance.fields], b"")
+        is_page = self._has_page and page.is_wanted(scope)
+        error = refusal_of_host(scope["headers"]) or (
+            page.refusal_of(scope) if is_page else self._refusal(scope)
+        )
+        if error is not None:
+            return _refusal_of(scope, entrance, error)
+        if is_page:
+            whole = page.answer()
+            return whole._replace(fields=[*whole.fields, *entrance.fields])
+        return None
+
+    async def _take_turn(self) -> None:
+        """In each turn of the event loop one begins: who comes meanwhile does not wait long."""
+        try:
+            async with self._turn:
+                await asyncio.sleep(0)
+        finally:
+            self._num_entering -= 1
+
+    def _refusal(self, scope: Any) -> WorkerError | None:
+        """Why this cannot be answered now, or None."""
+        state, path = self._worker.state, scope["path"]
+        try:
+            self.auth.check(path, scope["headers"])
+        except NotAuthenticatedError as error:
+            return error
+        if GUEST in scope and path not in paths.HEALTH:
+            return UnavailableError(
+                "There are too many connections.", hint="Try again.", code=CONNECTIONS.code
+            )
+        if state is State.READY and _is_work(scope):
+            try:
+                self._worker.loaded.engine.check_place(self._num_entering)
+            except QueueFullError as error:
+                return error
+        if paths.passes(path, state):
+            return None
+        if state is State.LOADING:
+            return UnavailableError("Loading model", code="loading")
+        if state is State.FAILED:
+            return UnavailableError(f"The worker failed: {self._worker.error}", code="failed")
+        return UnavailableError("The worker is shutting down.", code="draining")
+
+
+def _is_work(scope: Any) -> bool:
+    return scope["method"] == "POST" and scope["path"] in paths.GENERATING
+
+
+def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAnswer:
+    """Its whole answer; its record knows of it."""
+    if _is_work(scope):
+        entrance.record.pattern = f"POST {scope['path']}"
+    entrance.record.failed(error)
+    status, reply, headers = reply_of_ours(error)
+    body = msgspec.json.encode(shaped(scope["path"], status, reply))
+    fields = [(name.encode(), value.encode()) for name, value in headers.items()]
+    fields += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    return WholeAnswer(status, [*fields, *entrance.fields], body)
