@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 from typing import Protocol as Shape
 
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from worker.http.connections import WIRE
@@ -110,6 +109,6 @@ class WiredProtocol(Protocol):
         if self.source is not None:
             self.source.resume_reading()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def prepare(self, cycle: RequestResponseCycle) -> None:
+        """Add the wire."""
         cycle.scope[WIRE] = Wire(self, cycle)  # type: ignore[typeddict-unknown-key]
-        super()._start_asgi_task(cycle, app)
