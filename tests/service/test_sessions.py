@@ -100,6 +100,47 @@ def test_what_is_left_out_is_said(server: Server, api: str) -> None:
     assert streamed.text.count(f"Tools of the type {kind} are left out.") >= 1
 
 
+@pytest.mark.parametrize("api", ["chat", "ollama"])
+def test_a_refused_picture_ends_no_session(server: Server, api: str) -> None:
+    """Where the client keeps it, the next question is answered; so is what a tool shows."""
+    shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    assert answer(server, api, [shown]).status_code == 400
+    assert answer(server, api, [shown, SAID[0]]).status_code == 200
+    result = {"role": "tool", "tool_call_id": "1", "content": "a screenshot"}
+    call = {"id": "1", "type": "function", "function": {"name": "sky", "arguments": "{}"}}
+    called = {"role": "assistant", "tool_calls": [call]}
+    assert answer(server, api, [SAID[0], called, result, shown]).status_code == 200
+
+
+@pytest.mark.parametrize("depth", [150, 400, 900])
+@pytest.mark.parametrize("api", APIS)
+def test_deep_content(server: Server, api: str, depth: int) -> None:
+    """It is read as far as it can be."""
+    body = '{"content":' * depth + '"deep"' + "}" * depth
+    field = APIS[api][1]
+    content = json.dumps({**APIS[api][2], field: [{"role": "user", "content": "HERE"}]})
+    content = content.replace('"HERE"', body)
+    reply = http.post(server.url + APIS[api][0], content=content)
+    assert reply.status_code in (200, 400), reply.text
+
+
+def test_results_that_are_objects(server: Server) -> None:
+    """They stay whole; only parts of a known kind become texts."""
+    call = {"id": "1", "type": "function", "function": {"name": "sky", "arguments": "{}"}}
+    for result in (
+        [{"id": 7, "name": "bob", "status": "open"}],
+        {"text": "hello", "score": 5},
+        [{"type": "note", "status": "s", "data": "d"}],
+    ):
+        said = [
+            SAID[0],
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": result},
+        ]
+        shown = http.post(server.url + "/apply-template", json={"messages": said}).json()["prompt"]
+        assert json.dumps(result, separators=(",", ":")) in shown
+
+
 SKY = {"name": "sky", "parameters": SCHEMA}
 # What clients declare that is no tool, or that another API writes: the sentence on it, if any.
 ODD_TOOLS: dict[str, tuple[Any, str | None]] = {

@@ -12,6 +12,16 @@ TYPES = ("null", "boolean", "number", "string", "array", "object")  # an integer
 # Keywords whose value is a schema, a list of schemas, schemas by name, a count, a number.
 SCHEMAS = frozenset({"items", "additionalItems", "additionalProperties"})
 SCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+# Addresses of `$schema` that llguidance knows; it refuses others.
+DRAFTS = frozenset(
+    {
+        "http://json-schema.org/draft-04/schema",
+        "http://json-schema.org/draft-06/schema",
+        "http://json-schema.org/draft-07/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    }
+)
 SCHEMA_MAPS = frozenset({"properties", "patternProperties"})
 COUNTS = frozenset(
     {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}

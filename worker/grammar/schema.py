@@ -16,6 +16,7 @@ from worker.grammar.document import SchemaDocument
 from worker.grammar.keywords import (
     APPLIED,
     COUNTS,
+    DRAFTS,
     FORMATS,
     HELD,
     LOOK_AROUND,
@@ -211,7 +212,7 @@ class SchemaReader:
                 self._refuse("has a required that is no list of names")
             names = cast("list[Any]", value)
             out[key] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
-        elif isinstance(value, str):  # $schema
+        elif isinstance(value, str) and value.removesuffix("#") in DRAFTS:  # $schema
             out[key] = value
 
     def _add_parts(self, out: Schema, key: str, value: Any, depth: int) -> None:

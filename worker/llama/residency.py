@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from worker import log
-from worker.engine.backend import Kernels
 from worker.errors import ResidencyError
 from worker.gguf.header import TensorInfo
 from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.packing import packed_encodings
 from worker.machine import human_bytes
+
+if TYPE_CHECKING:  # the load begins before the engine is imported
+    from worker.engine.backend import Kernels
 
 HOST = "CPU"
 _REPACKED = "CPU_REPACK"
@@ -187,4 +190,6 @@ def kernels_of(weights: WeightsResidency, cache: CacheResidency | None = None) -
     is_repacked = any(name == _REPACKED for name, _ in weights.buffers)
     on_cpu = cache is not None and any(device == HOST for _, device in cache.layers)
     mixed = _TILE - 1 if on_cpu else _ANY
+    from worker.engine.backend import Kernels
+
     return Kernels(block=_ROW_BLOCK, fewest=_FEWEST if is_repacked else 0, tile=_TILE, mixed=mixed)

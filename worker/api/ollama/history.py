@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from worker.api.common.talk.parts import arguments_of, called_name, check_pictures, newest, text_of
+from worker.api.common.talk.parts import (
+    arguments_of,
+    called_name,
+    check_pictures,
+    newest,
+    output_of,
+    text_of,
+)
 from worker.api.ollama.schemas import ROLES, OllamaMessage
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
@@ -35,9 +42,10 @@ def messages_of(given: Iterable[OllamaMessage]) -> tuple[Message, ...]:
                     hint="Ask without them, or describe them.",
                 )
             check_pictures(message.content, f"{where}.content", PARAM)
+        read = output_of if message.role == "tool" else text_of
         content = "\n".join(
             text
-            for text in (text_of(message.content), *("[image]" for _ in message.images or ()))
+            for text in (read(message.content), *("[image]" for _ in message.images or ()))
             if text
         )
         if message.role == "tool":

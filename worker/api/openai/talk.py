@@ -13,6 +13,7 @@ from worker.api.common.talk.parts import (
     check_pictures,
     joined,
     newest,
+    output_of,
     parts_of,
 )
 from worker.api.common.talk.past_calls import CalledFunction
@@ -108,7 +109,9 @@ def _message(message: ChatMessage) -> Message:
     thoughts: list[ContentPart] = []
     if message.role == "assistant":
         thoughts = [part for part in parts if part.get("type") in ("thinking", "reasoning")]
-    content = joined(part for part in parts if part not in thoughts) or message.refusal or ""
+    said = (part for part in parts if part not in thoughts)
+    is_result = message.role in ("tool", "function")
+    content = output_of(message.content) if is_result else joined(said) or message.refusal or ""
     calls = [_call(call.id, call.called) for call in message.tool_calls or () if call is not None]
     if message.function_call is not None:
         calls.append(_call(None, message.function_call))

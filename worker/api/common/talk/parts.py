@@ -19,6 +19,13 @@ ContentPart = dict[str, Any]
 MessageContent = str | list[Any] | ContentPart | int | float | bool | None
 
 _NOTE = 400  # characters of a note
+_DEPTH = 20  # of blocks in each other that are taken apart
+# Types of parts; an object of another type that a tool returns is its own, and stays JSON.
+_KINDS = frozenset({
+    "text", "input_text", "output_text", "summary_text", "refusal", "thinking", "reasoning",
+    "redacted_thinking", "file", "input_file", "document", "search_result", "tool_reference",
+    "resource", "resource_link",
+})  # fmt: skip
 # Fields that hold a part's words, the first that is there.
 _WORDS = ("text", "refusal", "thinking", "reasoning", "data", "transcript")
 _INSIDE = ("content", "source", "output", "summary")
@@ -33,14 +40,18 @@ _MEDIA = {"image": "image", "audio": "audio", "video": "video", "screenshot": "i
 
 def parts_of(content: MessageContent) -> list[ContentPart]:
     """The content as parts; texts are parts of type text."""
+    return _parts_of(content, 0)
+
+
+def _parts_of(content: MessageContent, depth: int) -> list[ContentPart]:
     given = content if isinstance(content, list) else [content]
     parts: list[ContentPart] = []
     for part in given:
-        if isinstance(part, list):
-            parts += parts_of(cast("MessageContent", part))
+        if isinstance(part, list) and depth < _DEPTH:
+            parts += _parts_of(cast("MessageContent", part), depth + 1)
         elif isinstance(part, dict):
             parts += [cast("ContentPart", part)] if part else []
-        elif part is not None and part != "":
+        elif part is not None and part not in ("", []):
             parts.append({"type": "text", "text": _written(part)})
     return parts
 
@@ -50,18 +61,23 @@ def text_of(content: MessageContent) -> str:
     return content if isinstance(content, str) else joined(parts_of(content))
 
 
-def _written(value: str | float) -> str:
-    """A text as it is, a number or a truth value as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _written(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "[too deep to be read]"
 
 
-def joined(parts: Iterable[ContentPart]) -> str:
-    """What these parts say, a line each."""
-    return "\n".join(said for part in parts if (said := words_of(part)) is not None)
+def joined(parts: Iterable[ContentPart], depth: int = 0) -> str:
+    """What these parts say, a line each. depth: of blocks that they stand in"""
+    return "\n".join(said for part in parts if (said := words_of(part, depth)) is not None)
 
 
-def words_of(part: Mapping[str, Any]) -> str | None:
-    """What one part says; None: nothing."""
+def words_of(part: Mapping[str, Any], depth: int = 0) -> str | None:
+    """What one part says; None: nothing. depth: of blocks that it stands in"""
     kind = str(part.get("type") or "part")
     if kind in _HIDDEN:
         return None
@@ -79,7 +95,7 @@ def words_of(part: Mapping[str, Any]) -> str | None:
         if (
             isinstance(inside, str | list | dict)
             and inside
-            and (said := _inside(cast("Any", inside)))
+            and (said := _inside(cast("Any", inside), depth + 1))
         ):
             title = part.get("title") or part.get("filename")
             return f"{title}\n{said}" if isinstance(title, str) and title else said
@@ -91,7 +107,7 @@ def note_of(kind: str, fields: Mapping[str, Any]) -> str:
     told = {name: value for name, value in fields.items() if name not in _UNSAID and value}
     name = told.pop("name", None)
     head = f"{kind} {name}" if isinstance(name, str) else kind
-    rest = msgspec.json.encode(told).decode() if told else ""
+    rest = _written(told) if told else ""
     return f"[{head}: {rest[:_NOTE]}]" if rest else f"[{head}]"
 
 
@@ -106,7 +122,10 @@ def medium_of(part: Mapping[str, Any]) -> str | None:
 
 def check_pictures(content: MessageContent, where: str, param: str) -> None:
     """Raise RequestError where the newest question shows something."""
-    for place, part in enumerate(parts_of(content)):
+    parts = parts_of(content)
+    if any(part.get("type") == "tool_result" for part in parts):
+        return  # what a tool shows
+    for place, part in enumerate(parts):
         if medium := medium_of(part):
             raise RequestError(
                 f"{where}[{place}] is of type {str(part.get('type'))[:40]}: this model reads text "
@@ -117,11 +136,15 @@ def check_pictures(content: MessageContent, where: str, param: str) -> None:
 
 
 def newest(roles: list[str | None]) -> int:
-    """The place from which on nothing is answered yet: behind the assistant's last message."""
-    for place in range(len(roles), 0, -1):
-        if roles[place - 1] == "assistant":
-            return place
-    return 0
+    """The place of the question that is to be answered: the user's last message, unless an
+    assistant or a tool has spoken after it or just before it. None: behind the last message."""
+    for place in range(len(roles) - 1, -1, -1):
+        if roles[place] == "user":
+            is_shown = place > 0 and roles[place - 1] in ("tool", "function")
+            return len(roles) if is_shown else place
+        if roles[place] not in ("system", "developer"):
+            break
+    return len(roles)
 
 
 def called_name(given: Any) -> str:
@@ -143,22 +166,28 @@ def output_of(given: Any) -> str:
     parts = cast("list[Any]", given if isinstance(given, list) else [given])
     if all(part is None or isinstance(part, str) or _is_part(part) for part in parts):
         return text_of(parts)
-    return msgspec.json.encode(given).decode()
+    return _written(given)
 
 
 def _is_part(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(cast("Any", value).get("type"), str)
+    """Whether it is a part of a kind that some API has; else it is a tool's own object."""
+    if not isinstance(value, dict):
+        return False
+    part = cast("ContentPart", value)
+    return part.get("type") in _KINDS or medium_of(part) is not None
 
 
-def _inside(value: Any) -> str:
+def _inside(value: Any, depth: int) -> str:
     """What stands in a block: a text, blocks, or a document's source."""
+    if depth > _DEPTH:
+        return _written(value)
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        return joined(parts_of([item for item in items if isinstance(item, str | dict)]))
+        return joined(parts_of([item for item in items if isinstance(item, str | dict)]), depth)
     if isinstance(value, dict):
         part = cast("ContentPart", value)
         data = part.get("data")
         if isinstance(data, str) or part.get("type") == "text":
             return str(data or part.get("text") or "") if part.get("type") == "text" else ""
-        return text_of(part)
+        return words_of(part, depth) or ""
     return value if isinstance(value, str) else ""
