@@ -1,4 +1,9 @@
-"""The OpenAPI document of the whole API."""
+"""The OpenAPI document of the whole API.
+
+Litestar's generator does not make it. Its schemas of structs leave out limits, texts and which
+fields an answer always has; its responses have one media type, no headers and no codes, and no
+route can be open where the others ask for a key. All that would be put in afterwards.
+"""
 
 from __future__ import annotations
 
