@@ -165,7 +165,7 @@ def test_work_is_told_that_its_client_left() -> None:
         task = scene.ask(PLAIN, "t", "stoppable", client=client)
         await scene.until(lambda: scene.begun)
         client.leave()
-        with pytest.raises(LeftError):
+        with pytest.raises(LeftError, match="left"):
             await task
         await scene.until(lambda: scene.preparing.is_idle)
 
