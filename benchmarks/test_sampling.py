@@ -72,7 +72,7 @@ def test_sampling(benchmark: Any, kind: str, size: int) -> None:
     )  # fmt: skip
     row, words = row_of(size), Words(size)
     workspace = Workspace(size)
-    guides = Guides(words, workspace)  # pyright: ignore[reportArgumentType]
+    guides = Guides(words)  # pyright: ignore[reportArgumentType]
     sampler = Sampler(request, words, workspace, guides)  # pyright: ignore[reportArgumentType]
     measure(benchmark, size, kind, lambda: sampler.sample(row))
     sampler.free()

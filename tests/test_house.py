@@ -11,6 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from litestar._asgi.asgi_router import ASGIRouter
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 TOP = Path(__file__).parent.parent
 ROOT = TOP / "worker"
@@ -99,6 +101,12 @@ RESERVED: dict[str, set[str]] = {
     },
 }  # fmt: skip
 
+# Libraries' classes with private parts that we use -> the module that may know those
+PRIVATE = {
+    HttpToolsProtocol: "http/protocol.py",
+    ASGIRouter: "service/remembered.py",
+}
+
 # Folders that keep the rules of size, names and references.
 TIDY = ("worker", "benchmarks", "scripts", "checks")
 # Programs of llama.cpp that a text may name.
@@ -161,6 +169,17 @@ def prose_of(path: Path) -> Iterator[str]:
             yield token.string
 
 
+def names_in(path: Path) -> set[str]:
+    """Names of attributes that a file asks for, and of functions that it defines."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+    return found
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_point_down(path: Path) -> None:
     """A file imports its own package and those below; foreign modules stay in their room."""
@@ -176,6 +195,20 @@ def test_imports_point_down(path: Path) -> None:
             assert package in RESERVED[head] or inside.as_posix() in RESERVED[head], (
                 f"imports {head}"
             )
+
+
+@pytest.mark.parametrize(("known", "room"), PRIVATE.items(), ids=PRIVATE.values())
+def test_private_parts_have_one_room(known: type, room: str) -> None:
+    """A new release of Litestar or uvicorn may change what one module of ours knows."""
+    library = known.__module__.partition(".")[0]
+    private = {name for name in vars(known) if re.match(r"_[a-z]", name)}
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in FILES
+        if any(name.startswith(f"{library}.") and "._" in name for name in imports_of(path))
+        or names_in(path) & private
+    }
+    assert users == {room}
 
 
 def test_the_map_is_complete() -> None:

@@ -101,21 +101,12 @@ GRAMMAR = Limit(65_536, "characters of a GBNF grammar")
 LARK = Limit(2**22, "characters of the grammar of all tools")
 CHOICES = Limit(10_000, "texts of a choice")
 ELEMENTS = Limit(20_000, "elements of a GBNF grammar, its repetitions written out")
-# Native code recurses over them: 4,000 that hold each other take all of its stack.
+# Native code recurses over rules in each other: 4,000 take all of its stack.
 LARK_PARTS = Limit(1000, "rules, groups and classes of characters of a grammar in Lark")
-# llama.cpp's parser recurses.
-GRAMMAR_DEPTH = Limit(256, "groups of a GBNF grammar in each other, their rule among them")
+# Where a text may be each of them a letter costs their square, and more: 60 took a second.
+BRANCHES = Limit(64, "alternatives of a rule in Lark, without its different texts")
+NESTED = Limit(1000, "rules, groups and repetitions of a GBNF grammar in each other")
 REPEATS = Limit(1000, "repetitions in a GBNF grammar")
-# Measured: a grammar at this limit costs llama.cpp some milliseconds a token.
-WAYS = Limit(1000, "ways in which a rule of a GBNF grammar begins or goes on")
-# llama.cpp's search for left recursion visits rules again and again, and recurses.
-LEADING = Limit(1000, "parts of a GBNF grammar that begin with each other")
-VISITS = Limit(1_000_000, "visits of such parts, where each is visited from all before it")
-# llama.cpp tries every reading of a token in one call.
-READINGS = Limit(10_000, "ways in which a GBNF grammar reads the same 32 characters")
-PLACES = Limit(1000, "places of a GBNF grammar where the same 32 characters may lead")
-JUDGING = Limit(300_000, "steps to judge how ambiguous a GBNF grammar is")
-FOLLOWING = Limit(1000, "milliseconds of CPU time for one token, where llama.cpp follows GBNF")
 SCHEMA_DEPTH = Limit(64, "schemas in each other")
 # Native code takes 5 kB of its stack for each.
 REFERRED_DEPTH = Limit(250, "schemas in each other, with those that they refer to")

@@ -23,9 +23,9 @@ import numpy as np
 
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
-from worker.llama.guides.guides import AnyMatcher, Guides
-from worker.llama.guides.matcher import MatcherError
-from worker.llama.sampling.workspace import Workspace
+from worker.llama.guides.guides import Guides
+from worker.llama.guides.mask import TokenMask
+from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
@@ -167,9 +167,9 @@ class Worst:
             self.found[kind] = max(self.found.get(kind, (0.0, "")), (seconds, self.case))
 
 
-def write(template: AnyMatcher, vocab: Vocab, way: str, rng: random.Random, worst: Worst) -> None:
+def write(template: Matcher, vocab: Vocab, way: str, rng: random.Random, worst: Worst) -> None:
     """A text of some tokens."""
-    mask = np.empty((vocab.size + 31) // 32, np.uint32)
+    mask = TokenMask(vocab.size)
     matcher = worst("copy", template.copy)
     last = -1
     try:
@@ -179,7 +179,7 @@ def write(template: AnyMatcher, vocab: Vocab, way: str, rng: random.Random, wors
                           if worst("a token's judgement", matcher.allows, t)]  # fmt: skip
             else:
                 worst("a mask", matcher.fill, mask)
-                bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: vocab.size]
+                bits = np.unpackbits(mask.words.view(np.uint8), bitorder="little")[: vocab.size]
                 tokens = np.flatnonzero(bits).tolist()
             tokens = [token for token in tokens if token not in vocab.end_tokens]
             if not tokens:
@@ -203,7 +203,7 @@ def main() -> None:
     options = LoadOptions(n_gpu_layers=0, vocab_only=True)
     with Weights(args.vocabulary, options) as weights:
         vocab = Vocab(weights.handle, 64)
-        guides = Guides(vocab, Workspace(vocab.size))
+        guides = Guides(vocab)
         guides.compiled(Constraint(kind="regex", text="a"))
         for name, make in cases(args.cases, args.seed):
             worst.case = name

@@ -21,13 +21,13 @@ from typing import Any
 
 from worker.errors import RequestError
 from worker.grammar.constraint import schema_constraint
-from worker.llama.guides.guides import AnyMatcher, Guides
-from worker.llama.sampling.workspace import Workspace
+from worker.llama.guides.guides import Guides
+from worker.llama.guides.matcher import Matcher
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
 
-def may_be_written(matcher: AnyMatcher, guides: Guides, text: str, end: int) -> bool:
+def may_be_written(matcher: Matcher, guides: Guides, text: str, end: int) -> bool:
     """Whether a whole text, and then the end, is allowed."""
     for token in guides.spell(text.encode()):
         if matcher.is_done or not matcher.allows(token):
@@ -65,7 +65,7 @@ def main() -> None:
     total: Counter[str] = Counter()
     with Weights(args.model, LoadOptions(n_gpu_layers=0, vocab_only=True)) as weights:
         vocab = Vocab(weights.handle, 64)
-        guides = Guides(vocab, Workspace(vocab.size))
+        guides = Guides(vocab)
         end = min(vocab.end_tokens)
         for path in sorted((args.folder / args.draft).glob("*.json")):
             found: Counter[str] = Counter()

@@ -26,7 +26,7 @@ from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 
-ROWS, TOKENS, FEW, TEXTS = 16, 60, 4, 5
+ROWS, TOKENS, TEXTS = 16, 60, 5
 
 
 def compiling(guides: Guides) -> None:
@@ -55,7 +55,7 @@ def choosing(vocab: Vocab, workspace: Workspace, guides: Guides, heat: float) ->
             )
             request = Request(id="one", prompt=(5,), max_tokens=1, sampling=sampling)
             sampler = Sampler(request, vocab, workspace, guides)
-            for number in range(FEW if name.startswith("recursive") else TOKENS):
+            for number in range(TOKENS):
                 begun = time.thread_time()
                 sampler.sample(rows[(number * 7 + text) % ROWS])
                 taken[name].append(time.thread_time() - begun)
@@ -73,7 +73,7 @@ def main() -> None:
             vocab = Vocab(weights.handle, 4096)
             print(f"{path.stem}: {vocab.size:,} tokens")
             workspace = Workspace(vocab.size)
-            guides = Guides(vocab, workspace)
+            guides = Guides(vocab)
             compiling(guides)
             for constraint in CONSTRAINTS.values():
                 if constraint is not None:

@@ -6,18 +6,18 @@ import pytest
 
 from tests.support.grammars import BAD, GOOD
 from worker.errors import RequestError
-from worker.grammar.check import check_gbnf
+from worker.grammar.check import checked_gbnf
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_grammar(name: str) -> None:
-    """What kills or holds up llama.cpp is refused at once, under the client's name for it."""
+    """What is wrong or too large is refused at once, under the client's name for it."""
     with pytest.raises(RequestError) as caught:
-        check_gbnf(BAD[name], "field")
+        checked_gbnf(BAD[name], "field")
     assert caught.value.param == "field"
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_grammar(name: str) -> None:
     """What users send passes."""
-    check_gbnf(GOOD[name], "grammar")
+    checked_gbnf(GOOD[name], "grammar")

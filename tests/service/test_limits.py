@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.support import http
-from tests.support.grammars import chain
 from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 from worker.errors import RequestError
@@ -55,35 +53,15 @@ def rules(count: int) -> str:
     return "\n".join(["start: r1", *(f'r{i}: "a"' for i in range(1, count))])
 
 
-def groups(depth: int) -> str:
-    """A grammar of groups in each other."""
-    return "root ::= " + "(" * depth + '"a"' + ")" * depth
+def inside(depth: int) -> str:
+    """A grammar of so many rules in each other, the last of which leads to the first."""
+    rules = (f'r{i} ::= "(" r{i + 1} ")" | "x"' for i in range(depth))
+    return "\n".join(["root ::= r0", *rules, f'r{depth} ::= "(" root ")" | "y"'])
 
 
-def many(count: int, text: str, between: str = " ") -> str:
-    """A grammar of so many parts."""
-    return "root ::= " + between.join([text] * count)
-
-
-def read(ways: int) -> str:
-    """A grammar that reads four letters in so many ways, 10,000 at least."""
-    some = "(" + "|".join(['"a"'] * 10) + ")"
-    return many(4, some) + ' | "a" "a" "a" "a"' * (ways - 10_000)
-
-
-def led(visits: int) -> str:
-    """A grammar of four chains of rules, whose parts are visited more often than that."""
-    length = math.isqrt(visits // 2) + 10
-    rules = [f"{c}{i} ::= {c}{i + 1}" for c in "wxyz" for i in range(length)]
-    ends = [f'{c}{length} ::= "{c}"' for c in "wxyz"]
-    return "\n".join(["root ::= w0 | x0 | y0 | z0", *rules, *ends])
-
-
-def places(count: int) -> str:
-    """A grammar that is in so many places after two letters."""
-    groups = next(n for n in (25, 13) if count % n == 0)
-    each = '"a" (' + " | ".join(['"a" "b"'] * (count // groups)) + ")"
-    return many(groups, each, " | ")
+def branches(count: int) -> str:
+    """A rule in Lark of so many alternatives."""
+    return "start: " + " | ".join(["x x"] * count) + '\nx: "a"'
 
 
 def chat(*messages: str, **fields: Any) -> Body:
@@ -118,17 +96,8 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "GRAMMAR": ("/v1/completions", lambda n: asked(grammar='root ::= "a"' + " " * (n - 12))),
     "CHOICES": ("/v1/completions", lambda n: asked(guided_choice=[str(i) for i in range(n)])),
     "ELEMENTS": ("/v1/completions", lambda n: asked(grammar=f'root ::= ("a"{{{n // 20}}}){{21}}')),
-    "GRAMMAR_DEPTH": (
-        "/v1/completions",
-        lambda n: asked(grammar=groups(n - 1)),
-    ),
+    "NESTED": ("/v1/completions", lambda n: asked(grammar=inside(n))),
     "REPEATS": ("/v1/completions", lambda n: asked(grammar=f'root ::= "a"{{{n}}}')),
-    "WAYS": ("/v1/completions", lambda n: asked(grammar=many(n, '"a"', "|"))),
-    "LEADING": ("/v1/completions", lambda n: asked(grammar=chain(n - 4, "r"))),
-    "VISITS": ("/v1/completions", lambda n: asked(grammar=led(n))),
-    "READINGS": ("/v1/completions", lambda n: asked(grammar=read(n))),
-    "PLACES": ("/v1/completions", lambda n: asked(grammar=places(n))),
-    "JUDGING": ("/v1/completions", lambda n: asked(grammar=many(n // 200, '("a"|"b")*"-"'))),
     "SCHEMA_DEPTH": ("/v1/completions", lambda n: schema(nested(n))),
     "REFERRED_DEPTH": ("/v1/completions", lambda n: schema(chained(n))),
     "SUBSCHEMAS": ("/v1/completions", lambda n: schema({"anyOf": [{"const": 1}] * n})),
@@ -143,6 +112,7 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "COUNT": ("/v1/completions", lambda n: schema({"type": "array", "minItems": n})),
     "EXACT": ("/v1/completions", lambda n: schema({"type": "number", "minimum": n})),
     "INTEGER": ("/v1/completions", lambda n: schema({"const": n})),
+    "BRANCHES": ("/v1/completions", lambda n: asked(grammar=branches(n))),
     "LARK_PARTS": ("/v1/completions", lambda n: asked(grammar=rules(n))),
     "MULTIPLES": ("/v1/completions", lambda n: schema({"type": "integer", "multipleOf": n})),
     "JOB_PROMPT": ("/execute", lambda n: job(prompt="a" * n)),
@@ -154,7 +124,7 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
 SERVED = {
     "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
     "CHOICES",
-    "GRAMMAR_DEPTH", "REPEATS", "WAYS", "LEADING", "READINGS", "PLACES", "EXACT",
+    "REPEATS", "EXACT", "BRANCHES",
     "INTEGER", "LARK_PARTS",
     "JOB_STOPS", "JOB_STOP",
 }  # fmt: skip
@@ -176,7 +146,6 @@ ELSEWHERE = {
     "MADE": "chat/test_template.py::test_no_template_makes_too_much",
     "RANGE": "chat/test_template.py::test_a_range_is_bounded",
     "LARK": "service/test_limits.py::test_the_grammar_of_all_tools_is_bounded",
-    "FOLLOWING": "llama/guides/test_gbnf.py::test_budget",
     "FUEL": "llama/guides/test_compiling.py::test_what_is_too_large",
     "SYMBOLS": "llama/guides/test_compiling.py::test_what_is_too_large",
     "LEXER_STATES": "llama/guides/test_answers.py::test_a_text_of_too_many_states",

@@ -25,7 +25,7 @@ class Writer:
     def __init__(self, vocab: Vocab) -> None:
         self.vocab = vocab
         self.workspace = Workspace(vocab.size)
-        self.guides = Guides(vocab, self.workspace)
+        self.guides = Guides(vocab)
 
     def sampler(self, constraint: Constraint, **params: Any) -> Sampler:
         """A sampler of one text."""

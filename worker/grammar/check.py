@@ -1,29 +1,19 @@
-"""Grammars that clients send, judged first: llama.cpp follows a grammar however long it takes."""
+"""Grammars that clients send, read and judged before native code follows them."""
 
 from __future__ import annotations
 
-from worker.errors import RequestError
 from worker.grammar.gbnf import Grammar
-from worker.grammar.readings import check_readings
-from worker.grammar.starts import check_starts, nullable_nodes
 from worker.limits import ELEMENTS
 
 
-def check_gbnf(text: str, param: str) -> None:
-    """Raise RequestError for a grammar that is wrong, or that llama.cpp could not follow in time.
+def checked_gbnf(text: str, param: str) -> Grammar:
+    """The grammar. Raises RequestError for one that is wrong or too large.
 
     `param` is the field that the client sent it in.
     """
-    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise RequestError(f"{param} holds a NUL character or half a surrogate pair.", param=param)
     grammar = Grammar(text, param)
     _check_size(grammar)
-    nullable = nullable_nodes(grammar)
-    for inner, _, most in grammar.repeats.values():
-        if inner in nullable and most != 1:
-            grammar.refuse("repeats something that may be empty")
-    check_starts(grammar, nullable)
-    check_readings(grammar)
+    return grammar
 
 
 def _check_size(grammar: Grammar) -> None:

@@ -10,20 +10,19 @@ import re
 from typing import NoReturn
 
 from worker.errors import RequestError
-from worker.limits import GRAMMAR_DEPTH, REPEATS
+from worker.limits import REPEATS
 
 _ESCAPE = r'\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[trn\\"\[\]-])'
 _CHAR = re.compile(rf"{_ESCAPE}|[^\\]", re.DOTALL)
 _LITERAL = re.compile(rf'"((?:{_ESCAPE}|[^"\\])*)"')
 _CLASS = re.compile(rf"\[(\^?)((?:{_ESCAPE}|[^\]\\])+)\]")
 _NAME = re.compile(r"[a-zA-Z0-9-]+")
-_TOKEN = re.compile(r"(!?)<(?:\[([0-9]{1,9})\]|[^\[>][^>]{0,255})>")
+_TOKEN = re.compile(r"!?<[^>]+>")
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _REPEAT = re.compile(r"([*+?])|\{\s*([0-9]{1,9})\s*(?:(,)\s*([0-9]{1,9})?\s*)?\}")
 _SIMPLE = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
 _PLAIN = {"t": "\t", "r": "\r", "n": "\n"}
-TOKENS = 0x2_0000_0000  # a reference to token n counts as the character with this code plus n
 
 # What UTF-8 can write: all but the halves of surrogate pairs.
 _WRITTEN = ((0, 0xD7FF), (0xE000, 0x10FFFF))
@@ -107,8 +106,6 @@ class Grammar:
             char, end = text[at], at + 1
             if char == "(":
                 open_nodes.append(self._node())
-                if len(open_nodes) > GRAMMAR_DEPTH.most:
-                    self.refuse(f"is nested deeper than {GRAMMAR_DEPTH.most}")
                 choices[open_nodes[-1]] = [[]]
                 at = self._skip(_LINES, end)
                 continue
@@ -132,11 +129,7 @@ class Grammar:
                 sequence.append(self._class(found))
                 end = found.end()
             elif found := _TOKEN.match(text, at):
-                low = TOKENS + int(found[2] or 0)
-                whole = (TOKENS, 2 * TOKENS)
-                named = found[2] and not found[1]
-                sequence.append(self._terminal(False, (low, low) if named else whole))
-                end = found.end()
+                self.refuse(f"names a token, {found[0][:40]!r}, where it may name characters only")
             elif found := _NAME.match(text, at):
                 sequence.append(self._rule(found[0]))
                 end = found.end()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import zip_longest
 
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, held_text
-from worker.limits import GRAMMAR, LARK_PARTS
+from worker.limits import BRANCHES, GRAMMAR, LARK_PARTS
 
 _HEADER = "%llguidance"
 _START = re.compile(r"^[ \t]*[?!]?start\s*(?:\[[^\]\n]*\])?\s*:(?!:)", re.MULTILINE)
 _JSON = re.compile(r"%json\s*")
+# Where a line begins with a name a rule or a terminal begins, and a terminal's name with a capital.
+_HEAD = re.compile(r"^[ \t]*[?!]*_?([A-Za-z])[^:\n]*:", re.MULTILINE)
+# An alternative that is one text, which can be spelled in one way only.
+_WORD = re.compile(r'\|\s*("(?:[^"\\\n]|\\")*")[ \t]*(?=[|)\r\n]|$)')
 
 
 def grammar_constraint(text: str, param: str) -> Constraint:
@@ -24,13 +29,31 @@ def grammar_constraint(text: str, param: str) -> Constraint:
     if len(text) > GRAMMAR.most:
         raise RequestError(f"{param} is longer than {GRAMMAR.most} characters.", param=param)
     texts, schemas = _taken_apart(text, param)
-    if sum(map("".join(texts).count, ":([~")) > LARK_PARTS.most:
+    rules = "".join(texts)
+    if sum(map(rules.count, ":([~")) > LARK_PARTS.most:
         raise RequestError(
             f"The grammar of {param} has more than {LARK_PARTS.most} rules, groups and classes.",
             param=param,
         )
+    if _most_alternatives(rules) > BRANCHES.most:
+        raise RequestError(
+            f"The grammar of {param} has a rule of more than {BRANCHES.most} alternatives.",
+            param=param,
+            hint="Gather some of them in rules of their own.",
+        )
     whole = [part for pair in zip(texts, [*schemas, ""], strict=True) for part in pair]
     return Constraint(kind="lark", text="".join(whole), param=param)
+
+
+def _most_alternatives(text: str) -> int:
+    """Of one rule, its groups included. Different texts count as none: no two end at one place."""
+    most = 0
+    heads = list(_HEAD.finditer(text))
+    for head, after in zip_longest(heads, heads[1:]):
+        if head[1].islower():
+            body = text[head.end() : after.start() if after else None]
+            most = max(most, 1 + body.count("|") - len({*_WORD.findall(body)}))
+    return most
 
 
 def _taken_apart(text: str, param: str) -> tuple[list[str], list[str]]:

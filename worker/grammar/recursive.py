@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
-from worker.grammar.gbnf import TOKENS, Grammar
-from worker.grammar.regular import MAX_CHARS, class_of
+from worker.grammar.gbnf import Grammar
+from worker.grammar.regular import class_of
+from worker.limits import NESTED
+
+# Beyond it llguidance's symbols run out.
+_MAX_TURNED = 1 << 17
+# Where a text may be each of many alternatives a letter costs their square; in groups of so many it
+# costs so many times their number.
+_MAX_ALTERNATIVES = 16
+_NAME = re.compile(r"\b[np][0-9_]+")
 
 _Sequences = list[list[int]]
 
 
-def lark_of(grammar: Grammar) -> str | None:
-    """The grammar that describes the same texts; None where tokens are named by their numbers, or
-    where it would be longer than MAX_CHARS.
+def lark_of(grammar: Grammar) -> str:
+    """The grammar that describes the same texts. Raises RequestError where it is nested too deep.
 
     A terminal is one character: a longer one would take all that it can, and what follows it in
     GBNF may be the same. A rule at the end of itself is turned round, as a parser keeps each of its
-    beginnings open until its end: `list ::= x list | y` becomes p ::= | p x, list ::= p y.
+    beginnings open until its end: `list ::= x list | y` becomes p ::= | p x, list ::= p y. Where
+    that makes too much of many rules in a ring they stay as they are, and texts end sooner.
     """
-    if any(low >= TOKENS for _, ranges in grammar.chars.values() for low, _ in ranges):
-        return None
     # An option is a choice: it may be the end of its rule.
     options = [node for node, (_, *times) in grammar.repeats.items() if times == [0, 1]]
     choices = grammar.choices | {node: [[grammar.repeats[node][0]], []] for node in options}
@@ -29,6 +36,17 @@ def lark_of(grammar: Grammar) -> str | None:
             for node, sequences in choices.items()
         }
     )
+    rules = _rules(grammar, choices, loops) or _rules(grammar, choices, {})
+    assert rules is not None
+    if _depth(rules) > NESTED.most:
+        grammar.refuse(f"is nested deeper than {NESTED.most}")
+    return "\n".join(f"{name}: {text}" for name, text in rules.items())
+
+
+def _rules(
+    grammar: Grammar, choices: dict[int, _Sequences], loops: dict[int, frozenset[int]]
+) -> dict[str, str] | None:
+    """Name -> what it is made of; None where turned rules are too long."""
     rules = {"start": f"n{grammar.rules['root']}"}
     length = 0
     wanted = [grammar.rules["root"]]
@@ -39,8 +57,11 @@ def lark_of(grammar: Grammar) -> str | None:
             continue
         if node in loops:
             made, inner = _turned(node, loops[node], choices)
+            length += sum(len(text) for text in made.values())
+            if length > _MAX_TURNED:
+                return None
         elif node in choices:
-            made = {name: _either(map(_row, choices[node]))}
+            made = _either(name, map(_row, choices[node]))
             inner = [item for sequence in choices[node] for item in sequence]
         elif node in grammar.repeats:
             item, least, most = grammar.repeats[node]
@@ -50,10 +71,23 @@ def lark_of(grammar: Grammar) -> str | None:
             made, inner = {name: f"/{class_of(*grammar.chars[node])}/"}, []
         rules |= made
         wanted += inner
-        length += sum(len(text) for text in made.values())
-        if length > MAX_CHARS:
-            return None
-    return "\n".join(f"{name}: {text}" for name, text in rules.items())
+    return rules
+
+
+def _depth(rules: Mapping[str, str]) -> int:
+    """How many rules native code reads in each other, each where it is first named."""
+    seen = {"start"}
+    stack = [iter(_NAME.findall(rules["start"]))]
+    found = 1
+    while stack:
+        name = next((each for each in stack[-1] if each not in seen), None)
+        if name is None:
+            stack.pop()
+            continue
+        seen.add(name)
+        stack.append(iter(_NAME.findall(rules[name])))
+        found = max(found, len(stack))
+    return found
 
 
 def _turned(
@@ -76,16 +110,27 @@ def _turned(
             else:
                 ends.append(before + _row(sequence))
                 inner += sequence
-    rules = {f"p{entry}_{node}": _either(rows) for node, rows in begins.items()}
-    return {f"n{entry}": _either(ends)} | rules, inner
+    rules = _either(f"n{entry}", ends)
+    for node, rows in begins.items():
+        rules |= _either(f"p{entry}_{node}", rows)
+    return rules, inner
 
 
 def _row(sequence: list[int]) -> str:
     return " ".join(f"n{item}" for item in sequence) or '""'
 
 
-def _either(rows: Iterable[str]) -> str:
-    return " | ".join(rows)
+def _either(name: str, rows: Iterable[str]) -> dict[str, str]:
+    """A rule of these alternatives, and the rules of its groups where they are many."""
+    found = list(dict.fromkeys(rows))
+    made: dict[str, str] = {}
+    while len(found) > _MAX_ALTERNATIVES:
+        groups: list[str] = []
+        for at in range(0, len(found), _MAX_ALTERNATIVES):
+            groups.append(f"{name}_{len(made)}_")
+            made[groups[-1]] = " | ".join(found[at : at + _MAX_ALTERNATIVES])
+        found = groups
+    return {name: " | ".join(found)} | made
 
 
 def _loops(follows: dict[int, list[int]]) -> dict[int, frozenset[int]]:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from worker.grammar.gbnf import TOKENS, Grammar, Ranges, characters
+from worker.grammar.gbnf import Grammar, Ranges, characters
 
-MAX_CHARS = 1 << 18
+# Of the expression, and of all that it is made of.
+_MAX_CHARS, _MAX_TOTAL = 1 << 18, 1 << 22
 
 
 def regex_of(grammar: Grammar) -> str | None:
     """The expression, in Rust's syntax, that describes the same texts.
 
-    None where a rule contains itself, where tokens are named by their numbers, or where rules that
-    are used often make it longer than MAX_CHARS.
+    None where a rule contains itself, and where rules that are used often, or hold each other, make
+    it too long.
     """
-    found: dict[int, str] = {}
-    for node, (negated, ranges) in grammar.chars.items():
-        if any(low >= TOKENS for low, _ in ranges):
-            return None
-        found[node] = class_of(negated, ranges)
+    found = {node: class_of(*each) for node, each in grammar.chars.items()}
+    total = 0
     for node in _ordered(grammar):
-        if node in grammar.repeats:
-            inner, least, most = grammar.repeats[node]
-            count = f"{{{least},{'' if most < 0 else most}}}"
-            found[node] = f"(?:{found[inner]}){count}"
-        elif node in grammar.choices:
-            parts = ("".join(found[item] for item in seq) for seq in grammar.choices[node])
-            found[node] = f"(?:{'|'.join(parts)})"
-        if len(found.get(node, "")) > MAX_CHARS:
+        if node in grammar.chars:
+            continue
+        sequences = grammar.choices.get(node) or [[grammar.repeats[node][0]]]
+        length = sum(len(found[item]) for sequence in sequences for item in sequence)
+        total += length
+        if length > _MAX_CHARS or total > _MAX_TOTAL:
             return None
+        parts = ("".join(found[item] for item in sequence) for sequence in sequences)
+        found[node] = f"(?:{'|'.join(parts)})"
+        if node in grammar.repeats:
+            _, least, most = grammar.repeats[node]
+            found[node] += f"{{{least},{'' if most < 0 else most}}}"
     return found.get(grammar.rules["root"])
 
 

@@ -1,4 +1,7 @@
-"""HTTP/1.1 as uvicorn speaks it by httptools, with the limits that uvicorn leaves open."""
+"""HTTP/1.1 as uvicorn speaks it by httptools, with the limits that uvicorn leaves open.
+
+The only module that knows private parts of uvicorn.
+"""
 
 from __future__ import annotations
 
@@ -185,8 +188,12 @@ class Protocol(HttpToolsProtocol, Connection):
         self._answering = cycle
         if self.is_guest:
             cycle.keep_alive = False
+        self.prepare(cycle)
         # Of its own: a request in a pipeline begins where the one before it ends.
         copy_context().run(self._begin, cycle, app)
+
+    def prepare(self, cycle: RequestResponseCycle) -> None:
+        """Add to a request's scope what the application shall find there."""
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Answer at once, or let a task do it; it also waits for a reader who takes nothing."""

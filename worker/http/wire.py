@@ -6,7 +6,6 @@ already writes them from there: a stream's exchange.
 
 from __future__ import annotations
 
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from worker.http.connections import WIRE
@@ -41,6 +40,6 @@ class Wire:
 class WiredProtocol(Protocol):
     """A connection whose requests have a wire in their scope."""
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def prepare(self, cycle: RequestResponseCycle) -> None:
+        """Add the wire."""
         cycle.scope[WIRE] = Wire(cycle)  # type: ignore[typeddict-unknown-key]
-        super()._start_asgi_task(cycle, app)

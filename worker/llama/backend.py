@@ -78,7 +78,7 @@ class LlamaBackend:
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
-            self.guides = Guides(self.vocab, self._workspace)
+            self.guides = Guides(self.vocab)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
             self._choice: ThreadChoice | None = None

@@ -1,4 +1,4 @@
-"""What Litestar would remember of requests."""
+"""What Litestar would remember of requests: the only module that knows private parts of it."""
 
 from __future__ import annotations
 

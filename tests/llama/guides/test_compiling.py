@@ -91,7 +91,7 @@ def test_the_cache_is_bounded(writer: Writer, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "_BYTES", 1 << 40)
     monkeypatch.setattr(module, "LARGE", 1 << 50)
     monkeypatch.setattr(module, "MAX_BYTES", 5 << 39)  # two and a half
-    guides = Guides(writer.vocab, writer.workspace)
+    guides = Guides(writer.vocab)
     first, second = guides.compiled(regex("a")), guides.compiled(regex("b"))
     assert guides.compiled(regex("a", "other")) is first
     guides.compiled(regex("c"))
@@ -104,7 +104,7 @@ def test_a_large_one_is_kept_when_it_comes_again(
 ) -> None:
     """What comes once only pushes nothing out."""
     monkeypatch.setattr(module, "LARGE", 1)
-    guides = Guides(writer.vocab, writer.workspace)
+    guides = Guides(writer.vocab)
     first = guides.compiled(regex("a"))
     second = guides.compiled(regex("a"))
     assert second is not first
@@ -161,7 +161,7 @@ def test_what_is_kept_is_small(writer: Writer) -> None:
 def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the cache is: nothing is compiled in the engine's thread."""
     monkeypatch.setattr(module, "MAX_BYTES", 1)
-    guides = Guides(writer.vocab, writer.workspace)
+    guides = Guides(writer.vocab)
     asked, again = regex("a"), regex("a")
     guides.prepare(asked)
     guides.prepare(again)
@@ -174,7 +174,7 @@ def test_what_a_request_asked_for_stays(writer: Writer, monkeypatch: pytest.Monk
 
 def test_patience(writer: Writer) -> None:
     """What takes long is not begun without patience; how it went is known from then on."""
-    guides = Guides(writer.vocab, writer.workspace)
+    guides = Guides(writer.vocab)
     long = regex("|".join(f"{number:05}" for number in range(20_000)))
     dear = regex("a?" * 250_000, "field")
 
@@ -237,7 +237,7 @@ def test_loosened(writer: Writer) -> None:
 
 def test_loosening_has_a_budget(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is spent the other schemas are any object, and what is known stays known."""
-    guides = Guides(writer.vocab, writer.workspace)
+    guides = Guides(writer.vocab)
     one: dict[str, Any] = {"type": "object", "properties": {"a": {}}}
     two: dict[str, Any] = {"type": "object", "properties": {"b": {}}}
     assert guides.loosening()(one, "f") == held_text(one, "f")
@@ -252,7 +252,7 @@ def test_loosening_has_a_budget(writer: Writer, monkeypatch: pytest.MonkeyPatch)
 def test_one_compiles_at_a_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large schemas that come together leave CPUs to the event loop, and those that take long
     make others wait for nothing."""
-    guides = Guides(writer.vocab, writer.workspace)
+    guides = Guides(writer.vocab)
     matcher = guides.compiled(regex("b"))
     running = most = 0
 

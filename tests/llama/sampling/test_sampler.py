@@ -63,7 +63,7 @@ def make(vocab: Vocab, prompt: tuple[int, ...] = (5, 6, 7), **params: Any) -> Sa
     sampling = SamplingParams(seed=1, **params)
     request = Request(id="one", prompt=prompt, max_tokens=1, sampling=sampling)
     workspace = Workspace(vocab.size)
-    return Sampler(request, vocab, workspace, Guides(vocab, workspace))
+    return Sampler(request, vocab, workspace, Guides(vocab))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

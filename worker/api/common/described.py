@@ -35,8 +35,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     reply_of  (status, body, headers) of that
     also      status -> type of another answer that is no error
     path      the shown path, where the handler's own cannot tell it
-    params    name -> JSON schema of a part of the path
-    queries   name -> JSON schema of what may stand behind the path
+    params    name -> annotated type of a part of the path
+    queries   name -> annotated type of what may stand behind the path
     named     events of its streams have names, and no `[DONE]` is the last
     done      `[DONE]` is the last event where they have no names
     pages     path -> what a browser is refused there, which else gets a page instead
@@ -52,8 +52,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     reply_of: Callable[[Exception], Reply] = reply_of
     also: Mapping[int, Any] = {}
     path: str | None = None
-    params: Mapping[str, Mapping[str, Any]] = {}
-    queries: Mapping[str, Mapping[str, Any]] = {}
+    params: Mapping[str, Any] = {}
+    queries: Mapping[str, Any] = {}
     named: bool = False
     done: bool = True
     pages: Mapping[str, tuple[Exception, ...]] = {}

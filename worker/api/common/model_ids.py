@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from worker.errors import NotFoundError
 from worker.lifecycle.loaded import Loaded
 
 # How a path that names the model is described.
 NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found")
-MODEL_ID = {"type": "string", "description": "The model's id; slashes may be raw or encoded."}
+MODEL_ID = Annotated[str, Meta(description="The model's id; slashes may be raw or encoded.")]
 
 
 def check_model(path: str, loaded: Loaded) -> None:

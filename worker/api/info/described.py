@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
 from worker.api.common.model_ids import MODEL_ID, NO_MODEL
 from worker.api.info.about import (
@@ -59,10 +63,9 @@ API = Api(
             handler=slots,
             gives={JSON: list[SlotInfo]},
             queries={
-                "fail_on_no_slot": {
-                    "type": "string",
-                    "description": "Anything: 503 where no slot is idle.",
-                }
+                "fail_on_no_slot": Annotated[
+                    str, Meta(description="Anything: 503 where no slot is idle.")
+                ]
             },
             refuses=(UnavailableError("No slot is idle.", code="no_slot"),),
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from worker.api.common.described import EVENTS, JSON, Api, Described
 from worker.api.common.refusals import BODY, ENGINE, FORMED, PROMPT, QUEUE
@@ -79,7 +81,7 @@ API = Api(
         Described(
             handler=read,
             gives={EVENTS: _EVENTS},
-            params={"job_id": {"type": "string", "description": "What accepted the job said."}},
+            params={"job_id": Annotated[str, Meta(description="What accepted the job said.")]},
             refuses=(
                 NotFoundError(
                     f"There is no such job, or not any more: it is kept for {UNREAD_S:g} s.",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from worker.api.common.described import EVENTS, JSON, Api, Described
 from worker.api.requests.lookout import MAX_INTERVAL_S, MIN_INTERVAL_S
 from worker.api.requests.routes import cancel_request, live_requests
@@ -18,18 +22,22 @@ API = Api(
             handler=live_requests,
             gives={JSON: LiveReply, EVENTS: LiveReply},
             queries={
-                "stream": {
-                    "type": "string",
-                    "description": "`1` or `true`: events; another text: all at once. Not given: "
-                    "what `Accept` asks for.",
-                },
-                "interval": {
-                    "type": "number",
-                    "minimum": MIN_INTERVAL_S,
-                    "maximum": MAX_INTERVAL_S,
-                    "default": 0.5,
-                    "description": "Seconds from one event to the next.",
-                },
+                "stream": Annotated[
+                    str,
+                    Meta(
+                        description="`1` or `true`: events; another text: all at once. Not given: "
+                        "what `Accept` asks for."
+                    ),
+                ],
+                "interval": Annotated[
+                    float,
+                    Meta(
+                        ge=MIN_INTERVAL_S,
+                        le=MAX_INTERVAL_S,
+                        description="Seconds from one event to the next.",
+                        extra_json_schema={"default": 0.5},
+                    ),
+                ],
             },
             refuses=(RequestError(f"`interval` is no number {_SECONDS}."),),
             done=False,
@@ -39,10 +47,9 @@ API = Api(
             handler=cancel_request,
             gives={JSON: RequestCancelled},
             params={
-                "request_id": {
-                    "type": "string",
-                    "description": "Its `x-request-id`, percent-encoded.",
-                }
+                "request_id": Annotated[
+                    str, Meta(description="Its `x-request-id`, percent-encoded.")
+                ]
             },
             refuses=(
                 NotFoundError("No request of this id runs or waits.", code="request_not_found"),

@@ -1,1 +1,1 @@
-"""Which tokens may come next, so that a text matches a constraint: by llguidance or llama.cpp."""
+"""Which tokens may come next, so that a text matches a constraint: by llguidance."""

@@ -14,24 +14,20 @@ import numpy as np
 
 from worker import log
 from worker.errors import BackendError, RequestError
-from worker.grammar.check import check_gbnf
+from worker.grammar.check import checked_gbnf
 from worker.grammar.constraint import Constraint
-from worker.grammar.gbnf import Grammar
 from worker.grammar.keywords import DOUBTFUL, Schema
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.recursive import lark_of
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import SchemaReader
-from worker.limits import LOOSENING
+from worker.limits import LARK_PARTS, LOOSENING
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
-from worker.llama.guides.gbnf import GbnfMatcher
 from worker.llama.guides.kept import Kept, KnownDigests
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import TokenizerInit, functions
-from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
-AnyMatcher = Matcher | GbnfMatcher
 Key = tuple[str, bytes]
 Loosen = Callable[[Schema | bool, str], str]
 
@@ -58,18 +54,16 @@ class Guides:
     of CPU time and 14 MB for 32,000 tokens, 1.0 s and 113 MB for 262,144.
     """
 
-    def __init__(self, vocab: Vocab, workspace: Workspace) -> None:
-        """`workspace`: of the thread that copies what is compiled here."""
+    def __init__(self, vocab: Vocab) -> None:
         self._vocab = vocab
-        self._workspace = workspace
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
-        self._kept: Kept[Key, AnyMatcher | Refused] = Kept(MAX_BYTES)
+        self._kept: Kept[Key, Matcher | Refused] = Kept(MAX_BYTES)
         self._long_ones = KnownDigests()
         self._large_ones = KnownDigests()  # that came before
         self._texts: Kept[bytes, str] = Kept(_MAX_TEXT_BYTES)  # of schemas that were loosened
         # While one holds on to what it asked for it is there, whatever else is compiled.
-        self._asked: weakref.WeakKeyDictionary[Constraint, AnyMatcher] = weakref.WeakKeyDictionary()
+        self._asked: weakref.WeakKeyDictionary[Constraint, Matcher] = weakref.WeakKeyDictionary()
         # One at a time: eight large schemas at once took all CPUs, and /health took 600 ms. Those
         # that take long wait for each other only.
         self._quick, self._long = threading.Lock(), threading.Lock()
@@ -81,7 +75,7 @@ class Guides:
             self._asked.pop(constraint, None)
             self._asked[constraint] = matcher
 
-    def compiled(self, constraint: Constraint) -> AnyMatcher:
+    def compiled(self, constraint: Constraint) -> Matcher:
         """A matcher at the beginning of a text, to be copied. Raises RequestError.
 
         What may come first is found here, so copies know it. Raises ImpatientError where it takes
@@ -98,7 +92,7 @@ class Guides:
             constraint.refuse(f"{what}: {found.why}")
         return found
 
-    def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> AnyMatcher | Refused:
+    def _make(self, key: Key, constraint: Constraint, tokenizer: int) -> Matcher | Refused:
         if key[1] not in self._long_ones:
             with self._quick:
                 found = self._kept.get(key) or self._attempt(key, constraint, QUICK, tokenizer)
@@ -112,7 +106,7 @@ class Guides:
 
     def _attempt(
         self, key: Key, constraint: Constraint, effort: CompileEffort, tokenizer: int
-    ) -> AnyMatcher | Refused:
+    ) -> Matcher | Refused:
         begun = time.thread_time()
         if constraint.kind == "gbnf":
             made = self._follow(constraint, effort, tokenizer)
@@ -132,20 +126,19 @@ class Guides:
 
     def _follow(
         self, constraint: Constraint, effort: CompileEffort, tokenizer: int
-    ) -> AnyMatcher | Refused:
-        """GBNF: as a regular expression where it is one, else in Lark, and by llama.cpp where it
-        names tokens or is too large."""
-        check_gbnf(constraint.text, constraint.param)
-        grammar = Grammar(constraint.text, constraint.param)
-        kind, text = "regex", regex_of(grammar)
-        if text is None:
-            kind, text = "lark", lark_of(grammar)
-        if text is not None:
-            plain = msgspec.structs.replace(constraint, kind=kind, text=text)
+    ) -> Matcher | Refused:
+        """GBNF: as a regular expression where it is one that can be held, else in Lark."""
+        grammar = checked_gbnf(constraint.text, constraint.param)
+        regex = regex_of(grammar)
+        if regex is not None:
+            plain = msgspec.structs.replace(constraint, kind="regex", text=regex)
             made = compile_within(plain, effort, tokenizer, self._vocab.size)
             if isinstance(made, Matcher) or (made.is_costly and effort is QUICK):
                 return made
-        return GbnfMatcher(constraint, self._vocab, self._workspace)
+            if len(grammar.repeats) > LARK_PARTS.most:
+                return made  # in Lark each would be a place of its own
+        plain = msgspec.structs.replace(constraint, kind="lark", text=lark_of(grammar))
+        return compile_within(plain, effort, tokenizer, self._vocab.size)
 
     def loosening(self) -> Loosen:
         """For the schemas of one request; its CPU time is LOOSENING_S.
@@ -240,5 +233,5 @@ def _barest(schema: Schema | bool) -> Schema:
     return {"type": "object"}
 
 
-def _is_costly(found: AnyMatcher | Refused) -> bool:
+def _is_costly(found: Matcher | Refused) -> bool:
     return isinstance(found, Refused) and found.is_costly

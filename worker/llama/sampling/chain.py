@@ -25,7 +25,7 @@ class Chain:
     def add(self, sampler: Any, field: str, history: tuple[int, ...] = ()) -> None:
         """Append a sampler that has seen `history`: as in llama-server, the prompt counts too.
 
-        Only this sampler sees it. A grammar would abort on a prompt that it forbids.
+        Only this sampler sees it.
         """
         # A handle is a POINTER: NULL is falsy and not None. Adding NULL would be a segfault.
         if not sampler:

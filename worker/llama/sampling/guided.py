@@ -10,8 +10,8 @@ import numpy as np
 
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
-from worker.llama.guides.guides import AnyMatcher, Guides
-from worker.llama.guides.matcher import MatcherError
+from worker.llama.guides.guides import Guides
+from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.guides.watch import Watch
 from worker.llama.sampling.choice import Peak, TokenChoice
 from worker.llama.sampling.workspace import Workspace
@@ -52,7 +52,7 @@ class GuidedChoice:
         self._workspace = workspace
         self._template = guides.compiled(constraint)
         self._watch = Watch(constraint) if constraint.is_lazy else None
-        self._matcher: AnyMatcher | None = None if self._watch else self._template.copy()
+        self._matcher: Matcher | None = None if self._watch else self._template.copy()
         self._is_owed = constraint.required
         self._luck = 1.0
         self._is_narrow = False  # the newest mask left few tokens; mostly the next one does, too
@@ -81,7 +81,7 @@ class GuidedChoice:
             ) from None
 
     def _choose_held(
-        self, row: np.ndarray, matcher: AnyMatcher, leaves: Callable[[int], bool]
+        self, row: np.ndarray, matcher: Matcher, leaves: Callable[[int], bool]
     ) -> int | None:
         token = self._lucky(row, matcher)
         if token is None:
@@ -120,7 +120,7 @@ class GuidedChoice:
             self._fail()
         return found[0]
 
-    def _lucky(self, row: np.ndarray, matcher: AnyMatcher) -> int | None:
+    def _lucky(self, row: np.ndarray, matcher: Matcher) -> int | None:
         """A token chosen among all, where it is allowed and such choices mostly are.
 
         Where few are allowed it costs more to choose among all than to fill a mask.

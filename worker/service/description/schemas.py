@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -12,7 +11,6 @@ from worker.api.common.sampling import FIELD_LIMITS, SamplingFields
 from worker.service.description.fields import text_of, texts_of
 
 PLACE = "#/components/schemas/"
-_NAME = re.compile(re.escape(PLACE) + r"(\w+)")
 JsonSchema = dict[str, Any]
 
 
@@ -24,16 +22,14 @@ class Schemas:
 
     def __init__(self, taken: Iterable[Any], given: Iterable[Any]) -> None:
         """taken: what bodies are read as; given: what answers are"""
-        self._types = list(dict.fromkeys((*taken, *given)))
-        found, self.components = msgspec.json.schema_components(
-            self._types, ref_template=PLACE + "{name}"
-        )
-        self._schemas = list(found)
+        answered, answers = _made(given)
+        asked, bodies = _made(taken)
+        self._schemas = answered | asked
+        self.components = dict(sorted({**answers, **bodies}.items()))
         structs = {struct.__name__: struct for struct in _structs(msgspec.Struct)}
-        asked = self._reached(self.of(kind) for kind in taken)
         for name, schema in self.components.items():
             _explain(schema, structs[name])
-            if name not in asked:
+            if name not in bodies:
                 _complete(schema, structs[name])
 
     def of(self, kind: Any) -> JsonSchema:
@@ -41,17 +37,14 @@ class Schemas:
         if isinstance(kind, tuple):
             kinds = cast("tuple[Any, ...]", kind)
             return {"anyOf": [self.of(each) for each in kinds]}
-        return self._schemas[self._types.index(kind)]
+        return self._schemas[kind]
 
-    def _reached(self, schemas: Iterable[JsonSchema]) -> set[str]:
-        """Names of all components that these lead to."""
-        names: set[str] = set()
-        waiting = list(schemas)
-        while waiting:
-            for name in set(_names_in(waiting.pop())) - names:
-                names.add(name)
-                waiting.append(self.components[name])
-        return names
+
+def _made(kinds: Iterable[Any]) -> tuple[dict[Any, JsonSchema], dict[str, JsonSchema]]:
+    """Type -> its schema, and name -> that of a struct in it."""
+    once = list(dict.fromkeys(kinds))
+    schemas, components = msgspec.json.schema_components(once, ref_template=PLACE + "{name}")
+    return dict(zip(once, schemas, strict=True)), components
 
 
 def _structs(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
@@ -59,10 +52,6 @@ def _structs(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
         if each.__module__.startswith("worker."):
             yield each
         yield from _structs(each)
-
-
-def _names_in(schema: JsonSchema) -> Iterable[str]:
-    return _NAME.findall(msgspec.json.encode(schema).decode())
 
 
 def _explain(schema: JsonSchema, struct: type[msgspec.Struct]) -> None:
