@@ -11,7 +11,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from litestar._asgi.asgi_router import ASGIRouter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 TOP = Path(__file__).parent.parent
@@ -104,7 +103,6 @@ RESERVED: dict[str, set[str]] = {
 # Libraries' classes with private parts that we use -> the module that may know those
 PRIVATE = {
     HttpToolsProtocol: "http/protocol.py",
-    ASGIRouter: "service/remembered.py",
 }
 
 # Folders that keep the rules of size, names and references.
