@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.soaked import memory_of
+from checks.soak.soaked import memory_of
 from tests.support import http
 from tests.support.programs.processes import serving
 from worker.limits import HEADERS

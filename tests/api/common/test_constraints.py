@@ -264,7 +264,7 @@ PLACES: list[tuple[dict[str, Any], str]] = [
      "output_config.format"),
     ({"output_format": {"type": "json_schema", "schema": NEVER}}, "output_format"),
 ]  # fmt: skip
-ASKED += [
+EVERYWHERE = [
     (path, body | given, place)
     for given, place in PLACES
     for path, body in {
@@ -277,7 +277,7 @@ ASKED += [
         "/v1/infer": {"prompt": "a", "max_tokens": 1},
     }.items()
 ]
-ASKED += [
+IN_OPTIONS = [
     (path, {**body, "options": given}, place)
     for given, place in PLACES
     for path, body in {
@@ -287,7 +287,7 @@ ASKED += [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "field"), ASKED, ids=str)
+@pytest.mark.parametrize(("path", "body", "field"), [*ASKED, *EVERYWHERE, *IN_OPTIONS], ids=str)
 def test_every_api_looks_there(server: Server, path: str, body: dict[str, Any], field: str) -> None:
     """A schema that cannot be held is refused under the client's name for the field."""
     answer = server.post(body, path)

@@ -147,8 +147,9 @@ def _of_form(value: Any, name: str) -> Constraint | None:
         return None
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return _of_schema(value, name)
-    kind: dict[str, Any] = value if isinstance(value, dict) else {"type": value}
-    if value is kind and is_schema(kind):
+    is_object = isinstance(value, dict)
+    kind = cast("dict[str, Any]", value) if is_object else {"type": value}
+    if is_object and is_schema(kind):
         return _of_schema(kind, name)
     word = kind.get("type")
     if word not in (None, "text", "json", "json_object", "json_schema"):
