@@ -19,7 +19,8 @@ from pathlib import Path
 from worker import log, machine
 from worker.engine.backend import Kernels
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
@@ -55,7 +56,13 @@ class BothWays:
         engine = Engine(self._backend, self._clock)
         for number in range(count):
             tokens = tuple(self._random.choices(range(600, 2000), k=PROMPT))
-            engine.add(Request(id=str(number), prompt=tokens, max_tokens=WRITTEN, sampling=_GREEDY))
+            engine.add(
+                Request(
+                    id=str(number),
+                    prompt=Prompt(tokens),
+                    params=GenerationParams(max_tokens=WRITTEN, sampling=_GREEDY),
+                )
+            )
         first: set[str] = set()
         while len(first) < count:  # only what they write counts
             first.update(delta.id for delta in engine.step())

@@ -23,7 +23,8 @@ from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
 from worker import log, machine
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
@@ -55,9 +56,11 @@ def measure(model: Path, streams: int, context: int, tokens: int) -> dict[str, f
             engine.add(
                 Request(
                     id=str(i),
-                    prompt=prompt,
-                    max_tokens=tokens + SPARE,
-                    sampling=SamplingParams(temperature=0, ignore_eos=True),
+                    prompt=Prompt(prompt),
+                    params=GenerationParams(
+                        max_tokens=tokens + SPARE,
+                        sampling=SamplingParams(temperature=0, ignore_eos=True),
+                    ),
                 )
             )
         begun = time.perf_counter()

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from worker.engine.output import token_logprob
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.guides.guides import Guides
 from worker.llama.sampling.sampler import Sampler
@@ -66,10 +67,8 @@ def measure(benchmark: Any, size: int, kind: str, choose: Callable[[], object]) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sampling(benchmark: Any, kind: str, size: int) -> None:
     """One token of one sequence."""
-    request = Request(
-        id="one", prompt=tuple(range(3, 103)), max_tokens=1,
-        sampling=SamplingParams(seed=1, **KINDS[kind]),
-    )  # fmt: skip
+    params = GenerationParams(max_tokens=1, sampling=SamplingParams(seed=1, **KINDS[kind]))
+    request = Request(id="one", prompt=Prompt(tuple(range(3, 103))), params=params)
     row, words = row_of(size), Words(size)
     workspace = Workspace(size)
     guides = Guides(words)  # pyright: ignore[reportArgumentType]

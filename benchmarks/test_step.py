@@ -18,7 +18,8 @@ import pytest
 from worker.cache.state import Parts, SlotState
 from worker.engine.backend import Batch, Kernels
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 
 
 class NullBackend:
@@ -83,7 +84,13 @@ def test_step(benchmark: Any, sequences: int, context: int) -> None:
     engine = Engine(NullBackend(sequences, sequences * 20_000), lambda: float(next(clock)))
     for i in range(sequences):
         prompt = (i + 3,) * context
-        engine.add(Request(id=str(i), prompt=prompt, max_tokens=10_000, stop=("zz",)))
+        engine.add(
+            Request(
+                id=str(i),
+                prompt=Prompt(prompt),
+                params=GenerationParams(max_tokens=10_000, stop=("zz",)),
+            )
+        )
     while engine.snapshot.num_steps < 8 or len(engine.step()) < sequences:
         engine.step()  # until every prompt is read
     benchmark.group = f"a step at {context} tokens"

@@ -25,7 +25,8 @@ from worker.bench.measure.client import StreamedRequest
 from worker.bench.measure.server import serving
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
@@ -55,7 +56,13 @@ def through_engine(backend: LlamaBackend, prompt: list[int], tokens: int, stream
     backend.context.clear()  # what the last engine kept as cache means nothing to this one
     engine = Engine(backend, time.perf_counter)
     for i in range(streams):
-        engine.add(Request(id=str(i), prompt=tuple(prompt), max_tokens=tokens, sampling=GREEDY))
+        engine.add(
+            Request(
+                id=str(i),
+                prompt=Prompt(tuple(prompt)),
+                params=GenerationParams(max_tokens=tokens, sampling=GREEDY),
+            )
+        )
     count, started = 0, 0.0
     while not engine.is_idle:
         deltas = engine.step()

@@ -33,7 +33,8 @@ from tests.support.models.reference import Checkpoints, Floats, ReferenceLlama
 from worker import log
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.llama import library
@@ -133,7 +134,11 @@ def prompt_tokens(vocab_size: int, length: int = PROMPT_LENGTH, seed: int = 1) -
 def requests(mode: str, vocab_size: int) -> list[Request]:
     """What is submitted at the same moment in a mode; rows with and without logits among them."""
     prompt = prompt_tokens(vocab_size)
-    scored = Request(id="scored", prompt=tuple(prompt), max_tokens=0, prompt_logprobs=0)
+    scored = Request(
+        id="scored",
+        prompt=Prompt(tuple(prompt)),
+        params=GenerationParams(max_tokens=0, prompt_logprobs=0),
+    )
     if mode in ("at once", "in chunks"):
         return [scored]
     single = _stream("single", prompt[:1], PROMPT_LENGTH, seed=2)
@@ -151,7 +156,11 @@ def requests(mode: str, vocab_size: int) -> list[Request]:
 
 def _stream(name: str, prompt: Sequence[int], max_tokens: int, seed: int) -> Request:
     sampling = SamplingParams(seed=seed, ignore_eos=True)
-    return Request(id=name, prompt=tuple(prompt), max_tokens=max_tokens, sampling=sampling)
+    return Request(
+        id=name,
+        prompt=Prompt(tuple(prompt)),
+        params=GenerationParams(max_tokens=max_tokens, sampling=sampling),
+    )
 
 
 def deltas(backend: LlamaBackend, asked: Iterable[Request]) -> Iterator[Delta]:
@@ -169,7 +178,7 @@ def deltas(backend: LlamaBackend, asked: Iterable[Request]) -> Iterator[Delta]:
 
 def run(backend: LlamaBackend, asked: Sequence[Request]) -> dict[str, list[int]]:
     """Run all together; id -> prompt and sampled tokens."""
-    known = {request.id: list(request.prompt) for request in asked}
+    known = {request.id: list(request.prompt.tokens) for request in asked}
     for delta in deltas(backend, asked):
         if delta.token is not None:
             known[delta.id].append(delta.token)
@@ -265,7 +274,11 @@ def generate(path: Path, sampling: SamplingParams, num_tokens: int = 32) -> list
     """The tokens that a fresh backend samples after a fixed prompt."""
     with RecordingBackend(path) as backend:
         prompt = tuple(prompt_tokens(backend.vocab_size))
-        asked = Request(id="one", prompt=prompt, max_tokens=num_tokens, sampling=sampling)
+        asked = Request(
+            id="one",
+            prompt=Prompt(prompt),
+            params=GenerationParams(max_tokens=num_tokens, sampling=sampling),
+        )
         return run(backend, [asked])["one"][len(prompt) :]
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests import proof
 from tests.support.models.ggufs import Tensor, f32, llama_gguf, text
 from tests.support.models.reference import Cache, ReferenceLlama, perplexity
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 
 #: Kind of tolerance -> encoding that the writer makes; the K-quant mix is made by llama.cpp.
 ENCODINGS = {"exact": "F32", "F32": "F32", "F16": "F16", "Q8_0": "Q8_0", "Q4_K_M": "F32"}
@@ -143,7 +144,11 @@ def test_prompt_logprobs_are_the_reference_s(tmp_path: Path) -> None:
     path = write(tmp_path / "model.gguf")
     with proof.RecordingBackend(path, exact=True) as backend:
         prompt = proof.prompt_tokens(backend.vocab_size)
-        asked = Request(id="one", prompt=tuple(prompt), max_tokens=0, prompt_logprobs=0)
+        asked = Request(
+            id="one",
+            prompt=Prompt(tuple(prompt)),
+            params=GenerationParams(max_tokens=0, prompt_logprobs=0),
+        )
         (delta,) = proof.deltas(backend, [asked])
     scores = delta.prompt_logprobs
     assert scores is not None

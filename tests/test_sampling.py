@@ -17,7 +17,8 @@ from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
 from tests.support.rows import fits
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 
@@ -58,7 +59,11 @@ def judge(
     """Token id -> probability after the native chain of these sampling parameters, where the answer
     has these tokens already."""
     sampling = SamplingParams(seed=1, **params)
-    request = Request(id="judge", prompt=tuple(prompt), max_tokens=1, sampling=sampling)
+    request = Request(
+        id="judge",
+        prompt=Prompt(tuple(prompt)),
+        params=GenerationParams(max_tokens=1, sampling=sampling),
+    )
     sampler = backend.make_sampler(request)
     try:
         for token in written:
@@ -197,7 +202,11 @@ def sample(backend: RecordingBackend, count: int = 40, **params: Any) -> list[in
     """Tokens that the engine samples after a fixed prompt."""
     prompt = tuple(prompt_tokens(VOCAB, 12))
     sampling = SamplingParams(ignore_eos=True, **params)
-    asked = Request(id="one", prompt=prompt, max_tokens=count, sampling=sampling)
+    asked = Request(
+        id="one",
+        prompt=Prompt(prompt),
+        params=GenerationParams(max_tokens=count, sampling=sampling),
+    )
     return run(backend, [asked])["one"][len(prompt) :]
 
 
@@ -245,7 +254,9 @@ def test_xtc_fires_with_its_probability(backend: RecordingBackend) -> None:
     fired = 0
     for seed in range(400):
         sampling = SamplingParams(seed=seed, xtc_probability=0.3, xtc_threshold=0.05)
-        request = Request(id="xtc", prompt=(5,), max_tokens=1, sampling=sampling)
+        request = Request(
+            id="xtc", prompt=Prompt((5,)), params=GenerationParams(max_tokens=1, sampling=sampling)
+        )
         sampler = backend.make_sampler(request)
         left = sampler.survivors(logits.tolist()).keys()
         backend.free_sampler(sampler)
@@ -266,12 +277,15 @@ def test_draws_follow_the_softmax(
         backend,
         [
             Request(
-                id=str(seed), prompt=tuple(prompt), max_tokens=1,
-                sampling=SamplingParams(seed=seed, temperature=temperature),
+                id=str(seed),
+                prompt=Prompt(tuple(prompt)),
+                params=GenerationParams(
+                    max_tokens=1, sampling=SamplingParams(seed=seed, temperature=temperature)
+                ),
             )
             for seed in range(count)
         ],
-    )  # fmt: skip
+    )
     logits = ReferenceLlama(path).forward(prompt).logits[-1]
     right = reference.probabilities(reference.temperature(logits, temperature))
     assert fits([tokens[-1] for tokens in sampled.values()], right)
@@ -284,16 +298,19 @@ def test_seeds_repeat_for_who_was_put_back(
     """Three texts that do not fit the cells together read as those that had them alone."""
     asked = [
         Request(
-            id=str(seed), prompt=tuple(prompt_tokens(VOCAB, 12, seed)), max_tokens=180,
-            sampling=SamplingParams(seed=seed, ignore_eos=True, **params),
+            id=str(seed),
+            prompt=Prompt(tuple(prompt_tokens(VOCAB, 12, seed))),
+            params=GenerationParams(
+                max_tokens=180, sampling=SamplingParams(seed=seed, ignore_eos=True, **params)
+            ),
         )
         for seed in range(3)
-    ]  # fmt: skip
+    ]
     backend.context.clear()
     engine = Engine(backend, clock=lambda: 0.0)
     for request in asked:
         engine.add(request)
-    together: dict[str, list[int]] = {request.id: list(request.prompt) for request in asked}
+    together: dict[str, list[int]] = {request.id: list(request.prompt.tokens) for request in asked}
     while not engine.is_idle:
         for delta in engine.step():
             assert delta.token is not None
@@ -309,7 +326,11 @@ def test_seeds_repeat_with_drafts(backend: RecordingBackend) -> None:
     sampling = SamplingParams(
         seed=3, ignore_eos=True, logit_bias=tuple((token, 9.0) for token in (5, 6)), top_p=0.9
     )
-    asked = Request(id="one", prompt=(5, 6) * 12, max_tokens=100, sampling=sampling)
+    asked = Request(
+        id="one",
+        prompt=Prompt((5, 6) * 12),
+        params=GenerationParams(max_tokens=100, sampling=sampling),
+    )
     clock = itertools.count()
     backend.context.clear()
     engine = Engine(backend, clock=lambda: next(clock) / 100, drafting=True)
@@ -318,7 +339,7 @@ def test_seeds_repeat_with_drafts(backend: RecordingBackend) -> None:
     while not engine.is_idle:
         deltas += engine.step()
     assert 0 < deltas[-1].accepted_tokens < deltas[-1].drafted_tokens
-    tokens = [*asked.prompt, *(delta.token for delta in deltas)]
+    tokens = [*asked.prompt.tokens, *(delta.token for delta in deltas)]
     backend.context.clear()
     assert tokens == run(backend, [asked])["one"]
 
@@ -326,7 +347,9 @@ def test_seeds_repeat_with_drafts(backend: RecordingBackend) -> None:
 def test_end_is_banned_until_min_tokens(backend: RecordingBackend) -> None:
     """Where the model would always end, it ends right after `min_tokens` tokens."""
     sampling = SamplingParams(temperature=0, logit_bias=((END, 100.0),), min_tokens=5)
-    asked = Request(id="one", prompt=(5,), max_tokens=20, sampling=sampling)
+    asked = Request(
+        id="one", prompt=Prompt((5,)), params=GenerationParams(max_tokens=20, sampling=sampling)
+    )
     tokens = run(backend, [asked])["one"][1:]
     assert tokens.index(END) == 5
     assert len(tokens) == 6

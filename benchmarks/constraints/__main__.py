@@ -21,7 +21,8 @@ from pathlib import Path
 
 from benchmarks.constraints.tools import TOOLS
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.backend import LlamaBackend
@@ -56,7 +57,13 @@ def steps(
             temperature=heat, seed=number, ignore_eos=True, constraint=constraint
         )
         prompt = tuple(range(number + 5, number + 13))
-        engine.add(Request(id=str(number), prompt=prompt, max_tokens=tokens + 1, sampling=sampling))
+        engine.add(
+            Request(
+                id=str(number),
+                prompt=Prompt(prompt),
+                params=GenerationParams(max_tokens=tokens + 1, sampling=sampling),
+            )
+        )
     found: list[float] = []
     while not engine.is_idle:
         begun = clock()

@@ -17,7 +17,8 @@ import numpy as np
 
 from benchmarks.constraints.__main__ import CONSTRAINTS
 from benchmarks.constraints.tools import TOOLS
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.guides.guides import Guides
@@ -53,7 +54,11 @@ def choosing(vocab: Vocab, workspace: Workspace, guides: Guides, heat: float) ->
             sampling = SamplingParams(
                 constraint=constraint, seed=text, temperature=heat, ignore_eos=True
             )
-            request = Request(id="one", prompt=(5,), max_tokens=1, sampling=sampling)
+            request = Request(
+                id="one",
+                prompt=Prompt((5,)),
+                params=GenerationParams(max_tokens=1, sampling=sampling),
+            )
             sampler = Sampler(request, vocab, workspace, guides)
             for number in range(TOKENS):
                 begun = time.thread_time()

@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 
 ROWS = (1, 2, 4, 8)
@@ -70,7 +71,13 @@ def _engine(backend: object) -> Engine:
 
 def _add(engine: Engine, name: int, length: int, tokens: int) -> None:
     prompt = tuple(5 + (name * 131 + n * 7) % 250 for n in range(length))
-    engine.add(Request(id=str(name), prompt=prompt, max_tokens=tokens, sampling=_GREEDY))
+    engine.add(
+        Request(
+            id=str(name),
+            prompt=Prompt(prompt),
+            params=GenerationParams(max_tokens=tokens, sampling=_GREEDY),
+        )
+    )
 
 
 def _start(engine: Engine, rows: int) -> None:

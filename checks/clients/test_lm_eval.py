@@ -13,7 +13,8 @@ from checks.clients.installed import PROGRAMS, interpreter, needs_clients, run
 from tests.support.programs.processes import serving
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
@@ -67,7 +68,13 @@ class InProcess:
 
     def _ask(self, prompt: list[int], **fields: Any) -> list[Any]:
         greedy = SamplingParams(temperature=0)
-        self._engine.add(Request(id="a", prompt=tuple(prompt), sampling=greedy, **fields))
+        self._engine.add(
+            Request(
+                id="a",
+                prompt=Prompt(tuple(prompt)),
+                params=GenerationParams(sampling=greedy, **fields),
+            )
+        )
         deltas: list[Any] = []
         while not self._engine.is_idle:
             deltas += self._engine.step()

@@ -19,7 +19,8 @@ from checks.fuzz.verdict import Verdict
 from worker import log
 from worker.api.common.sampling import defaults_of
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.errors import RequestError, WorkerError
 from worker.lifecycle.loading import open_backend
 from worker.lifecycle.prepared import Prepared, load_weights, prepare
@@ -110,11 +111,19 @@ def _write(backend: LlamaBackend, prepared: Prepared) -> None:
     greedy = msgspec.structs.replace(sampling, temperature=0.0)
     first, second = (tuple(ids[: min(40, backend.max_length - 5)]) for ids in read)
     wanted = [
-        Request(id="default", prompt=first, max_tokens=4, sampling=sampling),
-        Request(id="greedy", prompt=second, max_tokens=4, sampling=greedy, logprobs=3),
+        Request(
+            id="default",
+            prompt=Prompt(first),
+            params=GenerationParams(max_tokens=4, sampling=sampling),
+        ),
+        Request(
+            id="greedy",
+            prompt=Prompt(second),
+            params=GenerationParams(max_tokens=4, sampling=greedy, logprobs=3),
+        ),
     ]
     for request in wanted:
-        if not request.prompt:
+        if not request.prompt.tokens:
             continue  # 400: the vocabulary has nothing for this text
         engine.check(request)
         engine.add(request)

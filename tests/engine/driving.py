@@ -9,7 +9,8 @@ import msgspec
 
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sequence import Delta
 from worker.engine.stats import Histogram, Stats
 
@@ -25,9 +26,10 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def request(name: str, prompt: list[int], max_tokens: int = 8, **more: object) -> Request:
+def request(name: str, prompt: list[int], max_tokens: int = 8, **more: Any) -> Request:
     """A request for a fake backend."""
-    return Request(id=name, prompt=tuple(prompt), max_tokens=max_tokens, **more)  # type: ignore[arg-type]
+    params = GenerationParams(max_tokens=max_tokens, **more)
+    return Request(id=name, prompt=Prompt(tuple(prompt)), params=params)
 
 
 def engine_over(backend: FakeBackend) -> Engine:

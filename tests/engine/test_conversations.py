@@ -24,7 +24,8 @@ from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 
 BIG = 1 << 30
 PAGE = 4096
@@ -153,7 +154,7 @@ class Worker:
             if delta.token is not None:
                 tokens.append(delta.token)
             if delta.is_last:
-                assert 0 <= delta.cached_tokens < len(request.prompt)
+                assert 0 <= delta.cached_tokens < len(request.prompt.tokens)
                 self.cached[delta.id] = delta.cached_tokens
                 self.check_beginning(request, tokens)
                 assert delta.error is not None or tokens == self.answer(request)
@@ -177,8 +178,9 @@ class Worker:
 
     def answer(self, request: Request) -> list[int]:
         """What the request gets alone."""
-        backend, prompt = self.backend, list(request.prompt)
-        room = min(request.max_tokens, backend.max_length - len(prompt))
+        backend, prompt = self.backend, list(request.prompt.tokens)
+        assert request.params.max_tokens is not None
+        room = min(request.params.max_tokens, backend.max_length - len(prompt))
         return continuation(prompt, room, backend.vocab_size, backend.memory)
 
     def check_beginning(self, request: Request, tokens: list[int]) -> None:
@@ -225,9 +227,10 @@ class Conversations:
         marks = [40, 128, len(before)] if turn.marked else []
         request = Request(
             id=name,
-            prompt=tuple(prompt),
-            max_tokens=turn.length,
-            checkpoints=tuple(sorted({mark for mark in marks if 0 < mark < len(prompt)})),
+            prompt=Prompt(
+                tuple(prompt), tuple(sorted({mark for mark in marks if 0 < mark < len(prompt)}))
+            ),
+            params=GenerationParams(max_tokens=turn.length),
         )
         self.texts.append([*prompt, *worker.answer(request)])
         worker.add(request)

@@ -16,7 +16,8 @@ from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.steps import plan
 
 # (steps before it comes, prompt, max_tokens, cancelled after this many steps, the earlier request
@@ -42,19 +43,28 @@ arrivals = st.lists(
 )
 
 
+def alone(request: Request, backend: FakeBackend) -> list[int]:
+    """What the request gets where nobody else is there."""
+    tokens, count = request.prompt.tokens, request.params.max_tokens
+    assert count is not None
+    return continuation(list(tokens), count, backend.vocab_size, backend.memory)
+
+
 def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     """The arrivals' requests; a prompt that would not fit the context is cut."""
     requests: list[Request] = []
     for i, (_, prompt, count, _, goes_on) in enumerate(arrivals):
         if goes_on is not None and goes_on < i:
             earlier = requests[goes_on]
-            answer = continuation(
-                list(earlier.prompt), earlier.max_tokens, backend.vocab_size, backend.memory
-            )
-            prompt = [*earlier.prompt, *answer, *prompt[:3]]
+            answer = alone(earlier, backend)
+            prompt = [*earlier.prompt.tokens, *answer, *prompt[:3]]
         prompt = prompt[: backend.max_length - 1]
         marks = tuple(range(2, len(prompt), 5)) if i % 3 == 0 else ()
-        request = Request(id=f"r{i}", prompt=tuple(prompt), max_tokens=count, checkpoints=marks)
+        request = Request(
+            id=f"r{i}",
+            prompt=Prompt(tuple(prompt), marks),
+            params=GenerationParams(max_tokens=count),
+        )
         requests.append(request)
     return requests
 
@@ -181,11 +191,9 @@ def run_arrivals(
     assert backend.live_samplers == 0
     assert engine.scheduler.cells.num_live == 0
     for name, request in requests.items():
-        expected = continuation(
-            list(request.prompt), request.max_tokens, backend.vocab_size, backend.memory
-        )
+        expected = alone(request, backend)
         if name in cancelled or ended[name] == "error":
             assert tokens[name] == expected[: len(tokens[name])]
         else:
-            room = num_cells - len(request.prompt)
+            room = num_cells - len(request.prompt.tokens)
             assert tokens[name] == expected[:room]

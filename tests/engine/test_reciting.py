@@ -14,7 +14,8 @@ from tests.support.models import reciting
 from tests.support.models.reciting import Recital
 from tests.support.sessions import load
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request, SamplingParams
 from worker.llama.backend import LlamaBackend
 
 OPENING = "<|begin|>assistant\n"
@@ -66,7 +67,11 @@ def said(backend: LlamaBackend, prompt: str, drafting: bool = False, **sampling:
     params = msgspec.convert({"temperature": 0, **sampling}, SamplingParams)
     ticks = itertools.count()
     engine = Engine(backend, lambda: next(ticks) * 1e-4, drafting=drafting)
-    engine.add(Request(id="x", prompt=tokens, max_tokens=200, sampling=params))
+    engine.add(
+        Request(
+            id="x", prompt=Prompt(tokens), params=GenerationParams(max_tokens=200, sampling=params)
+        )
+    )
     found: list[int] = []
     deltas = [delta for _ in iter(lambda: engine.is_idle, True) for delta in engine.step()]
     found = [delta.token for delta in deltas if delta.token is not None]

@@ -16,7 +16,8 @@ from tests.support.fakes import FakeBackend, continuation
 from worker.engine import thread as thread_module
 from worker.engine.engine import Engine
 from worker.engine.outbox import Outbox
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.thread import EngineThread
 from worker.errors import QueueFullError, WorkerError
 from worker.llama.process.pipe import write
@@ -42,7 +43,9 @@ class SlowStart(FakeBackend):
 
 
 def asked(name: str, max_tokens: int) -> Request:
-    return Request(id=name, prompt=(len(name), 2), max_tokens=max_tokens)
+    return Request(
+        id=name, prompt=Prompt((len(name), 2)), params=GenerationParams(max_tokens=max_tokens)
+    )
 
 
 def test_streams_go_on_while_requests_are_made_ready() -> None:
@@ -208,7 +211,9 @@ def test_many_requests_come_and_go_from_many_tasks() -> None:
 
     async def reader(thread: EngineThread, number: int) -> None:
         prompt = [number + 1, 7]
-        request = Request(id=str(number), prompt=tuple(prompt), max_tokens=40)
+        request = Request(
+            id=str(number), prompt=Prompt(tuple(prompt)), params=GenerationParams(max_tokens=40)
+        )
         tokens: list[int | None] = []
         with thread.submit([request]) as stream:
             while stream.is_running:
@@ -234,7 +239,10 @@ def test_a_kept_place_is_not_given_to_another() -> None:
 
     async def scenario() -> None:
         thread = EngineThread(Engine(backend, time.monotonic), 1, lambda error: None, write)
-        two = [Request(id=name, prompt=(1,), max_tokens=1) for name in "ab"]
+        two = [
+            Request(id=name, prompt=Prompt((1,)), params=GenerationParams(max_tokens=1))
+            for name in "ab"
+        ]
         with thread.place():
             assert thread.num_streams == 1
             with pytest.raises(QueueFullError):

@@ -319,7 +319,7 @@ def soak(session: Session, seed: int, requests: int, reach: int = 120) -> None:
         if ended and choice < 0.3:
             prompt = session.reply(draw.choice(ended))
         elif session.requests and choice < 0.6:
-            prompt = session.requests[draw.choice(list(session.requests))].prompt
+            prompt = session.requests[draw.choice(list(session.requests))].prompt.tokens
             prompt = prompt[: draw.randint(1, len(prompt))]
         else:
             prompt = ()

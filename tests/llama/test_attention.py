@@ -17,7 +17,8 @@ from tests.support.slots import kept, open_slots, random_tokens, read
 from worker import log
 from worker.engine.backend import BatchError
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.library import native
@@ -139,7 +140,13 @@ def test_texts_through_the_engine(backend: LlamaBackend) -> None:
     prompts = {f"r{i}": tuple(random_tokens(i, 40 + 90 * i).tolist()) for i in range(3)}
     for name, prompt in prompts.items():
         sampling = SamplingParams(temperature=0, ignore_eos=True)
-        engine.add(Request(id=name, prompt=prompt, max_tokens=24, sampling=sampling))
+        engine.add(
+            Request(
+                id=name,
+                prompt=Prompt(prompt),
+                params=GenerationParams(max_tokens=24, sampling=sampling),
+            )
+        )
     tokens: dict[str, list[int]] = {name: [] for name in prompts}
     ways: list[bool] = []
     for step in itertools.count():

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.here import MARKS
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import ResidencyError, UsageError
 from worker.lifecycle.prepared import check_build
@@ -25,7 +26,11 @@ offloads = any(device.offloads for device in library.devices())
 def greedy(backend: LlamaBackend) -> list[int | None]:
     engine = Engine(backend, lambda: 0.0)
     engine.add(
-        Request(id="a", prompt=(1, 5, 6, 7), max_tokens=12, sampling=SamplingParams(temperature=0))
+        Request(
+            id="a",
+            prompt=Prompt((1, 5, 6, 7)),
+            params=GenerationParams(max_tokens=12, sampling=SamplingParams(temperature=0)),
+        )
     )
     tokens: list[int | None] = []
     while not engine.is_idle:
@@ -64,7 +69,13 @@ def test_a_plain_step_on_the_cpu_is_less_than_a_tile(tiny: Path) -> None:
     with LlamaBackend.open(tiny, LoadOptions(n_gpu_layers=0), options) as backend:
         engine = Engine(backend, lambda: 0.0)
         for i in range(64):
-            engine.add(Request(id=str(i), prompt=(5 + i, 9), max_tokens=3, sampling=sampling))
+            engine.add(
+                Request(
+                    id=str(i),
+                    prompt=Prompt((5 + i, 9)),
+                    params=GenerationParams(max_tokens=3, sampling=sampling),
+                )
+            )
         assert len(engine.step()) == 64
         assert [len(engine.step()) for _ in range(4)] == [32] * 4
         assert engine.is_idle

@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, DecodeError, RequestError, WorkerError
@@ -28,7 +29,11 @@ class Bench:
         self.journal = Journal("model")
         self.record = self.journal.open("id", None, "POST", "/v1/completions")
         requests = [
-            Request(id=f"{place}-{copy}", prompt=tuple(prompt), max_tokens=max_tokens)
+            Request(
+                id=f"{place}-{copy}",
+                prompt=Prompt(tuple(prompt)),
+                params=GenerationParams(max_tokens=max_tokens),
+            )
             for place, prompt in enumerate(prompts)
             for copy in range(copies)
         ]

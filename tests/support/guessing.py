@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request, SamplingParams
 from worker.engine.sequence import Delta
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend
@@ -62,7 +63,9 @@ def _answers(engine: Engine, sampling: SamplingParams) -> dict[str, list[Delta]]
         prompt = tuple(range(5, 5 + length))
         engine.add(
             Request(
-                id=str(number), prompt=prompt, max_tokens=40, sampling=sampling, logprobs=number
+                id=str(number),
+                prompt=Prompt(prompt),
+                params=GenerationParams(max_tokens=40, sampling=sampling, logprobs=number),
             )
         )
     deltas: dict[str, list[Delta]] = {}

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import Guides
@@ -31,7 +32,9 @@ class Writer:
         """A sampler of one text."""
         given: dict[str, Any] = {"seed": 1, **params}
         sampling = SamplingParams(constraint=constraint, **given)
-        request = Request(id="one", prompt=(5,), max_tokens=1, sampling=sampling)
+        request = Request(
+            id="one", prompt=Prompt((5,)), params=GenerationParams(max_tokens=1, sampling=sampling)
+        )
         return Sampler(request, self.vocab, self.workspace, self.guides)
 
     def write(

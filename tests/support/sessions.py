@@ -12,7 +12,8 @@ import numpy as np
 from tests.support.models.architectures import VOCABULARY
 from worker.cache.store import Store
 from worker.engine.engine import Engine
-from worker.engine.request import Request, SamplingParams
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.engine.steps.plan import StepPlan
 from worker.llama.backend import LlamaBackend
@@ -147,7 +148,11 @@ class Session:
     def add(self, name: str, prompt: Tokens, count: int = COUNT) -> None:
         """Queue a greedy request."""
         sampling = SamplingParams(temperature=0, ignore_eos=True)
-        request = Request(id=name, prompt=prompt, max_tokens=count, sampling=sampling)
+        request = Request(
+            id=name,
+            prompt=Prompt(prompt),
+            params=GenerationParams(max_tokens=count, sampling=sampling),
+        )
         self.requests[name] = request
         self.tokens[name] = []
         self.engine.check(request)
@@ -212,7 +217,8 @@ class Session:
     def check_tokens(self, name: str) -> None:
         """A request's tokens are those that it gets alone, all of them if it has ended."""
         request, got = self.requests[name], tuple(self.tokens[name])
-        expected = self.truth(request.prompt, request.max_tokens)
+        assert request.params.max_tokens is not None
+        expected = self.truth(request.prompt.tokens, request.params.max_tokens)
         assert got == (expected if name in self.last else expected[: len(got)]), name
 
     def check_cache(self) -> None:
@@ -231,4 +237,4 @@ class Session:
 
     def reply(self, name: str) -> Tokens:
         """A request's prompt and all that it got: how the next turn of a conversation begins."""
-        return self.requests[name].prompt + tuple(self.tokens[name])
+        return self.requests[name].prompt.tokens + tuple(self.tokens[name])

@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.api.common.sampling import defaults_of
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
-    from worker.engine.request import Request
+    from worker.engine.prompt import Prompt
+    from worker.engine.request import GenerationParams, Request
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare
 
@@ -76,11 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
         given = {name: getattr(arguments, name) for name, _, _ in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
         engine = Engine(backend, time.monotonic)
+        tokens = backend.vocab.tokenize(prompt, add_special=True, parse_special=True)
         request = Request(
             id="cli",
-            prompt=tuple(backend.vocab.tokenize(prompt, add_special=True, parse_special=True)),
-            max_tokens=arguments.max_tokens,
-            sampling=msgspec.structs.replace(defaults_of(prepared.config), **given),
+            prompt=Prompt(tuple(tokens)),
+            params=GenerationParams(
+                max_tokens=arguments.max_tokens,
+                sampling=msgspec.structs.replace(defaults_of(prepared.config), **given),
+            ),
         )
         try:
             engine.check(request)
@@ -116,10 +120,11 @@ def _stream(engine: Any, request: Any) -> None:
             if delta.error is not None:
                 raise delta.error
             if delta.finish_reason == "length":
-                ended_by = "--max-tokens" if tokens == request.max_tokens else "the context"
+                ended_by = "--max-tokens" if tokens == request.params.max_tokens else "the context"
     sys.stdout.write("\n")
     speed = f"{(tokens - 1) / (last - first):.1f} tokens/s" if last > first else "one token"
+    read = len(request.prompt.tokens)
     sys.stderr.write(
-        f"{len(request.prompt)} prompt tokens in {first - started:.2f} s, {tokens} tokens at "
+        f"{read} prompt tokens in {first - started:.2f} s, {tokens} tokens at "
         f"{speed}, ended by {ended_by}, {machine.resident_bytes() / 1e6:.0f} MB resident\n"
     )

@@ -177,7 +177,7 @@ class Engine:
                 deltas += self._verify(sequence, draft, first, count, now)
             else:
                 self.scheduler.computed(sequence, count)
-                if sequence.request.tells_progress and not sequence.num_sampled:
+                if sequence.params.tells_progress and not sequence.num_sampled:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)
@@ -218,19 +218,19 @@ class Engine:
             return self._fail(sequence, error)[0]
 
     def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
-        request, backend = sequence.request, self.backend
+        params, backend = sequence.params, self.backend
         scores = None
         if not sequence.num_sampled:
             sequence.first_token_at = now
             if sequence.prompt_logprobs is not None:
                 scores = tuple(sequence.prompt_logprobs)
-        if request.max_tokens == 0:
+        if params.max_tokens == 0:
             return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
         token = backend.sample(row, sequence.sampler)
         logprob = None
-        if request.logprobs is not None:
-            logprob = token_logprob(backend.logits(row), token, request.logprobs)
-        shown = backend.pieces[token] or request.spelled.get(token, b"")
+        if params.logprobs is not None:
+            logprob = token_logprob(backend.logits(row), token, params.logprobs)
+        shown = backend.pieces[token] or params.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
         delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
@@ -238,7 +238,7 @@ class Engine:
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:
         """ln p of the prompt tokens that follow the rows just computed."""
         scores = sequence.prompt_logprobs
-        top = sequence.request.prompt_logprobs
+        top = sequence.params.prompt_logprobs
         assert scores is not None
         assert top is not None
         begin = sequence.num_computed - count

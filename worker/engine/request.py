@@ -1,4 +1,4 @@
-"""What was asked: one prompt, how to sample from it, when to stop."""
+"""What was asked: a prompt, how to sample from it, when to stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from worker.engine.sampling import SamplingParams, check_sampling
+from worker.engine.prompt import Prompt
+from worker.engine.sampling import SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import ContextLengthError, RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
 
@@ -28,34 +29,49 @@ class SpanLimit(msgspec.Struct, frozen=True):
     is_open: bool
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One sequence to continue.
+class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted of each sequence of a generation, which all hold the same.
 
-    prompt      token ids, at least one, exactly as computed (BOS included where it is wanted)
-    max_tokens  tokens to sample at most; 0 only scores the prompt
+    max_tokens  tokens to sample at most; None: until the model or the context ends; 0: the prompt
+                is only scored
     stop        the text ends before the first of these
+    n           sequences of each prompt that are answered
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
     prompt_logprobs  the same for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
     tells_progress   whether each step that reads the prompt says how far it is
-    checkpoints      lengths of the prompt after which another prompt may go on differently: there
-                     the state of a model is kept that cannot be cut later
     spelled          control tokens that are shown, each as these bytes; others stay hidden
     limit            of a part of the answer; None: there is none
     """
 
-    id: str
-    prompt: tuple[int, ...]
-    max_tokens: int
+    max_tokens: int | None = None
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
+    n: int = 1
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
     tells_progress: bool = False
-    checkpoints: tuple[int, ...] = ()
     spelled: Mapping[int, bytes] = {}
     limit: SpanLimit | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence to continue.
+
+    copy  its number among the copies of one prompt
+    """
+
+    id: str
+    prompt: Prompt
+    params: GenerationParams = GenerationParams()
+    copy: int = 0
+
+    @property
+    def seed(self) -> int | None:
+        """Copies with one seed would all be the same text: each has its own."""
+        seed = self.params.sampling.seed
+        return None if seed is None else (seed + self.copy) % SEED_RANGE
 
 
 def check_length(count: int, max_length: int, param: str, *, output: int = 0) -> None:
@@ -70,25 +86,23 @@ def check_length(count: int, max_length: int, param: str, *, output: int = 0) ->
 
 def check_request(request: Request, vocab_size: int, max_length: int) -> None:
     """Raise RequestError for what must not reach native code; `max_length` as above."""
-    param = request.prompt_param
-    if not request.prompt:
+    tokens, params = request.prompt.tokens, request.params
+    param = params.prompt_param
+    if not tokens:
         raise RequestError("The prompt is empty.", param=param, hint="Send at least one token.")
-    check_length(len(request.prompt), max_length, param, output=1 if request.max_tokens else 0)
-    if min(request.prompt) < 0 or max(request.prompt) >= vocab_size:
+    check_length(len(tokens), max_length, param, output=0 if params.max_tokens == 0 else 1)
+    if min(tokens) < 0 or max(tokens) >= vocab_size:
         raise RequestError(
             f"The prompt holds token ids outside 0 to {vocab_size - 1}.", param=param
         )
-    if request.max_tokens < 0:
+    if params.max_tokens is not None and params.max_tokens < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
-    if len(request.stop) > STOPS.most or any(
-        not 0 < len(text) <= STOP.most for text in request.stop
-    ):
+    if len(params.stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in params.stop):
         raise RequestError(
             f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.",
             param="stop",
         )
-    for field in ("logprobs", "prompt_logprobs"):
-        value = getattr(request, field)
+    for value in (params.logprobs, params.prompt_logprobs):
         if value is not None and not 0 <= value <= LOGPROBS.most:
             raise RequestError(f"logprobs must be from 0 to {LOGPROBS.most}.", param="logprobs")
-    check_sampling(request.sampling, vocab_size)
+    check_sampling(params.sampling, vocab_size)

@@ -126,8 +126,9 @@ class Sequence:
         "num_counted",
         "num_known",
         "num_prompt",
+        "params",
+        "prompt",
         "prompt_logprobs",
-        "request",
         "sampler",
         "slot",
         "submitted_at",
@@ -138,18 +139,21 @@ class Sequence:
 
     def __init__(self, request: Request, max_length: int, now: float) -> None:
         self.id = request.id
-        self.request = request
-        self.num_prompt = len(request.prompt)
-        self.limit = min(max_length, self.num_prompt + request.max_tokens)
+        self.prompt = request.prompt
+        self.params = params = request.params
+        self.num_prompt = len(request.prompt.tokens)
+        self.limit = max_length
+        if params.max_tokens is not None:
+            self.limit = min(max_length, self.num_prompt + params.max_tokens)
         self.tokens = np.empty(self.limit, np.int32)
-        self.tokens[: self.num_prompt] = request.prompt
+        self.tokens[: self.num_prompt] = request.prompt.tokens
         self.num_known = self.num_prompt
         self.num_counted = self.num_prompt
         self.slot: Slot | None = None
         self.sampler: Any = None
         self.draft: Draft | None = None
         self.prompt_logprobs: list[TokenLogprob] | None = (
-            None if request.prompt_logprobs is None else []
+            None if params.prompt_logprobs is None else []
         )
         self.cached_tokens = 0
         self.suspect_until = 0
@@ -161,7 +165,7 @@ class Sequence:
         self.first_token_at = now
         self.last_token_at = 0.0
         self._detokenizer = Detokenizer()
-        self._stops = StopMatcher(request.stop)
+        self._stops = StopMatcher(params.stop)
 
     @property
     def num_computed(self) -> int:

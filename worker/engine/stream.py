@@ -30,6 +30,7 @@ class Stream:
     direct: gets deltas that are not the last, at once, while the reader waits for one. Says whether
         it took them; what it raises the reader gets
     watcher: who wants to know how its requests end
+    ids: of its requests, in order
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class Stream:
         """catch_up: puts in what has been said and is not here yet"""
         self.wants_all = False
         self.direct: Callable[[Sequence[Delta]], bool] | None = None
-        self._running: set[str] = set(ids)
+        self.ids = tuple(ids)
+        self._running: set[str] = set(self.ids)
         self._abort = abort
         self._catch_up = catch_up
         self._deltas: list[Delta] = []

@@ -133,8 +133,7 @@ class EngineThread:
             raise QueueFullError(
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
-        ids = [request.id for request in requests]
-        stream = Stream(ids, self.abort, self._outbox.empty)
+        stream = Stream([request.id for request in requests], self.abort, self._outbox.empty)
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)

@@ -52,12 +52,12 @@ class RequestWork:
         self.was_cut = self.was_left = False
         self.error: WorkerError | None = None
         self.on_end: Callable[[], None] = _nothing
-        lengths = [len(request.prompt) for request in requests]
+        lengths = [len(request.prompt.tokens) for request in requests]
         longest = engine.engine.backend.max_length
         self.prompt_tokens = sum(lengths[::copies])
         self.max_tokens = sum(
-            min(request.max_tokens, longest - length)
-            for request, length in zip(requests, lengths, strict=True)
+            longest - length if most is None else min(most, longest - length)
+            for most, length in zip((r.params.max_tokens for r in requests), lengths, strict=True)
         )
         self._stream, self._engine, self._copies = stream, engine, copies
         self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}

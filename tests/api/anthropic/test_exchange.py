@@ -12,17 +12,14 @@ import pytest
 from tests.api.anthropic import oracle
 from tests.api.common.talk.scripted import Scripted, deltas
 from worker.api.anthropic.exchange import MessageExchange
-from worker.api.common.generation import Generation, Running
-from worker.api.common.prompts import Prompt
-from worker.api.common.talk.asked import Asked
-from worker.api.common.talk.said import Said
+from worker.api.common.generation import Generation
+from worker.api.common.prompts import TextPrompt
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import DecodeError
 from worker.lifecycle.loaded import Loaded
 
 LOADED = cast(Loaded, SimpleNamespace(model_id="m"))
-ASKED = cast(Asked, SimpleNamespace(said=lambda: Said(Scripted())))
 TOKENS = ("(Ra", "in?)", "I ", "look.", "[sky:", '{"at": ', "1}]", "")
 
 
@@ -31,9 +28,8 @@ async def sent(told: list[Delta], *, streaming: bool = True) -> tuple[int, dict[
     stream = Stream(["x-0"], lambda _: None)
     for delta in told:
         stream.put(delta)
-    generation = Generation(prompts=(Prompt([5, 6, 7], [5, 6, 7], "abc"),))
-    running = Running(generation, ("x-0",), stream)
-    exchange = MessageExchange(running, ASKED, LOADED, streaming=streaming, shows_thoughts=True)
+    generation = Generation(prompts=(TextPrompt((5, 6, 7), text="abc"),), reader=Scripted)
+    exchange = MessageExchange(generation, stream, LOADED, streaming=streaming, shows_thoughts=True)
     messages: list[dict[str, object]] = []
 
     async def receive() -> dict[str, str]:

@@ -217,8 +217,8 @@ def test_thinking(loaded: Loaded, fields: dict[str, Any], expected: Thinking) ->
 def test_structured(loaded: Loaded, fields: dict[str, Any]) -> None:
     """A schema for the text is held as that of response_format is."""
     wanted = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
-    held = talk(loaded, response_format=wanted).sampling.constraint
-    found = talk(loaded, **fields).sampling.constraint
+    held = talk(loaded, response_format=wanted).params.sampling.constraint
+    found = talk(loaded, **fields).params.sampling.constraint
     assert held is not None
     assert found is not None
     assert (found.kind, found.text) == (held.kind, held.text)

@@ -59,7 +59,7 @@ class Asking:
     def __call__(self, max_tokens: int | None = 8, **fields: Any) -> tuple[list[int], bool]:
         body = msgspec.convert({**PLACE, **fields}, InfillRequest)
         prompt, truncated = prompt_of(body, max_tokens, self.loaded)
-        return prompt.tokens, truncated
+        return list(prompt.tokens), truncated
 
 
 @pytest.fixture(scope="module")

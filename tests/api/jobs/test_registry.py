@@ -11,11 +11,12 @@ import pytest
 from tests.support.fakes import FakeBackend
 from worker.api.jobs.registry import Jobs
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, NotFoundError, WorkerError
 
-REQUEST = Request(id="r", prompt=(1, 2, 3), max_tokens=40)
+REQUEST = Request(id="r", prompt=Prompt((1, 2, 3)), params=GenerationParams(max_tokens=40))
 
 
 def thread() -> EngineThread:
@@ -59,7 +60,11 @@ def test_job_that_is_read_stays() -> None:
         jobs.run(kept, REQUEST, engine)
         jobs.read("kept")
         other = jobs.open("other", read=False)
-        jobs.run(other, Request(id="s", prompt=(1,), max_tokens=1), engine)
+        jobs.run(
+            other,
+            Request(id="s", prompt=Prompt((1,)), params=GenerationParams(max_tokens=1)),
+            engine,
+        )
         await until(lambda: len(jobs) == 1)
         assert engine.num_streams == 1
         jobs.forget(kept)

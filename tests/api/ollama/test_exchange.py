@@ -12,9 +12,8 @@ import pytest
 
 from tests.api.common.talk.scripted import Scripted, deltas
 from worker.api.common import exchange as exchanges
-from worker.api.common.generation import Generation, Running
-from worker.api.common.prompts import Prompt
-from worker.api.common.talk.said import Said
+from worker.api.common.generation import Generation
+from worker.api.common.prompts import TextPrompt
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -53,8 +52,7 @@ async def sent(
             stream.put(delta)
 
     asyncio.get_running_loop().call_later(silent_s, say)
-    generation = Generation(prompts=(Prompt([5, 6, 7], [5, 6, 7], "abc"),))
-    running = Running(generation, ("x-0",), stream)
+    generation = Generation(prompts=(TextPrompt((5, 6, 7), text="abc"),), reader=Scripted)
     messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, str]:
@@ -64,7 +62,7 @@ async def sent(
     async def send(message: dict[str, Any]) -> None:
         messages.append(message)
 
-    exchange = kind(running, Said(Scripted()), LOADED, streaming=streaming)
+    exchange = kind(generation, stream, LOADED, streaming=streaming)
     await exchange({}, receive, send)
     (start, *parts) = messages
     body = b"".join(part["body"] for part in parts)

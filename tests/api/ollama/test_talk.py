@@ -77,12 +77,12 @@ def test_options(loaded: Loaded) -> None:
     options = {"temperature": 0.5, "top_k": 7, "seed": 3, "repeat_penalty": 1.1, "num_ctx": 99,
                "num_predict": 12, "stop": ["a", "b"], "num_gpu": 1}  # fmt: skip
     found = talk(loaded, options=options)
-    sampling = found.sampling
+    sampling = found.params.sampling
     assert (sampling.temperature, sampling.top_k, sampling.seed) == (0.5, 7, 3)
     assert sampling.repeat_penalty == 1.1
-    assert (found.max_tokens, found.stop) == (12, ("a", "b"))
-    assert talk(loaded, options={"num_predict": -1}).max_tokens is None
-    assert talk(loaded).max_tokens is None
+    assert (found.params.max_tokens, found.params.stop) == (12, ("a", "b"))
+    assert talk(loaded, options={"num_predict": -1}).params.max_tokens is None
+    assert talk(loaded).params.max_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def test_think(loaded: Loaded, think: Any, expected: Thinking) -> None:
 def test_tools_and_logprobs(loaded: Loaded) -> None:
     found = talk(loaded, tools=[SKY], logprobs=True, top_logprobs=3, keep_alive="5m")
     assert found.tools == (Tool(name="sky", parameters={"type": "object"}),)
-    assert found.logprobs == 3
-    assert talk(loaded, top_logprobs=3).logprobs is None
+    assert found.params.logprobs == 3
+    assert talk(loaded, top_logprobs=3).params.logprobs is None
 
 
 def test_format(loaded: Loaded) -> None:
     """`json`, a schema, or nothing."""
-    free, made = talk(loaded).sampling, talk(loaded, format="json").sampling
-    schema = talk(loaded, format={"type": "string"}).sampling
+    free, made = talk(loaded).params.sampling, talk(loaded, format="json").params.sampling
+    schema = talk(loaded, format={"type": "string"}).params.sampling
     assert len({repr(sampling) for sampling in (free, made, schema)}) == 3
-    assert talk(loaded, format="").sampling == free
+    assert talk(loaded, format="").params.sampling == free
 
 
 def test_a_prompt(loaded: Loaded) -> None:
@@ -154,6 +154,10 @@ def test_no_prompt_has_these(field: str) -> None:
 def test_fields_beside_options(loaded: Loaded) -> None:
     """What options do not say counts beside them; both are checked."""
     found = talk(loaded, options={"top_k": 3}, temperature=0.5, top_k=7, seed=1)
-    assert (found.sampling.temperature, found.sampling.top_k, found.sampling.seed) == (0.5, 3, 1)
+    assert (
+        found.params.sampling.temperature,
+        found.params.sampling.top_k,
+        found.params.sampling.seed,
+    ) == (0.5, 3, 1)
     with pytest.raises(RequestError, match="temperature must be"):
         talk(loaded, options={"temperature": 1}, temperature=101)

@@ -7,8 +7,8 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
-from worker.api.common.generation import Generation, Running
-from worker.api.common.prompts import Prompt
+from worker.api.common.generation import Generation
+from worker.api.common.prompts import TextPrompt
 from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, Spoken
 from worker.api.openai.exchange import Answer, OpenAIExchange
 from worker.engine.sequence import Delta
@@ -62,10 +62,15 @@ def exchange(*, streaming: bool) -> Exchange:
     stream = Stream(["x-0"], lambda _: None)
     for delta in DELTAS:
         stream.put(delta)
-    generation = Generation(prompts=(Prompt([5, 6], [5, 6], "ab"),))
-    running = Running(generation, ("x-0",), stream)
+    generation = Generation(prompts=(TextPrompt((5, 6), text="ab"),))
     return Exchange(
-        running, [Thinker()], LOADED, prefix="chatcmpl-", streaming=streaming, options=None
+        generation,
+        stream,
+        [Thinker()],
+        LOADED,
+        prefix="chatcmpl-",
+        streaming=streaming,
+        options=None,
     )
 
 

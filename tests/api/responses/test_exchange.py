@@ -14,14 +14,10 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 
 from tests.api.common.talk.scripted import Scripted, deltas
 from tests.api.responses import oracle
-from worker.api.common.generation import Generation, Running
-from worker.api.common.prompts import Prompt
-from worker.api.common.talk.asked import Asked
-from worker.api.common.talk.names import ToolNames
-from worker.api.common.talk.talk import Talk
+from worker.api.common.generation import Generation
+from worker.api.common.prompts import TextPrompt
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.schemas import ResponseRequest
-from worker.chat.format import ChatFormat
 from worker.engine.output import TokenLogprob
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -29,7 +25,6 @@ from worker.errors import DecodeError
 from worker.lifecycle.loaded import Loaded
 
 LOADED = cast(Loaded, SimpleNamespace(model_id="m", backend=SimpleNamespace(pieces=[b"?"] * 99)))
-CHAT = cast(ChatFormat, SimpleNamespace(reader=lambda *_, **__: Scripted()))  # type: ignore[misc]
 CALLING = ("(h", "m)", "I look.", "[sky:", '{"a":1}', "]")
 
 
@@ -39,10 +34,8 @@ def exchange(told: Sequence[Delta], **fields: Any) -> ResponseExchange:
     stream = Stream(["x-0"], lambda _: None)
     for delta in told:
         stream.put(delta)
-    generation = Generation(prompts=(Prompt([5, 6, 7], [5, 6, 7], "abc"),))
-    running = Running(generation, ("x-0",), stream)
-    asked = Asked(Talk(messages=()), CHAT, generation, "", ToolNames(()))
-    return ResponseExchange(running, asked, body, LOADED)
+    generation = Generation(prompts=(TextPrompt((5, 6, 7), text="abc"),), reader=Scripted)
+    return ResponseExchange(generation, stream, body, LOADED)
 
 
 async def _answer(served: ResponseExchange) -> tuple[int, str]:

@@ -114,11 +114,11 @@ def test_other_fields() -> None:
         max_output_tokens=7, reasoning={"effort": "none"}, top_logprobs=3, truncation="auto",
         temperature=0.5, parallel_tool_calls=False, store=True,
     )  # fmt: skip
-    assert (found.max_tokens, found.logprobs, found.truncates) == (7, 3, True)
+    assert (found.params.max_tokens, found.params.logprobs, found.truncates) == (7, 3, True)
     assert found.thinking == Thinking(is_on=False, effort="none")
-    assert (found.sampling.temperature, found.parallel) == (0.5, False)
-    assert talk().logprobs is None
-    assert talk(include=["message.output_text.logprobs"]).logprobs == 0
+    assert (found.params.sampling.temperature, found.parallel) == (0.5, False)
+    assert talk().params.logprobs is None
+    assert talk(include=["message.output_text.logprobs"]).params.logprobs == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend
@@ -53,7 +54,11 @@ def test_the_same_tokens(
     if is_large:
         monkeypatch.setattr(choice, "_FEW", 0)
     sampling = SamplingParams(seed=3, **way)
-    request = Request(id="one", prompt=(5, 6, 7), max_tokens=ROWS, sampling=sampling)
+    request = Request(
+        id="one",
+        prompt=Prompt((5, 6, 7)),
+        params=GenerationParams(max_tokens=ROWS, sampling=sampling),
+    )
     there, elsewhere = backend.make_sampler(request), backend.make_sampler(request)
     before = [backend.logits(row).copy() for row in range(ROWS)]
     found = [backend.sample(row, there) for row in range(ROWS)]

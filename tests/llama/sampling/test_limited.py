@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worker.engine.request import Request, SpanLimit
+from worker.engine.request import GenerationParams, SpanLimit
 from worker.llama.sampling.limited import LimitedChoice
 
 PIECES = (b"</t>", b"a", b"\xf0", b"\x9f", b"\x98", b"\x80", b"b")
@@ -30,11 +30,11 @@ class Planned:
 def chosen(plan: list[int], count: int) -> list[int]:
     """Five tokens, where a thought may have `count`."""
     limit = SpanLimit(count=count, opens=("<t>",), ends=("</t>",), forced=(END,), is_open=True)
-    request = Request(id="r", prompt=(1,), max_tokens=9, limit=limit)
+    params = GenerationParams(max_tokens=9, limit=limit)
     workspace: Any = SimpleNamespace(copied=np.copy)
     vocab: Any = SimpleNamespace(pieces=PIECES)
     planned: Any = Planned(plan)
-    choice = LimitedChoice(planned, request, vocab, workspace)
+    choice = LimitedChoice(planned, params, vocab, workspace)
     return [choice.choose(np.zeros(len(PIECES), np.float32)) for _ in range(6)]
 
 

@@ -12,7 +12,8 @@ import pytest
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.rows import fits, rows
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
@@ -61,7 +62,9 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vocab]:
 
 def make(vocab: Vocab, prompt: tuple[int, ...] = (5, 6, 7), **params: Any) -> Sampler:
     sampling = SamplingParams(seed=1, **params)
-    request = Request(id="one", prompt=prompt, max_tokens=1, sampling=sampling)
+    request = Request(
+        id="one", prompt=Prompt(prompt), params=GenerationParams(max_tokens=1, sampling=sampling)
+    )
     workspace = Workspace(vocab.size)
     return Sampler(request, vocab, workspace, Guides(vocab))
 

@@ -117,7 +117,8 @@ def _tell(job: Job) -> list[object]:
 def run(job: Job) -> Loaded:
     """Load, look, continue."""
     from worker.engine.engine import Engine
-    from worker.engine.request import Request
+    from worker.engine.prompt import Prompt
+    from worker.engine.request import GenerationParams, Request
     from worker.engine.sampling import SamplingParams
     from worker.lifecycle.loading import load_backend
     from worker.lifecycle.prepared import prepare
@@ -132,9 +133,10 @@ def run(job: Job) -> Loaded:
         engine.add(
             Request(
                 id="a",
-                prompt=prompt,
-                max_tokens=TOKENS,
-                sampling=SamplingParams(temperature=0, ignore_eos=True),
+                prompt=Prompt(prompt),
+                params=GenerationParams(
+                    max_tokens=TOKENS, sampling=SamplingParams(temperature=0, ignore_eos=True)
+                ),
             )
         )
         tokens: list[int] = []

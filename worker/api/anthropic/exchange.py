@@ -20,11 +20,12 @@ from worker.api.anthropic.replies import (
     Ping,
 )
 from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Running
+from worker.api.common.generation import Generation
 from worker.api.common.shapes.anthropic import AnthropicErrorReply, anthropic_reply
-from worker.api.common.talk.asked import Asked
+from worker.api.common.talk.said import Said
 from worker.api.common.tally import Tally
 from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
 from worker.http import sse
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
@@ -40,21 +41,21 @@ class MessageExchange(DeltaExchange):
 
     def __init__(
         self,
-        running: Running,
-        asked: Asked,
+        generation: Generation,
+        stream: Stream,
         loaded: Loaded,
         *,
         streaming: bool,
         shows_thoughts: bool,
     ) -> None:
         """shows_thoughts: see `Blocks`"""
-        super().__init__(running.stream, streaming=streaming)
-        self._id = "msg_" + running.ids[0].rpartition("-")[0]
+        super().__init__(stream, streaming=streaming)
+        self._id = "msg_" + stream.ids[0].rpartition("-")[0]
         self._model = loaded.model_id
-        self._said = asked.said()
+        self._said = Said(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
-        self._warnings = running.generation.warnings
-        self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
+        self._warnings = generation.warnings
+        self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._stopped_by: str | None = None
         self._has_begun = False
 

@@ -13,9 +13,9 @@ from worker.api.anthropic.replies import TokenCount
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.anthropic.talk import talk_of
 from worker.api.common.errors import json_response
-from worker.api.common.generation import run
+from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.talk.asking import ask
 from worker.api.common.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
@@ -24,7 +24,7 @@ from worker.lifecycle.loaded import Loaded
 
 def _asked(
     body: MessagesRequest, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
-) -> Asked:
+) -> Generation:
     return ask(talk_of(body, loaded), chat, loaded, must_fit=must_fit)
 
 
@@ -36,10 +36,10 @@ async def messages(
     body = await preparing.body(request, MessagesRequest, loaded)
     if body.max_tokens is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
-    asked = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
+    generation = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
     return MessageExchange(
-        run(asked.generation, loaded),
-        asked,
+        generation,
+        run(generation, loaded),
         loaded,
         streaming=bool(body.stream),
         shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
@@ -52,5 +52,5 @@ async def count_tokens(
     request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    asked = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
-    return json_response(TokenCount(asked.generation.num_prompt_tokens))
+    generation = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
+    return json_response(TokenCount(generation.num_prompt_tokens))

@@ -15,6 +15,7 @@ from worker.api.common.talk.talk import Talk
 from worker.api.common.talk.tools import ToolChoice, check_choice, tools_of
 from worker.api.common.thinking import thinking_of
 from worker.chat.message import Message, Tool
+from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -40,7 +41,12 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
     choice = _choice(asked, tools)
     return Talk(
         messages=messages,
-        param=PARAM,
+        params=GenerationParams(
+            prompt_param=PARAM,
+            sampling=sampling_of(body, loaded),
+            max_tokens=_max_tokens(body.max_tokens),
+            stop=stops_of(body.stop_sequences, "stop_sequences"),
+        ),
         tools=choice.among(tools),
         left_out=tuple(declared.left_out),
         choice=choice.mode,
@@ -49,9 +55,6 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         thinking=thinking_of(body),
         variables=body.chat_template_kwargs or {},
         continues=_continues(messages),
-        sampling=sampling_of(body, loaded),
-        max_tokens=_max_tokens(body.max_tokens),
-        stop=stops_of(body.stop_sequences, "stop_sequences"),
     )
 
 

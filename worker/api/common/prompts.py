@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.engine.prompt import Prompt
 from worker.engine.request import check_length
 from worker.errors import ContextLengthError, RequestError
 from worker.lifecycle.loaded import Loaded
@@ -20,21 +21,17 @@ class Truncated(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Prompt(msgspec.Struct, frozen=True):
-    """One prompt.
+class TextPrompt(Prompt, frozen=True, kw_only=True):
+    """A prompt, and the text that the client gave for it.
 
-    tokens       as computed
-    shown        without a BOS that the tokenizer added
-    text         what `echo` repeats
+    text         what was tokenised; `echo` repeats it
+    shown        which tokens are the text's: not a BOS that the tokenizer added
     space_added  the tokenizer put a space before the text, which is not to be counted
-    checkpoints  see `engine.Request`
     """
 
-    tokens: list[int]
-    shown: list[int]
     text: str
+    shown: slice = slice(None)
     space_added: bool = False
-    checkpoints: tuple[int, ...] = ()
 
 
 def check_hopeless(text: str, size: int, loaded: Loaded, param: str) -> None:
@@ -79,29 +76,31 @@ def to_be_continued(
     return tokens
 
 
-def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = True) -> Prompt:
+def text_prompt(text: str, loaded: Loaded, param: str, *, add_special: bool = True) -> TextPrompt:
     """A text to continue. Raises RequestError."""
     vocab = loaded.backend.vocab
     tokens = to_be_continued(text, loaded, param, add_special=add_special)
     added = add_special and vocab.adds_bos and bool(tokens) and tokens[0] == vocab.bos
     added = added and not text.startswith(vocab.name(tokens[0]))
-    shown = tokens[1:] if added and len(tokens) > 1 else tokens
-    first = loaded.backend.pieces[shown[0]] if shown else b""
-    return Prompt(tokens, shown, text, first.startswith(b" ") and not text.startswith(" "))
+    begin = int(added and len(tokens) > 1)
+    first = loaded.backend.pieces[tokens[begin]] if tokens else b""
+    space_added = first.startswith(b" ") and not text.startswith(" ")
+    shown = slice(begin, None)
+    return TextPrompt(tuple(tokens), text=text, shown=shown, space_added=space_added)
 
 
-def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = True) -> Prompt:
+def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = True) -> TextPrompt:
     """What a chat template made: control tokens in it are read as such, and BOS is there once.
 
     must_fit  as above. Raises RequestError.
     """
     tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
-    return Prompt(tokens, tokens, text)
+    return TextPrompt(tuple(tokens), text=text)
 
 
 def infill_prompt(
     text: str, suffix: str, loaded: Loaded, param: str, *, add_special: bool = True
-) -> Prompt:
+) -> TextPrompt:
     """PRE text SUF suffix MID, the order that infill models were trained with.
 
     Raises RequestError, also where the model has no such tokens.
@@ -115,13 +114,16 @@ def infill_prompt(
         vocab.tokenize(part, add_special=False, parse_special=False, param=name, bounded=True)
         for part, name in ((text, param), (suffix, "suffix"))
     )  # fmt: skip
-    tokens = [before, *head, after, *tail, middle]
-    if add_special and vocab.adds_bos and vocab.bos is not None:
-        tokens.insert(0, vocab.bos)
-    return Prompt(tokens, head or tokens, text)
+    first = (
+        [vocab.bos, before]
+        if add_special and vocab.adds_bos and vocab.bos is not None
+        else [before]
+    )
+    shown = slice(len(first), len(first) + len(head)) if head else slice(None)
+    return TextPrompt((*first, *head, after, *tail, middle), text=text, shown=shown)
 
 
-def token_prompt(tokens: list[int], loaded: Loaded, param: str) -> Prompt:
+def token_prompt(tokens: list[int], loaded: Loaded, param: str) -> TextPrompt:
     """Token ids to continue, exactly as they are. Raises RequestError."""
     check_length(len(tokens), loaded.backend.max_length, param)
     if any(not 0 <= token < loaded.backend.vocab_size for token in tokens):
@@ -129,4 +131,4 @@ def token_prompt(tokens: list[int], loaded: Loaded, param: str) -> Prompt:
             f"{param} holds token ids outside 0 to {loaded.backend.vocab_size - 1}.", param=param
         )
     text = b"".join(loaded.backend.pieces[token] for token in tokens).decode("utf-8", "replace")
-    return Prompt(tokens, tokens, text)
+    return TextPrompt(tuple(tokens), text=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.api.common.prompts import Prompt, check_hopeless
+from worker.api.common.prompts import TextPrompt, check_hopeless
 from worker.api.infill.schemas import InfillRequest
 from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
@@ -27,7 +27,9 @@ class _Tokens:
         )
 
 
-def prompt_of(body: InfillRequest, max_tokens: int | None, loaded: Loaded) -> tuple[Prompt, bool]:
+def prompt_of(
+    body: InfillRequest, max_tokens: int | None, loaded: Loaded
+) -> tuple[TextPrompt, bool]:
     """(the prompt, whether something was left out of it so that it fits). Raises RequestError.
 
         REPO project SEP name other ... SEP name PRE prefix prompt SUF suffix MID
@@ -59,8 +61,8 @@ def prompt_of(body: InfillRequest, max_tokens: int | None, loaded: Loaded) -> tu
         suffix = suffix[: room - len(prefix)]
     room -= len(prefix) + len(suffix)
     left_out = max(0, len(others) - room)
-    found = [*others[left_out:], *head, before, *prefix, *written, after, *suffix, middle]
-    return Prompt(found, found, ""), bool(missing or left_out)
+    found = (*others[left_out:], *head, before, *prefix, *written, after, *suffix, middle)
+    return TextPrompt(found, text=""), bool(missing or left_out)
 
 
 def _others(body: InfillRequest, loaded: Loaded, tokens: _Tokens) -> list[int]:

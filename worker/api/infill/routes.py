@@ -10,7 +10,7 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Generation, Running, run
+from worker.api.common.generation import Generation, run
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of
 from worker.api.common.logprobs import token_score
 from worker.api.common.preparing import Preparing
@@ -19,7 +19,9 @@ from worker.api.common.tally import Tally
 from worker.api.common.usage import timings_of
 from worker.api.infill.prompt import prompt_of
 from worker.api.infill.schemas import Infilled, InfillPart, InfillRequest, InfillScore
+from worker.engine.request import GenerationParams
 from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
 
@@ -30,15 +32,21 @@ class InfillExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self, running: Running, body: InfillRequest, loaded: Loaded, *, truncated: bool
+        self,
+        generation: Generation,
+        stream: Stream,
+        body: InfillRequest,
+        loaded: Loaded,
+        *,
+        truncated: bool,
     ) -> None:
-        super().__init__(running.stream, streaming=bool(body.stream))
+        super().__init__(stream, streaming=bool(body.stream))
         self._loaded = loaded
         self._fields = body.response_fields
-        self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
+        self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._truncated = truncated
         self._text = ""
-        self._wants_scores = running.generation.logprobs is not None
+        self._wants_scores = generation.params.logprobs is not None
         self._scores: list[InfillScore] = []
         self._last: Delta | None = None
 
@@ -102,11 +110,13 @@ def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
     check_alternatives(n_probs=body.n_probs)
     generation = Generation(
         prompts=(prompt,),
-        prompt_param="input_prefix",
-        sampling=sampling_of(body, loaded),
-        max_tokens=max_tokens,
-        stop=stops_of(body.stop),
-        logprobs=body.n_probs or None,
+        params=GenerationParams(
+            prompt_param="input_prefix",
+            sampling=sampling_of(body, loaded),
+            max_tokens=max_tokens,
+            stop=stops_of(body.stop),
+            logprobs=body.n_probs or None,
+        ),
     )
     return generation, truncated
 
@@ -118,4 +128,5 @@ async def infill(
     """The whole text at once, or its events."""
     body = await preparing.body(request, InfillRequest, loaded)
     generation, truncated = await preparing.make(request, body, loaded, _generation, body, loaded)
-    return InfillExchange(run(generation, loaded), body, loaded, truncated=truncated)
+    stream = run(generation, loaded)
+    return InfillExchange(generation, stream, body, loaded, truncated=truncated)

@@ -32,7 +32,7 @@ class JobExchange(Exchange):
         self.model = loaded.model_id
         self.end_tokens = loaded.backend.end_tokens
         request = job.request
-        self.tally = Tally(len(request.prompt), [request.id]) if request else Tally(0, [])
+        self.tally = Tally(len(request.prompt.tokens), [request.id]) if request else Tally(0, [])
         super().__init__(stream, streaming=streaming)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

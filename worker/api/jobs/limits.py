@@ -6,6 +6,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.prompts import text_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
+from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import JOB_PROMPT, JOB_STOP, JOB_STOPS
@@ -21,9 +22,11 @@ def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generati
         raise RequestError("prompt is missing.", param="prompt", hint="Send a text.")
     return Generation(
         prompts=(text_prompt(body.prompt, loaded, "prompt"),),
-        sampling=sampling_of(body, loaded),
-        max_tokens=max_tokens if body.max_tokens is None else body.max_tokens,
-        stop=tuple(_stops(body)),
+        params=GenerationParams(
+            sampling=sampling_of(body, loaded),
+            max_tokens=max_tokens if body.max_tokens is None else body.max_tokens,
+            stop=tuple(_stops(body)),
+        ),
     )
 
 

@@ -35,7 +35,7 @@ async def _start(
     job = jobs.open(body.job_id, read=read)
     try:
         generation = await preparing.make(request, body, loaded, generation_of, body, most, loaded)
-        (asked,) = generation.requests(loaded.backend.max_length)
+        (asked,) = generation.requests()
         return body, job, jobs.run(job, asked, loaded.engine)
     except BaseException:
         jobs.forget(job)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Running
+from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.shapes.ollama import OllamaErrorReply, ollama_reply
 from worker.api.common.talk.said import Said
@@ -27,6 +27,7 @@ from worker.api.ollama.replies import (
 from worker.chat.events import Content, Thought
 from worker.chat.message import Call
 from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
 from worker.lifecycle.loaded import Loaded
 from worker.lines import encoded
@@ -53,15 +54,16 @@ class OllamaExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
     pulse: ClassVar[bytes] = b""  # there are no comments between lines of JSON
 
-    def __init__(self, running: Running, said: Said, loaded: Loaded, *, streaming: bool) -> None:
-        super().__init__(running.stream, streaming=streaming)
-        generation = running.generation
-        self._said = said
+    def __init__(
+        self, generation: Generation, stream: Stream, loaded: Loaded, *, streaming: bool
+    ) -> None:
+        super().__init__(stream, streaming=streaming)
+        self._said = Said(generation.reader())
         self._model = loaded.model_id
         self._pieces = loaded.backend.pieces
         self._warnings = generation.warnings
-        self._wants_scores = generation.logprobs is not None
-        self._tally = Tally(generation.num_prompt_tokens, running.ids)
+        self._wants_scores = generation.params.logprobs is not None
+        self._tally = Tally(generation.num_prompt_tokens, stream.ids)
 
     @abstractmethod
     def line(self, piece: LinePiece, **fields: Any) -> AnswerLine:

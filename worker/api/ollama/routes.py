@@ -11,14 +11,12 @@ from litestar.types import ASGIApp
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asked import Asked, ask
-from worker.api.common.talk.said import Said
+from worker.api.common.talk.asking import ask
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
 from worker.api.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
 from worker.api.ollama.talk import chat_of, check_asked, check_generate, question_of, text_of
 from worker.chat.format import ChatFormat
-from worker.chat.reader import PlainReader
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -36,9 +34,9 @@ async def ollama_chat(
         await preparing.aside(request, body, check_asked, body, loaded)
         message = SaidMessage(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
-    asked = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
-    running = run(asked.generation, loaded)
-    return OllamaChatExchange(running, asked.said(), loaded, streaming=body.stream is not False)
+    generation = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
+    stream = run(generation, loaded)
+    return OllamaChatExchange(generation, stream, loaded, streaming=body.stream is not False)
 
 
 @post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
@@ -53,24 +51,20 @@ async def generate(
         return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
     is_plain = body.raw or body.suffix
     chat = None if is_plain else await _chat_format(request, loaded, preparing)
-    made = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
-    generation, said = made
-    running = run(generation, loaded)
-    return GenerateExchange(running, said, loaded, streaming=body.stream is not False)
+    generation = await preparing.make(request, body, loaded, _prompted, body, chat, loaded)
+    stream = run(generation, loaded)
+    return GenerateExchange(generation, stream, loaded, streaming=body.stream is not False)
 
 
-def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> Asked:
+def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> Generation:
     return ask(chat_of(body, loaded), chat, loaded)
 
 
-def _prompted(
-    body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded
-) -> tuple[Generation, Said]:
+def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
-        return text_of(body, loaded), Said(PlainReader())
-    asked = ask(question_of(body, loaded), chat, loaded)
-    return asked.generation, asked.said()
+        return text_of(body, loaded)
+    return ask(question_of(body, loaded), chat, loaded)
 
 
 async def _chat_format(

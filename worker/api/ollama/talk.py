@@ -17,6 +17,7 @@ from worker.api.ollama.schemas import (
     OllamaRequest,
 )
 from worker.chat.message import Message
+from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -43,15 +44,7 @@ def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
         prompt = infill_prompt(text, body.suffix, loaded, PARAM)
     else:
         prompt = text_prompt(text, loaded, PARAM)
-    options = body.options or OllamaOptions()
-    return Generation(
-        prompts=(prompt,),
-        prompt_param=PARAM,
-        sampling=sampling_of(options, loaded, body),
-        max_tokens=_max_tokens(options),
-        stop=stops_of(options.stop),
-        logprobs=_logprobs(body),
-    )
+    return Generation(prompts=(prompt,), params=_params(body, PARAM, loaded))
 
 
 def check_generate(body: GenerateRequest) -> None:
@@ -68,10 +61,7 @@ def check_generate(body: GenerateRequest) -> None:
 
 def check_asked(body: OllamaRequest, loaded: Loaded) -> None:
     """Raise RequestError for what no answer can have, also where none is asked for; blocks."""
-    options = body.options or OllamaOptions()
-    stops_of(options.stop)
-    _logprobs(body)
-    sampling_of(options, loaded, body)
+    _params(body, PARAM, loaded)
 
 
 def _talk(
@@ -84,15 +74,22 @@ def _talk(
     options, tools = body.options or OllamaOptions(), tools_of(declared)
     return Talk(
         messages=messages,
-        param=param,
+        params=_params(body, param, loaded),
         tools=tools.shown,
         left_out=tuple(tools.left_out),
         thinking=thinking_of(body, options),
         variables=(body.chat_template_kwargs or {}) | (options.chat_template_kwargs or {}),
-        sampling=sampling_of(options, loaded, body),
-        max_tokens=_max_tokens(options),
+    )
+
+
+def _params(body: OllamaRequest, param: str, loaded: Loaded) -> GenerationParams:
+    options = body.options or OllamaOptions()
+    return GenerationParams(
+        prompt_param=param,
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
+        sampling=sampling_of(options, loaded, body),
+        max_tokens=_max_tokens(options),
     )
 
 

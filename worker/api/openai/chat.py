@@ -9,9 +9,10 @@ from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.api.common.errors import json_response
-from worker.api.common.generation import Running, run
+from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.talk.asking import ask
+from worker.api.common.talk.said import Said
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat_answer import ChatAnswer
 from worker.api.openai.chat_schemas import (
@@ -23,6 +24,7 @@ from worker.api.openai.chat_schemas import (
 from worker.api.openai.exchange import OpenAIExchange
 from worker.api.openai.talk import talk_of
 from worker.chat.format import ChatFormat
+from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.settings import Settings
@@ -32,21 +34,27 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
     """Answers to one conversation."""
 
     def __init__(
-        self, running: Running, asked: Asked, body: ChatRequest, field: str, loaded: Loaded
+        self,
+        generation: Generation,
+        stream: Stream,
+        body: ChatRequest,
+        field: str,
+        loaded: Loaded,
     ) -> None:
         """field: of the thoughts: reasoning_content or reasoning"""
         answers = [
             ChatAnswer(
                 index,
-                asked.said(),
+                Said(generation.reader()),
                 loaded.backend.pieces,
-                scores=asked.talk.logprobs is not None,
+                scores=generation.params.logprobs is not None,
                 field=field,
             )
-            for index in range(len(running.ids))
+            for index in range(len(stream.ids))
         ]
         super().__init__(
-            running,
+            generation,
+            stream,
             answers,
             loaded,
             prefix="chatcmpl-",
@@ -66,7 +74,7 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
 def _asked(
     body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
     *, must_fit: bool = True,
-) -> Asked:  # fmt: skip
+) -> Generation:  # fmt: skip
     return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
 
 
@@ -81,9 +89,8 @@ async def chat_completions(
     """The whole answer at once, or its events."""
     body = await preparing.body(request, ChatRequest, loaded)
     settings = worker.settings
-    asked = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
-    running = run(asked.generation, loaded)
-    return ChatExchange(running, asked, body, settings.reasoning_field, loaded)
+    made = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
+    return ChatExchange(made, run(made, loaded), body, settings.reasoning_field, loaded)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
@@ -95,8 +102,8 @@ async def apply_template(
     preparing: Preparing,
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
-    asked = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
-    return json_response(TemplateReply(asked.prompt))
+    generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    return json_response(TemplateReply(generation.prompts[0].text))
 
 
 @post(
@@ -110,5 +117,5 @@ async def chat_input_tokens(
     preparing: Preparing,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    asked = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
-    return json_response(InputTokens(asked.generation.num_prompt_tokens))
+    generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    return json_response(InputTokens(generation.num_prompt_tokens))

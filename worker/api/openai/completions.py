@@ -9,16 +9,18 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.common.constraints import not_held
-from worker.api.common.generation import Generation, Running, run
+from worker.api.common.generation import Generation, run
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.logprobs import LogprobArrays, joined, mean_logprob
 from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import Prompt
+from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import sampling_of
 from worker.api.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
 from worker.api.openai.prompts import PARAM, prompts_of
+from worker.engine.request import GenerationParams
 from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -28,7 +30,9 @@ DEFAULT_MAX_TOKENS = 16  # the OpenAI API's
 class Continuation(Answer[Choice]):
     """One continuation of a prompt."""
 
-    def __init__(self, index: int, prompt: Prompt, arrays: LogprobArrays | None, echo: str) -> None:
+    def __init__(
+        self, index: int, prompt: TextPrompt, arrays: LogprobArrays | None, echo: str
+    ) -> None:
         """index: in the events of a stream; echo: what is told before the first text."""
         self._index = index
         self._prompt = prompt
@@ -71,10 +75,11 @@ class Continuation(Answer[Choice]):
 
     def _add_logprobs(self, arrays: LogprobArrays, delta: Delta) -> None:
         if delta.prompt_logprobs is not None:
-            arrays.add(self._prompt.shown[0], None)
-            # The engine scored every prompt token but the first; an added BOS is not shown.
-            shown = len(self._prompt.shown) - 1
-            for score in delta.prompt_logprobs[len(delta.prompt_logprobs) - shown :]:
+            tokens = self._prompt.tokens
+            first, stop, _ = self._prompt.shown.indices(len(tokens))
+            arrays.add(tokens[first], None)
+            # The engine scored every prompt token but the first.
+            for score in delta.prompt_logprobs[first : stop - 1]:
                 arrays.add(score.token, score)
         if delta.token is not None and delta.logprob is not None:
             arrays.add(delta.token, delta.logprob)
@@ -83,20 +88,23 @@ class Continuation(Answer[Choice]):
 class CompletionExchange(OpenAIExchange[Choice]):
     """Continuations of texts."""
 
-    def __init__(self, running: Running, body: CompletionRequest, loaded: Loaded) -> None:
-        generation, pieces = running.generation, loaded.backend.pieces
+    def __init__(
+        self, generation: Generation, stream: Stream, body: CompletionRequest, loaded: Loaded
+    ) -> None:
+        pieces, wants_scores = loaded.backend.pieces, _logprobs(body) is not None
 
         def answer(index: int) -> Continuation:
-            prompt = generation.prompts[index // generation.best_of]
+            prompt = generation.prompts[index // generation.copies]
             arrays = None
-            if generation.logprobs is not None:
-                strip = generation.scores_prompt and prompt.space_added
+            if wants_scores:
+                strip = bool(body.echo) and prompt.space_added
                 arrays = LogprobArrays(pieces.__getitem__, strip_first=strip)
             return Continuation(index, prompt, arrays, prompt.text if body.echo else "")
 
         super().__init__(
-            running,
-            [answer(index) for index in range(len(running.ids))],
+            generation,
+            stream,
+            [answer(index) for index in range(len(stream.ids))],
             loaded,
             prefix="cmpl-",
             streaming=bool(body.stream),
@@ -126,27 +134,29 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
         max_tokens=body.max_tokens, n_predict=body.n_predict, default=DEFAULT_MAX_TOKENS
     )
     sampling = sampling_of(body, loaded)
-    return Generation(
-        prompts=prompts_of(body, loaded),
+    prompts = prompts_of(body, loaded)
+    logprobs = _logprobs(body)
+    params = GenerationParams(
         prompt_param=PARAM,
         sampling=sampling,
-        warnings=not_held(sampling.constraint),
         max_tokens=max_tokens,
         stop=stops_of(body.stop),
         n=n,
-        best_of=best_of,
-        logprobs=_logprobs(body.logprobs, body.n_probs),
-        scores_prompt=bool(body.echo),
+        logprobs=0 if logprobs is None and best_of > n else logprobs,  # the best are chosen by them
+        prompt_logprobs=logprobs if body.echo else None,
         tells_progress=bool(body.stream and body.return_progress),
+    )
+    return Generation(
+        prompts=prompts, params=params, best_of=best_of, warnings=not_held(sampling.constraint)
     )
 
 
-def _logprobs(asked: int | bool | None, n_probs: int | None) -> int | None:
+def _logprobs(body: CompletionRequest) -> int | None:
     """Alternatives for each token; `true` asks for the likeliest one, as vLLM's clients do."""
-    check_alternatives(n_probs=n_probs)
-    if asked is None or asked is False:
-        return n_probs or None
-    return int(asked)
+    check_alternatives(n_probs=body.n_probs)
+    if body.logprobs is None or body.logprobs is False:
+        return body.n_probs or None
+    return int(body.logprobs)
 
 
 @post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
@@ -156,4 +166,4 @@ async def completions(
     """The whole text at once, or its events."""
     body = await preparing.body(request, CompletionRequest, loaded)
     generation = await preparing.make(request, body, loaded, generation_of, body, loaded)
-    return CompletionExchange(run(generation, loaded), body, loaded)
+    return CompletionExchange(generation, run(generation, loaded), body, loaded)

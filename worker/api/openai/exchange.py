@@ -12,10 +12,11 @@ import msgspec
 
 from worker import __version__
 from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Running
+from worker.api.common.generation import Generation
 from worker.api.common.tally import Tally
 from worker.api.common.usage import Usage, progress_of, timings_of, usage_of
 from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
 
@@ -63,7 +64,8 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
 
     def __init__(
         self,
-        running: Running,
+        generation: Generation,
+        stream: Stream,
         answers: Sequence[Answer[ChoiceT]],
         loaded: Loaded,
         *,
@@ -72,18 +74,17 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         options: StreamOptions | None,
     ) -> None:
         """answers: one for each sequence; prefix: of the reply's id."""
-        super().__init__(running.stream, streaming=streaming)
-        self._generation = running.generation
-        self._answers = dict(zip(running.ids, answers, strict=True))
+        super().__init__(stream, streaming=streaming)
+        self._generation = generation
+        self._answers = dict(zip(stream.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
         self._usage_always = bool(options and options.continuous_usage_stats)
-        generation = running.generation
-        self._tally = Tally(generation.num_prompt_tokens, running.ids, generation.best_of)
+        self._tally = Tally(generation.num_prompt_tokens, stream.ids, generation.copies)
         notes = {"truncated": generation.truncated, "warnings": generation.warnings}
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
-            "id": prefix + running.ids[0].rpartition("-")[0],
+            "id": prefix + stream.ids[0].rpartition("-")[0],
             "created": int(time.time()),
             "model": loaded.model_id,
             "system_fingerprint": f"gguf-worker-{__version__}",
@@ -129,10 +130,10 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
                 if delta.prompt_logprobs:
                     await asyncio.sleep(0)  # a long prompt's take milliseconds
         answers, chosen = list(self._answers.values()), list[Answer[ChoiceT]]()
-        n, best_of = self._generation.n, self._generation.best_of
-        for first in range(0, len(answers), best_of):
-            group = answers[first : first + best_of]
-            if best_of > n:
+        n, copies = self._generation.params.n, self._generation.copies
+        for first in range(0, len(answers), copies):
+            group = answers[first : first + copies]
+            if copies > n:
                 group.sort(key=lambda answer: -answer.score)
             chosen += group[:n]
         choices = [answer.whole(index) for index, answer in enumerate(chosen)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.api.common.prompts import Prompt, infill_prompt, text_prompt, token_prompt
+from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
 from worker.api.openai.completion_schemas import CompletionRequest
 from worker.engine.request import check_length
 from worker.errors import RequestError
@@ -14,7 +14,7 @@ from worker.limits import SEQUENCES
 PARAM = "prompt"
 
 
-def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[Prompt, ...]:
+def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[TextPrompt, ...]:
     """At least one Prompt. Raises RequestError that names the field."""
     given: Any = body.prompt
     if given is None:
@@ -42,7 +42,7 @@ def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[Prompt, ...]:
     )
 
 
-def _from_text(text: str, body: CompletionRequest, loaded: Loaded) -> Prompt:
+def _from_text(text: str, body: CompletionRequest, loaded: Loaded) -> TextPrompt:
     special = body.add_special_tokens is not False
     if body.suffix:
         return infill_prompt(text, body.suffix, loaded, PARAM, add_special=special)

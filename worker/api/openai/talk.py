@@ -23,6 +23,7 @@ from worker.api.common.thinking import thinking_of
 from worker.api.common.tool_choice import choice_of
 from worker.api.openai.chat_schemas import ChatMessage, ChatRequest
 from worker.chat.message import Call, Message
+from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.settings import Settings
@@ -50,9 +51,22 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
     declared = tools_of(body.tools)
     tools = declared.shown
     choice = choice_of(body.tool_choice, tools)
+    params = GenerationParams(
+        prompt_param=PARAM,
+        sampling=sampling_of(body, loaded),
+        max_tokens=tokens_of(
+            max_completion_tokens=body.max_completion_tokens,
+            max_tokens=body.max_tokens,
+            default=None,
+        ),
+        stop=stops_of(body.stop),
+        n=1 if body.n is None else body.n,
+        logprobs=_logprobs(body),
+        tells_progress=bool(body.stream and body.return_progress),
+    )
     return Talk(
         messages=tuple(_messages(body.messages or ())),
-        param=PARAM,
+        params=params,
         tools=choice.among(tools),
         left_out=tuple(declared.left_out),
         choice=choice.mode,
@@ -69,16 +83,6 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         opens=body.add_generation_prompt is not False,
         continues=bool(body.continue_final_message),
         truncates=truncates(body.truncation),
-        sampling=sampling_of(body, loaded),
-        max_tokens=tokens_of(
-            max_completion_tokens=body.max_completion_tokens,
-            max_tokens=body.max_tokens,
-            default=None,
-        ),
-        stop=stops_of(body.stop),
-        n=1 if body.n is None else body.n,
-        tells_progress=bool(body.stream and body.return_progress),
-        logprobs=_logprobs(body),
     )
 
 

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import msgspec
 
 from worker.api.common.exchange import DeltaExchange
-from worker.api.common.generation import Running
+from worker.api.common.generation import Generation
+from worker.api.common.limits import truncates
 from worker.api.common.logprobs import token_score
-from worker.api.common.talk.asked import Asked
+from worker.api.common.talk.said import Said
 from worker.api.common.tally import Tally
 from worker.api.common.thinking import AskedReasoning
+from worker.api.common.tool_choice import choice_of
 from worker.api.common.usage import timings_of
 from worker.api.responses.events import (
     ErrorEvent,
@@ -43,7 +45,9 @@ from worker.api.responses.schemas import (
 )
 from worker.api.responses.talk import SEALED
 from worker.api.responses.tools import DeclaredFunctions
+from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
+from worker.engine.stream import Stream
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
 
@@ -57,12 +61,12 @@ class ResponseExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self, running: Running, asked: Asked, body: ResponseRequest, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: ResponseRequest, loaded: Loaded
     ) -> None:
-        super().__init__(running.stream, streaming=bool(body.stream))
-        name = running.ids[0].rpartition("-")[0]
+        super().__init__(stream, streaming=bool(body.stream))
+        name = stream.ids[0].rpartition("-")[0]
         reasoning = _reasoning(body)
-        self._said = asked.said()
+        self._said = Said(generation.reader())
         functions = DeclaredFunctions(body.tools)
         self._output = Output(
             name,
@@ -71,16 +75,16 @@ class ResponseExchange(DeltaExchange):
             seals=SEALED in (body.include or ()),
         )
         self._pieces = loaded.backend.pieces
-        self._tally = Tally(running.generation.num_prompt_tokens, running.ids)
+        self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._num_events = 0
         self._reply = ResponseReply(
             id=f"resp_{name}", created_at=int(time.time()), model=loaded.model_id,
-            **_echo(body, asked, functions),
+            **_echo(body, generation.params.sampling, functions),
         )  # fmt: skip
-        if running.generation.truncated is not None:
-            self._reply.truncated = running.generation.truncated
-        if running.generation.warnings:
-            self._reply.warnings = running.generation.warnings
+        if generation.truncated is not None:
+            self._reply.truncated = generation.truncated
+        if generation.warnings:
+            self._reply.warnings = generation.warnings
 
     def told(self, delta: Delta) -> list[bytes]:
         """Its events. The stream's first ones wait for the first token: what fails before it has a
@@ -165,12 +169,14 @@ class ResponseExchange(DeltaExchange):
         return b"".join(frames)
 
 
-def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> dict[str, Any]:
+def _echo(
+    body: ResponseRequest, sampling: SamplingParams, functions: DeclaredFunctions
+) -> dict[str, Any]:
     """What was asked for, as the response repeats it."""
-    talk = asked.talk
-    choice: Any = talk.choice
-    if talk.only is not None:
-        choice = {"type": "function", "name": talk.only}
+    choice = choice_of(body.tool_choice, functions.tools)
+    told: Any = choice.mode
+    if choice.only is not None:
+        told = {"type": "function", "name": choice.only}
     text = body.text or AskedText()
     form = text.format or TextFormat("text")
     form = form if form.type else msgspec.structs.replace(form, type="json_schema")
@@ -178,15 +184,15 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
-        "parallel_tool_calls": talk.parallel,
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
         "reasoning": _reasoning(body),
-        "temperature": talk.sampling.temperature,
+        "temperature": sampling.temperature,
         "text": msgspec.structs.replace(text, format=form),
-        "tool_choice": choice,
+        "tool_choice": told,
         "tools": [_told(tool) for tool in functions.declared],
         "top_logprobs": body.top_logprobs or 0,
-        "top_p": talk.sampling.top_p,
-        "truncation": "auto" if talk.truncates else "disabled",
+        "top_p": sampling.top_p,
+        "truncation": "auto" if truncates(body.truncation) else "disabled",
         "user": body.user,
     }
 

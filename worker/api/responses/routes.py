@@ -9,9 +9,9 @@ from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.api.common.errors import json_response
-from worker.api.common.generation import run
+from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.talk.asking import ask
 from worker.api.common.usage import InputTokens
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.schemas import ResponseRequest
@@ -25,7 +25,7 @@ from worker.settings import Settings
 def _asked(
     body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
     *, must_fit: bool = True,
-) -> Asked:  # fmt: skip
+) -> Generation:  # fmt: skip
     return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
 
 
@@ -40,8 +40,8 @@ async def responses(
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest, loaded)
     settings = worker.settings
-    asked = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
-    return ResponseExchange(run(asked.generation, loaded), asked, body, loaded)
+    made = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
+    return ResponseExchange(made, run(made, loaded), body, loaded)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
@@ -53,5 +53,7 @@ async def input_tokens(
     preparing: Preparing,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    asked = await preparing.look(request, ResponseRequest, _asked, chat, worker.settings, loaded)
-    return json_response(InputTokens(asked.generation.num_prompt_tokens))
+    generation = await preparing.look(
+        request, ResponseRequest, _asked, chat, worker.settings, loaded
+    )
+    return json_response(InputTokens(generation.num_prompt_tokens))

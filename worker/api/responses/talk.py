@@ -10,6 +10,7 @@ from worker.api.common.tool_choice import choice_of
 from worker.api.responses.history import PARAM, messages_of
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import DeclaredFunctions
+from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.settings import Settings
@@ -42,7 +43,13 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
     logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
     return Talk(
         messages=messages_of(body),
-        param=PARAM,
+        params=GenerationParams(
+            prompt_param=PARAM,
+            sampling=sampling_of(body, loaded),
+            max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, default=None),
+            stop=stops_of(body.stop),
+            logprobs=logprobs,
+        ),
         tools=choice.among(tools),
         left_out=functions.left_out,
         choice=choice.mode,
@@ -51,8 +58,4 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         thinking=thinking_of(body, default_format=settings.reasoning_format),
         variables=body.chat_template_kwargs or {},
         truncates=truncates(body.truncation),
-        sampling=sampling_of(body, loaded),
-        max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, default=None),
-        stop=stops_of(body.stop),
-        logprobs=logprobs,
     )

@@ -18,7 +18,8 @@ from worker.bench.figures import Figure, Ids, figure, latency
 from worker.bench.sections import LoopSpeed, Rate, Requests, TokenCost
 from worker.bench.sizes import LEAST_S, SEED, Sizes
 from worker.engine.backend import Backend
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 
 # slot, tokens to read into it, position of the first of them
@@ -33,7 +34,13 @@ _COPIED = 64  # tokens whose state fills a deep slot
 def greedy_samplers(backend: Backend, count: int) -> Generator[list[Any]]:
     """Samplers that take the likeliest token, freed at the end."""
     samplers = [
-        backend.make_sampler(Request(id=str(i), prompt=(0,), max_tokens=1, sampling=_GREEDY))
+        backend.make_sampler(
+            Request(
+                id=str(i),
+                prompt=Prompt((0,)),
+                params=GenerationParams(max_tokens=1, sampling=_GREEDY),
+            )
+        )
         for i in range(count)
     ]
     try:

@@ -9,7 +9,8 @@ from worker.bench.figures import figure
 from worker.bench.sections import DraftSpeed
 from worker.bench.sizes import Sizes
 from worker.engine.engine import Engine
-from worker.engine.request import Request
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.heads import Heads
@@ -69,7 +70,13 @@ def measure_drafts(
 def _rate(engine: Engine, prompts: Sequence[tuple[int, ...]], count: int) -> float:
     """Tokens a second of all streams, from when the last one has its first token."""
     for number, prompt in enumerate(prompts):
-        engine.add(Request(id=str(number), prompt=prompt, max_tokens=count, sampling=_GREEDY))
+        engine.add(
+            Request(
+                id=str(number),
+                prompt=Prompt(prompt),
+                params=GenerationParams(max_tokens=count, sampling=_GREEDY),
+            )
+        )
     running = engine.scheduler.running
     while engine.scheduler.waiting or any(not sequence.num_sampled for sequence in running):
         engine.step()

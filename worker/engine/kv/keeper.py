@@ -135,7 +135,7 @@ class Keeper:
         if self._store is None or not self._backend.needs_rest:
             return
         prompt, last = sequence.num_prompt, sequence.num_prompt - _LAST
-        named = [p for p in sequence.request.checkpoints if p <= last - _LAST]
+        named = [p for p in sequence.prompt.checkpoints if p <= last - _LAST]
         marks = [p for p in (*named, last) if p - slot.length >= APART]
         others = [found.num_common] if found is not None else []
         for place in (*others, *range(EVERY, prompt, EVERY)):

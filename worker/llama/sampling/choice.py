@@ -38,7 +38,9 @@ class TokenChoice(Protocol):
     def free(self) -> None: ...
 
 
-def choice_of(params: SamplingParams, vocab: Vocab, workspace: Workspace) -> TokenChoice:
+def choice_of(
+    params: SamplingParams, seed: int | None, vocab: Vocab, workspace: Workspace
+) -> TokenChoice:
     """The one rule which way a request goes.
 
     greedy                                     the largest logit
@@ -46,8 +48,10 @@ def choice_of(params: SamplingParams, vocab: Vocab, workspace: Workspace) -> Tok
     top-k                                      llama.cpp, with few candidates; with all of them in
                                                one native call where there are few tokens
     temperature, top-p, min-p                  `Draw`, without candidates
+
+    seed: as in `SamplingParams`
     """
-    seed = secrets.randbelow(SEED_RANGE) if params.seed is None else params.seed
+    seed = secrets.randbelow(SEED_RANGE) if seed is None else seed
     is_short = 0 < params.top_k < vocab.size
     if params.is_greedy:
         return Peak()

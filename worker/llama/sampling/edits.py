@@ -26,7 +26,7 @@ class Edits:
     """
 
     def __init__(self, request: Request, vocab: Vocab, workspace: Workspace) -> None:
-        params = request.sampling
+        params = request.params.sampling
         ends = sorted(vocab.end_tokens)
         banned = [*vocab.suppressed, *(ends if params.ignore_eos else ())]
         bias: dict[int, float] = {}
@@ -40,7 +40,7 @@ class Edits:
         self._left = 0 if params.ignore_eos else params.min_tokens
         self._workspace = workspace
         self._penalties = Chain()
-        history = request.prompt[-vocab.max_history :]
+        history = request.prompt.tokens[-vocab.max_history :]
         try:
             window = add_penalties(self._penalties, params, vocab, history)
         except BaseException:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from worker.engine.output import Detokenizer
-from worker.engine.request import Request
+from worker.engine.request import GenerationParams
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.watch import Watch
 from worker.llama.sampling.choice import TokenChoice
@@ -27,12 +27,12 @@ class LimitedChoice:
     is_plain = False
 
     def __init__(
-        self, choice: TokenChoice, request: Request, vocab: Vocab, workspace: Workspace
+        self, choice: TokenChoice, params: GenerationParams, vocab: Vocab, workspace: Workspace
     ) -> None:
-        assert request.limit is not None
-        self._limit = request.limit
+        assert params.limit is not None
+        self._limit = params.limit
         self._choice = choice
-        self._pieces, self._spelled = vocab.pieces, request.spelled
+        self._pieces, self._spelled = vocab.pieces, params.spelled
         self._workspace = workspace
         self._opens = _watch(self._limit.opens)
         self._ends = _watch(self._limit.ends)

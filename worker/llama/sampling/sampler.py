@@ -24,10 +24,10 @@ class Sampler:
         self, request: Request, vocab: Vocab, workspace: Workspace, guides: Guides
     ) -> None:
         """Raises RequestError where its constraint cannot be held."""
-        params = request.sampling
+        params = request.params.sampling
         self._edits = Edits(request, vocab, workspace)
         try:
-            self._choice: TokenChoice = choice_of(params, vocab, workspace)
+            self._choice: TokenChoice = choice_of(params, request.seed, vocab, workspace)
         except BaseException:
             self._edits.free()
             raise
@@ -39,8 +39,8 @@ class Sampler:
             except BaseException:
                 self.free()
                 raise
-        if request.limit is not None:
-            self._choice = LimitedChoice(self._choice, request, vocab, workspace)
+        if request.params.limit is not None:
+            self._choice = LimitedChoice(self._choice, request.params, vocab, workspace)
 
     def sample(self, row: np.ndarray, at: tuple[Any, int] | None = None) -> int:
         """Choose from the logits of a row, float32 [vocab_size], and accept the choice.

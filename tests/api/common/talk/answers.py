@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from tests.support.models import templates
-from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.generation import Generation
+from worker.api.common.talk.asking import ask
 from worker.api.common.talk.said import Said
 from worker.api.common.talk.talk import Talk
 from worker.chat.format import ChatFormat
@@ -16,6 +17,8 @@ from worker.chat.message import Message, Tool
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking
 from worker.engine.engine import Engine
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams
 from worker.engine.sampling import SamplingParams
 from worker.lifecycle.loaded import Loaded
 
@@ -28,7 +31,7 @@ PARAMETERS: dict[str, Any] = {
 TOOLS = tuple(Tool(name=name, parameters=PARAMETERS) for name in ("sky", "sea"))
 
 
-def asked_of(loaded: Loaded, family: str, **options: Any) -> Asked:
+def asked_of(loaded: Loaded, family: str, **options: Any) -> Generation:
     chat = ChatFormat(ChatTemplate(templates.text(family), bos="", eos=""), {})
     given: dict[str, Any] = {
         "messages": (Message(role="user", content="x"),),
@@ -36,21 +39,22 @@ def asked_of(loaded: Loaded, family: str, **options: Any) -> Asked:
         "choice": "required",
         "parallel": False,
         "thinking": Thinking(is_on=False),
-        "max_tokens": 400,
-        "sampling": SamplingParams(seed=1),
         **options,
     }
-    return ask(Talk(**given), chat, loaded)
+    of_params = GenerationParams.__struct_fields__
+    params = {name: given.pop(name) for name in tuple(given) if name in of_params}
+    wanted: dict[str, Any] = {"max_tokens": 400, "sampling": SamplingParams(seed=1), **params}
+    return ask(Talk(**given, params=GenerationParams(**wanted)), chat, loaded)
 
 
-def said(loaded: Loaded, asked: Asked) -> Said:
+def said(loaded: Loaded, asked: Generation) -> Said:
     """What the model answers."""
     ticks = itertools.count()
     engine = Engine(loaded.backend, lambda: next(ticks) * 1e-4)
-    (request,) = asked.generation.requests(loaded.backend.max_length)
+    (request,) = asked.requests()
     # What the prompt says makes no difference to it; a byte is a token, so it would be long.
-    engine.add(msgspec.structs.replace(request, prompt=request.prompt[-8:], checkpoints=()))
-    found = asked.said()
+    engine.add(msgspec.structs.replace(request, prompt=Prompt(request.prompt.tokens[-8:])))
+    found = Said(asked.reader())
     while not engine.is_idle:
         for delta in engine.step():
             found.take(delta)

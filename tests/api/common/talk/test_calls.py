@@ -56,7 +56,7 @@ def test_tools_that_are_too_many_to_be_held(
     monkeypatch.setattr(loaded.backend, "prepare", refuse_once)
     sampling = SamplingParams(seed=2)  # of an answer that comes to its end
     asked = asked_of(loaded, "Qwen-Qwen3-0.6B", choice=choice, sampling=sampling)
-    held = asked.generation.sampling.constraint
+    held = asked.params.sampling.constraint
     assert held is not None
     assert "Rome" in refused[0].text
     assert "Rome" not in held.text
@@ -90,8 +90,9 @@ def test_names_of_the_past_are_the_names_of_tools(loaded: Loaded) -> None:
     messages = (Message(role="user", content="x"), past, result)
     tools = (Tool(name="get weather"), Tool(name="get_weather"))
     asked = asked_of(loaded, "Qwen3-Coder", messages=messages, tools=tools, choice="auto")
-    assert asked.prompt.count("get_weather_2") == 2
-    assert "get weather" not in asked.prompt
+    (prompt,) = asked.prompts
+    assert prompt.text.count("get_weather_2") == 2
+    assert "get weather" not in prompt.text
 
 
 @pytest.mark.parametrize(
@@ -110,4 +111,5 @@ def test_a_role_that_the_template_leaves_out(loaded: Loaded) -> None:
     wizard = (Message(role="user", content="x"), Message(role="wizard", content="Abracadabra"))
     with pytest.raises(RequestError, match="role wizard"):
         asked_of(loaded, "Qwen-Qwen3-0.6B", messages=wizard)
-    assert "Abracadabra" in asked_of(loaded, "Qwen3-Coder", messages=wizard).prompt
+    (prompt,) = asked_of(loaded, "Qwen3-Coder", messages=wizard).prompts
+    assert "Abracadabra" in prompt.text

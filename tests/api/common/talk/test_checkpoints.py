@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,13 +12,14 @@ import pytest
 from tests.support.models import architectures, ggufs
 from tests.support.sessions import load
 from worker.api.common.prompts import rendered_prompt
-from worker.api.common.talk.asked import ask
+from worker.api.common.talk.asking import ask
 from worker.api.common.talk.checkpoints import checkpoints_of, token_places
 from worker.api.common.talk.talk import Talk
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.message import Message
 from worker.chat.template import ChatTemplate
+from worker.engine.request import GenerationParams
 from worker.lifecycle.loaded import Loaded
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
@@ -60,7 +61,7 @@ def conversation(*messages: dict[str, Any]) -> Conversation:
     return Conversation(ChatTemplate(TEMPLATE, bos="", eos=""), messages)
 
 
-def num_common(left: list[int], right: list[int]) -> int:
+def num_common(left: Sequence[int], right: Sequence[int]) -> int:
     pairs = enumerate(zip(left, right, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(left), len(right)))
 
@@ -69,7 +70,7 @@ def test_checkpoints_are_before_the_branches(vocab: Vocab) -> None:
     """Prompts that branch off have all tokens up to a checkpoint, and at most 3 more, in common."""
     loaded = loaded_with(vocab)
 
-    def tokens(*messages: dict[str, Any]) -> list[int]:
+    def tokens(*messages: dict[str, Any]) -> tuple[int, ...]:
         return rendered_prompt(conversation(*messages).text, loaded, "messages").tokens
 
     whole = tokens(*HISTORY, QUESTION)
@@ -121,9 +122,9 @@ def test_requests_carry_them(write: Callable[[Path], Path], count: int, tmp_path
             Message(role=m["role"], content=m["content"]) for m in (*HISTORY, QUESTION)
         )
         chat = ChatFormat(ChatTemplate(TEMPLATE, bos="<s>", eos=""), {})
-        generation = ask(Talk(messages=messages, n=2), chat, loaded).generation
-        requests = generation.requests(backend.max_length)
-    (kept,) = {request.checkpoints for request in requests}
+        talk = Talk(messages=messages, params=GenerationParams(n=2))
+        requests = ask(talk, chat, loaded).requests()
+    (kept,) = {request.prompt.checkpoints for request in requests}
     assert len(kept) == count
     assert list(kept) == sorted(set(kept))
-    assert all(0 < place < len(requests[0].prompt) for place in kept)
+    assert all(0 < place < len(requests[0].prompt.tokens) for place in kept)

@@ -13,7 +13,7 @@ from worker.lifecycle.loaded import Loaded
 def checkpoints_of(
     conversation: Conversation, tokens: Sequence[int], loaded: Loaded
 ) -> tuple[int, ...]:
-    """Where other prompts are likely to leave this one; see `engine.Request.checkpoints`.
+    """Where other prompts are likely to leave this one; see `Prompt.checkpoints`.
 
     tokens: of the whole prompt. Empty for a model whose state can be cut anywhere: it needs none.
     """

@@ -1,7 +1,4 @@
-"""The neutral request of all chat APIs.
-
-an API's own struct -> Talk -> Asked -> Running -> Said's events -> the API's own events
-"""
+"""The neutral request of all chat APIs."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ import msgspec
 
 from worker.chat.message import Message, Tool
 from worker.chat.thinking import Thinking
-from worker.engine.sampling import SamplingParams
+from worker.engine.request import GenerationParams
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """Messages to answer.
 
-    param      the client's field that holds the messages, to name in errors
+    params     what is wanted of each answer; `prompt_param` is the field that holds the messages
     left_out   a sentence for each tool that the model is not shown
     choice     auto; required: at least one call; none: no call
     only       the one tool that may be called; None: any
@@ -26,12 +23,10 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     continues  the prompt ends inside the last message, which is to go on
     truncates  old turns are left out where the context is too small
     variables  what else the template gets
-
-    The others are as in Generation.
     """
 
     messages: tuple[Message, ...]
-    param: str = "messages"
+    params: GenerationParams = GenerationParams(prompt_param="messages")
     tools: tuple[Tool, ...] = ()
     left_out: tuple[str, ...] = ()
     choice: str = "auto"
@@ -42,12 +37,6 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     opens: bool = True
     continues: bool = False
     truncates: bool = False
-    sampling: SamplingParams = SamplingParams()
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    n: int = 1
-    logprobs: int | None = None
-    tells_progress: bool = False
 
     @property
     def callable(self) -> tuple[Tool, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from worker.api.common.prompts import Prompt, Truncated, rendered_prompt
+from worker.api.common.prompts import TextPrompt, Truncated, rendered_prompt
 from worker.api.common.talk.checkpoints import token_places
 from worker.chat.conversation import Conversation
 from worker.lifecycle.loaded import Loaded
@@ -13,7 +13,7 @@ from worker.lifecycle.loaded import Loaded
 
 def shortened(
     conversation: Conversation, max_tokens: int | None, loaded: Loaded, param: str
-) -> tuple[Conversation, Prompt, Truncated | None]:
+) -> tuple[Conversation, TextPrompt, Truncated | None]:
     """The conversation without as many whole old turns as the context asks for, and its prompt.
 
     max_tokens  that the answer may have; None: until the context ends

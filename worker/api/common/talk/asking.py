@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from worker import log
@@ -12,7 +14,6 @@ from worker.api.common.talk.arrived import check_arrived
 from worker.api.common.talk.checkpoints import checkpoints_of
 from worker.api.common.talk.instructions import with_one_system
 from worker.api.common.talk.names import ToolNames, names_of
-from worker.api.common.talk.said import Said
 from worker.api.common.talk.talk import Talk
 from worker.api.common.talk.templates import suited
 from worker.api.common.talk.truncation import shortened
@@ -21,7 +22,7 @@ from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
 from worker.chat.reader import ChatReader
 from worker.chat.reading.lark import Loosened, by_types
-from worker.engine.request import SpanLimit
+from worker.engine.request import GenerationParams, SpanLimit
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.lifecycle.loaded import Loaded
@@ -30,76 +31,64 @@ from worker.limits import COUNTED, MESSAGES
 _log = log.get("talk")
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A generation, and how its answers are read.
-
-    talk    with the names of tools as the model sees them
-    prompt  the text that was tokenised
-    """
-
-    talk: Talk
-    chat: ChatFormat
-    generation: Generation
-    prompt: str
-    names: ToolNames
-
-    def reader(self) -> ChatReader:
-        """For one of its answers."""
-        talk = self.talk
-        reader = self.chat.reader(
-            talk.callable, prompt=self.prompt, thinking=talk.thinking, parallel=talk.parallel
-        )
-        return self.names.reader(reader)
-
-    def said(self) -> Said:
-        """One of its answers, of which nothing is said yet."""
-        return Said(self.reader())
-
-
-def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) -> Asked:
+def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) -> Generation:
     """Raises RequestError that names the client's field; blocks.
 
     must_fit  the context holds the prompt; else it is only to be looked at
     """
-    names = names_of(talk)
+    params, names = talk.params, names_of(talk)
     talk = names.shown(talk)
     chat = suited(chat, tools=bool(talk.tools), documents="documents" in talk.variables)
     conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
-    truncated = None
+    param, truncated = params.prompt_param, None
     if talk.truncates:
-        conversation, prompt, truncated = shortened(
-            conversation, talk.max_tokens, loaded, talk.param
-        )
+        conversation, prompt, truncated = shortened(conversation, params.max_tokens, loaded, param)
     else:
-        prompt = rendered_prompt(conversation.text, loaded, talk.param, must_fit=must_fit)
+        prompt = rendered_prompt(conversation.text, loaded, param, must_fit=must_fit)
     if truncated is None:
-        check_arrived(talk.messages, conversation.text, chat.thoughts.tags, talk.param)
-    sampling = talk.sampling
-    constraint = _prepared_constraint(talk, chat, conversation.text, loaded)
-    if constraint is not None:
-        sampling = msgspec.structs.replace(sampling, constraint=constraint)
+        check_arrived(talk.messages, conversation.text, chat.thoughts.tags, param)
     checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
+    if checkpoints:
+        prompt = msgspec.structs.replace(prompt, checkpoints=checkpoints)
     generation = Generation(
-        prompts=(msgspec.structs.replace(prompt, checkpoints=checkpoints),),
-        prompt_param=talk.param,
-        sampling=sampling,
-        max_tokens=talk.max_tokens,
-        stop=talk.stop,
-        n=talk.n,
-        best_of=talk.n,
-        logprobs=talk.logprobs,
-        tells_progress=talk.tells_progress,
-        spelled={token: text.encode() for text, token in chat.controls.items()},
-        limit=_limit(talk, chat, conversation.text, loaded),
+        prompts=(prompt,),
+        params=_params(talk, chat, conversation.text, loaded),
+        reader=_reader_of(talk, chat, conversation.text, names),
         truncated=truncated,
-        warnings=(
-            *talk.left_out,
-            *not_held(talk.sampling.constraint),
-        ),
+        warnings=(*talk.left_out, *not_held(params.sampling.constraint)),
     )
     if not must_fit:
         generation.check()  # else who runs it does
-    return Asked(talk, chat, generation, conversation.text, names)
+    return generation
+
+
+def _reader_of(
+    talk: Talk, chat: ChatFormat, prompt: str, names: ToolNames
+) -> Callable[[], ChatReader]:
+    """talk: with the names of tools as the model sees them"""
+
+    def reader() -> ChatReader:
+        read = chat.reader(
+            talk.callable, prompt=prompt, thinking=talk.thinking, parallel=talk.parallel
+        )
+        return names.reader(read)
+
+    return reader
+
+
+def _params(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> GenerationParams:
+    """The talk's, with what only this model and this prompt tell."""
+    params = talk.params
+    constraint = _prepared_constraint(talk, chat, prompt, loaded)
+    sampling = params.sampling
+    if constraint is not None:
+        sampling = msgspec.structs.replace(sampling, constraint=constraint)
+    return msgspec.structs.replace(
+        params,
+        sampling=sampling,
+        spelled={token: text.encode() for text, token in chat.controls.items()},
+        limit=_limit(talk, chat, prompt, loaded),
+    )
 
 
 def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLimit | None:
@@ -117,7 +106,7 @@ def _prepared_constraint(
     """What holds the answer. Tools that are too many to be held are held by their types, and then
     not at all, unless there must be a call. Raises RequestError."""
     must = talk.choice == "required" or talk.only is not None
-    must = must or talk.sampling.constraint is not None
+    must = must or talk.params.sampling.constraint is not None
     for loosened in (loaded.backend.guides.loosening(), by_types):
         try:
             constraint = _constraint(talk, chat, prompt, loosened)
@@ -146,7 +135,7 @@ def _constraint(talk: Talk, chat: ChatFormat, prompt: str, loosened: Loosened) -
         required=required,
         parallel=talk.parallel and talk.only is None,
         loosened=loosened,
-        body=talk.sampling.constraint,
+        body=talk.params.sampling.constraint,
     )
 
 
@@ -154,10 +143,11 @@ def conversation_of(
     talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
 ) -> Conversation:
     """What the messages are to the template. Raises RequestError."""
+    param = talk.params.prompt_param
     if not talk.messages:
-        raise RequestError(f"{talk.param} is missing.", param=talk.param, hint="Send one message.")
+        raise RequestError(f"{param} is missing.", param=param, hint="Send one message.")
     if len(talk.messages) > MESSAGES.most:
-        raise RequestError(f"{talk.param} must be at most {MESSAGES.most}.", param=talk.param)
+        raise RequestError(f"{param} must be at most {MESSAGES.most}.", param=param)
     if must_fit:
         texts = [
             text
@@ -166,7 +156,7 @@ def conversation_of(
         ]
         size = sum(map(len, texts))
         if size > COUNTED.most:
-            check_hopeless("\n".join(texts), size, loaded, talk.param)
+            check_hopeless("\n".join(texts), size, loaded, param)
     reserved = ("messages", "tools", "add_generation_prompt")
     variables = {
         name: value
