@@ -9,7 +9,7 @@ import msgspec
 from worker.api.common.bounds import at_least, items, one_of, texts
 from worker.api.common.sampling import SamplingFields
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.talk.tools import DeclaredTools
 from worker.chat.effort import AskedEffort
 from worker.limits import MESSAGES, STOP, STOPS
 
@@ -92,7 +92,7 @@ class MessagesRequest(SamplingFields, kw_only=True):
     messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
     max_tokens: Annotated[int | None, at_least(0)] = None
-    tools: list[DeclaredTool | None] | None = None
+    tools: DeclaredTools = None
     tool_choice: AnthropicChoice | str | None = None
     thinking: ThinkingConfig | AskedEffort = None
     stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None

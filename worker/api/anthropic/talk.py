@@ -83,6 +83,8 @@ def _thinking(asked: ThinkingConfig | AskedEffort, *efforts: AskedEffort) -> Thi
         return Thinking(is_on=is_on, effort=effort)
     if not isinstance(asked, ThinkingConfig):
         asked = ThinkingConfig(asked)
+    if asked.type in (None, ""):
+        return Thinking(is_on=is_on, effort=effort)
     thinks, word = effort_of(asked.type)
     if thinks is None and word not in THINKING:
         known = ", ".join(("enabled", "disabled", *THINKING))
