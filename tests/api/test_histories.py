@@ -239,7 +239,7 @@ def test_a_system_text_beside_the_messages(api: str) -> None:
 
 
 CALLS: list[tuple[Any, tuple[Call, ...]]] = [
-    *((nothing, ()) for nothing in (None, "", {}, [], [None], [{}])),
+    (None, ()), ("", ()), ({}, ()), ([], ()), ([None], ()), ([{}], ()),
     ([{"id": 5, "function": {"name": 7, "arguments": "{}"}}], (Call("5", "7", "{}"),)),
     ([{"id": "1", "function": {"name": "sky", "args": {"a": 1}}}], (Call("1", "sky", '{"a":1}'),)),
     ([{"id": "1", "name": "sky", "args": {"a": 1}}], (Call("1", "sky", '{"a":1}'),)),

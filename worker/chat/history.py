@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -176,17 +177,24 @@ def _is_empty(message: Message) -> bool:
 
 
 def _is_odd(call: Call) -> bool:
-    """Whether its arguments are no object."""
+    """Whether its arguments are no object, or one that says a name twice."""
     try:
         _object(call.arguments.strip() or "{}")
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError, ValueError):
         return True
     return False
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Raises MsgspecError; null is no argument."""
-    return msgspec.json.decode(text, type=dict[str, Any] | None) or {}
+    """Raises MsgspecError, ValueError; null is no argument."""
+    found = msgspec.json.decode(text, type=dict[str, Any] | None)
+    json.loads(text, object_pairs_hook=_check_once)
+    return {} if found is None else found
+
+
+def _check_once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name stands there twice")
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:

@@ -25,7 +25,7 @@ from worker.chat.message import Call, Message
 from worker.errors import RequestError
 
 PARAM = "input"
-Item = dict[str, Any]
+InputItem = dict[str, Any]
 # Fields of a call that hold what is called with, and those that are no part of it.
 _ARGUMENTS = ("arguments", "action", "operation", "args", "parameters")
 _RETURNED = ("output", "outputs", "results", "result", "error")
@@ -50,7 +50,7 @@ def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
     return history.messages
 
 
-def _items(given: MessageContent) -> dict[int, Item]:
+def _items(given: MessageContent) -> dict[int, InputItem]:
     """By their places; nulls are none, and texts among them are the user's."""
     each = given if isinstance(given, list) else [given]
     return {
@@ -90,7 +90,7 @@ class _History:
         self._end_turn()
         self._messages.append(message)
 
-    def read(self, item: Item, place: str) -> None:
+    def read(self, item: InputItem, place: str) -> None:
         kind, role = spelled(item.get("type")) or "message", item.get("role")
         if role is not None and not isinstance(role, str):
             raise RequestError(f"{place}.role must be a text.", param=PARAM)
@@ -124,7 +124,7 @@ class _History:
                 else:
                     self.add(Message(role=role, content=said))
 
-    def _read_message(self, item: Item, role: str) -> None:
+    def _read_message(self, item: InputItem, role: str) -> None:
         fields = {name: item.get(name) for name in PastMessage.__struct_fields__}
         said = message_of(msgspec.convert(fields, PastMessage), role)
         if said.role != "assistant":
@@ -160,7 +160,7 @@ class _History:
             self._messages.append(turn)
 
 
-def _role(item: Item) -> str | None:
+def _role(item: InputItem) -> str | None:
     """assistant for all that is said on its side."""
     kind, role = spelled(item.get("type")) or "message", item.get("role")
     if kind == "message" or isinstance(role, str):
@@ -170,7 +170,7 @@ def _role(item: Item) -> str | None:
     return "tool" if kind.endswith("_output") else "assistant"
 
 
-def _call(item: Item, kind: str) -> Call:
+def _call(item: InputItem, kind: str) -> Call:
     """kind: its name where it has none. A call's own id answers it where no other does."""
     space = spelled(item.get("namespace")) or spelled(item.get("server_label"))
     name = shown_name(called_name(item.get("name") or kind), space)
@@ -182,12 +182,12 @@ def _call(item: Item, kind: str) -> Call:
     return Call(whose, name, arguments_of(given))
 
 
-def _returned(item: Item) -> Item:
+def _returned(item: InputItem) -> InputItem:
     """The fields of a call that say what came of it."""
     return {name: item[name] for name in (*_RETURNED, "status", "is_error") if name in item}
 
 
-def _thought(item: Item) -> str:
+def _thought(item: InputItem) -> str:
     """Its text, or what this worker sealed, or the summary."""
     if item.get("content"):
         return text_of(item["content"])

@@ -19,7 +19,7 @@ _MAX_KIND = 40
 _MAX_NAME = 256
 
 
-Schema = dict[str, Any] | list[Any] | Spelled
+AnySchema = dict[str, Any] | list[Any] | Spelled
 
 
 class DeclaredFunction(msgspec.Struct):
@@ -32,9 +32,9 @@ class DeclaredFunction(msgspec.Struct):
 
     name: MessageContent = None
     description: MessageContent = None
-    parameters: Schema = None
-    input_schema: Schema = None
-    strict: Schema = None
+    parameters: AnySchema = None
+    input_schema: AnySchema = None
+    strict: AnySchema = None
 
     @property
     def tool(self) -> Tool:
