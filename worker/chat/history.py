@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -86,7 +85,11 @@ class History:
             return False
         if message.content and not (probe.keeps_text or probe.keeps_text_before):
             return False
-        return probe.shape.is_text or probe.keeps_odd or not any(map(_is_odd, message.calls))
+        return (
+            probe.shape.is_text
+            or probe.keeps_odd
+            or all(call.named is not None for call in message.calls)
+        )
 
     def _answers(self, message: Message) -> bool:
         """Whether it comes to the template as an answer without calls."""
@@ -168,33 +171,13 @@ class History:
         text = call.arguments.strip() or "{}"
         if shape is not None and shape.is_text:
             return called(call.name, text, call.id)
-        return called(call.name, text if _is_odd(call) else _object(text), call.id)
+        named = call.named
+        return called(call.name, text if named is None else named, call.id)
 
 
 def _is_empty(message: Message) -> bool:
     said = message.content or message.thought or message.calls
     return message.role == "assistant" and not said
-
-
-def _is_odd(call: Call) -> bool:
-    """Whether its arguments are no object, or one that says a name twice."""
-    try:
-        _object(call.arguments.strip() or "{}")
-    except (msgspec.MsgspecError, RecursionError, ValueError):
-        return True
-    return False
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Raises MsgspecError, ValueError; null is no argument."""
-    found = msgspec.json.decode(text, type=dict[str, Any] | None)
-    json.loads(text, object_pairs_hook=_check_once)
-    return {} if found is None else found
-
-
-def _check_once(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name stands there twice")
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
