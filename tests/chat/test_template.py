@@ -166,7 +166,8 @@ def test_a_long_conversation(asked: str) -> None:
     """A template may ask in each turn how many there are, or hand them to a macro."""
     source = (
         "{% macro last(all) %}{{ all[-1].content[:1] }}{% endmacro %}"
-        f"{{% for message in messages %}}{{% set _ = {asked} %}}{{{{ message.content }}}}{{% endfor %}}"
+        f"{{% for message in messages %}}{{% set _ = {asked} %}}"
+        "{{ message.content }}{% endfor %}"
     )
     messages = [{"role": "user", "content": "x" * 2000}] * 500
     template = ChatTemplate(source, bos="", eos="")

@@ -91,7 +91,7 @@ def test_options(loaded: Loaded) -> None:
         (None, Thinking()),
         (True, Thinking(is_on=True)),
         (False, Thinking(is_on=False)),
-        ("low", Thinking(is_on=True, effort="low")),
+        ("low", Thinking(effort="low")),
         ("none", Thinking(is_on=False, effort="none")),
     ],
 )
@@ -149,3 +149,11 @@ def test_no_prompt_has_these(field: str) -> None:
     with pytest.raises(RequestError) as caught:
         check_generate(msgspec.convert({"prompt": "x", field: [1]}, GenerateRequest))
     assert caught.value.param == field
+
+
+def test_fields_beside_options(loaded: Loaded) -> None:
+    """What options do not say counts beside them; both are checked."""
+    found = talk(loaded, options={"top_k": 3}, temperature=0.5, top_k=7, seed=1)
+    assert (found.sampling.temperature, found.sampling.top_k, found.sampling.seed) == (0.5, 3, 1)
+    with pytest.raises(RequestError, match="temperature must be"):
+        talk(loaded, options={"temperature": 1}, temperature=101)

@@ -50,9 +50,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
         thinking=thinking_of(
-            effort=body.reasoning_effort,
-            think=body.think,
-            variables=body.chat_template_kwargs,
+            body,
             asked_format=body.reasoning_format,
             default_format=settings.reasoning_format,
             reasoning_budget_tokens=body.reasoning_budget_tokens,

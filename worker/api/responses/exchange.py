@@ -15,6 +15,7 @@ from worker.api.common.talk.asked import Asked
 from worker.api.common.talk.parts import text_of
 from worker.api.common.talk.past_calls import spelled
 from worker.api.common.tally import Tally
+from worker.api.common.thinking import AskedReasoning
 from worker.api.common.usage import timings_of
 from worker.api.responses.events import (
     ErrorEvent,
@@ -37,7 +38,6 @@ from worker.api.responses.items import (
 )
 from worker.api.responses.output import Output
 from worker.api.responses.schemas import (
-    AskedReasoning,
     AskedText,
     ResponseRequest,
     ResponseTool,
@@ -63,7 +63,7 @@ class ResponseExchange(DeltaExchange):
     ) -> None:
         super().__init__(running.stream, streaming=bool(body.stream))
         name = running.ids[0].rpartition("-")[0]
-        reasoning = body.reasoning or AskedReasoning()
+        reasoning = _reasoning(body)
         self._said = asked.said()
         functions = DeclaredFunctions(body.tools)
         self._output = Output(
@@ -175,12 +175,13 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
         choice = {"type": "function", "name": talk.only}
     text = body.text or AskedText()
     form = text.format or TextFormat("text")
+    form = form if form.type else msgspec.structs.replace(form, type="json_schema")
     return {
         "instructions": None if body.instructions is None else text_of(body.instructions),
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": talk.parallel,
-        "reasoning": body.reasoning or AskedReasoning(),
+        "reasoning": _reasoning(body),
         "temperature": talk.sampling.temperature,
         "text": msgspec.structs.replace(text, format=form),
         "tool_choice": choice,
@@ -190,6 +191,11 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
         "truncation": "auto" if talk.truncates else "disabled",
         "user": body.user,
     }
+
+
+def _reasoning(body: ResponseRequest) -> AskedReasoning:
+    asked = body.reasoning
+    return asked if isinstance(asked, AskedReasoning) else AskedReasoning(effort=asked)
 
 
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:

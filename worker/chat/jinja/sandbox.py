@@ -291,11 +291,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Methods of a text that can make more than there was are counted, or ours."""
-        if isinstance(__obj, Macro) and not (__obj.catch_varargs or __obj.catch_kwargs):
-            # It makes nothing of them by itself.
+        if _makes_nothing(__obj):
             self._spend(growth.ELEMENT * (len(args) + len(kwargs)))
         else:
-            self.counted((args, kwargs))
+            self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
         text = getattr(__obj, "__self__", None)
         if isinstance(text, list) and __obj.__name__ == "append":
             self._given.check_append(cast("list[Any]", text), args)
@@ -307,6 +306,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
             given = (*args, *kwargs.values())
             self._spend(max(0, growth.of_method(__obj.__name__, text, given)))
         return super().call(__context, __obj, *args, **kwargs)
+
+
+def _makes_nothing(called: object) -> bool:
+    """Whether it is a macro that makes no list of what it is given."""
+    return isinstance(called, Macro) and not (called.catch_varargs or called.catch_kwargs)
 
 
 class _Fields(SandboxedFormatter):
