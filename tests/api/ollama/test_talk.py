@@ -162,7 +162,10 @@ def test_fields_beside_options(loaded: Loaded) -> None:
 def test_roles_of_others(loaded: Loaded) -> None:
     """A developer's message and an older name of a tool's result are read."""
     said = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
-    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    call: dict[str, Any] = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+    }
     result = {"role": "function", "name": "f", "content": "c"}
     found = talk(loaded, messages=[*said, call, result]).messages
     assert [message.role for message in found] == ["developer", "user", "assistant", "tool"]
