@@ -21,7 +21,7 @@ CHOICES = {
     "none": "none",
     "tool": "required",
 }
-ROLES = ("user", "assistant", "system")
+ROLES = ("user", "assistant", "system", "developer")
 
 
 class MessageParam(msgspec.Struct):

@@ -11,7 +11,7 @@ from worker.api.common.talk.tools import DeclaredTools
 from worker.api.common.thinking import TalkFields
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 
-ROLES = ("system", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class OllamaOptions(TalkFields, kw_only=True):

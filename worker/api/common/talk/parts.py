@@ -108,10 +108,10 @@ def check_pictures(content: MessageContent, where: str, param: str) -> None:
     if any(part.get("type") == "tool_result" for part in parts):
         return  # what a tool shows
     for place, part in enumerate(parts):
-        if (medium := medium_of(part)) and not is_heard(part):
+        if medium_of(part) and not is_heard(part):
             raise RequestError(
                 f"{where}[{place}] is of type {str(part.get('type'))[:40]}: this model reads text "
-                f"only, and the question would be about {medium} that it cannot see.",
+                "only, and the question would be about something that it cannot see.",
                 param=param,
                 hint="Ask without it, or describe it.",
             )
