@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import http
 from tests.support.programs.processes import Server, serving
-from worker.chat.effort import effort_of
+from worker.chat.thinking import effort_of
 from worker.demo import MODEL_PATH
 from worker.limits import COUNTED
 from worker.lines import encoded

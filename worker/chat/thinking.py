@@ -10,9 +10,14 @@ from typing import Any
 import msgspec
 
 from worker.chat.dialects.sample import MARK
-from worker.chat.effort import effort_of
 from worker.chat.probe import TemplateProbe
 from worker.chat.reading.answer import ThoughtTags
+
+# A client's words, as a text, a number or a truth.
+AskedEffort = str | float | bool | None
+
+_NO = frozenset({"false", "0", "0.0", "off", "none", "no", "disabled", "disable"})
+_YES = frozenset({"true", "1", "1.0", "on", "yes", "enabled", "enable"})
 
 NO_EFFORT = ("none", "minimal")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -35,6 +40,20 @@ _KNOWN = (
 _OPEN = re.compile(rf"(<\|channel>thought\n|<\|open\|>\w+{MARK}|{MARK})\s*\Z")
 _CLOSE = re.compile(rf"\A\s*(<\|close\|>\w+{MARK}|{MARK})")
 _IS_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
+
+
+def effort_of(*given: AskedEffort) -> tuple[bool | None, str | None]:
+    """(whether it thinks at all, how much), by the first that says something; None: the template's
+    own way. A word for no means no, in any case of letters; templates know `none`."""
+    for value in given:
+        word = "" if value is None else str(value).strip().lower()
+        if word in _NO:
+            return False, word if word == "none" else None
+        if word in _YES:
+            return True, None
+        if word:
+            return None, word
+    return None, None
 
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,7 +111,8 @@ class Engine:
         """Schedule, fill, compute, commit: what was added to whom."""
         plan = self.scheduler.schedule(self._clock())
         if not plan.runs:
-            deltas = self._fail(self.scheduler.stuck, self._is_stuck())
+            stuck = self.scheduler.stuck
+            deltas = [] if stuck is None else self._fail(stuck, self._is_stuck())
             self.snapshot = self._take_snapshot()  # what had ended may be saved now
             return deltas
         if len(self.scheduler.waiting) != self.snapshot.num_waiting:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests.support.fakes import FakeBackend
+from worker.api.common.generation import Generation
+from worker.api.common.prompts import TextPrompt
 from worker.api.jobs.registry import Jobs
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, NotFoundError, WorkerError
+from worker.lifecycle.loaded import Loaded
 
-REQUEST = Request(id="r", prompt=Prompt((1, 2, 3)), params=GenerationParams(max_tokens=40))
+ASKED = Generation(
+    prompts=(TextPrompt((1, 2, 3), text="abc"),), params=GenerationParams(max_tokens=40)
+)
 
 
 def thread() -> EngineThread:
@@ -26,6 +32,11 @@ def thread() -> EngineThread:
         raise error
 
     return EngineThread(Engine(FakeBackend(), time.monotonic), 8, fail)
+
+
+def loaded_with(engine: EngineThread) -> Loaded:
+    """All that a job needs of a model."""
+    return cast(Loaded, SimpleNamespace(engine=engine))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -41,7 +52,7 @@ def test_unread_job_is_aborted_and_forgotten() -> None:
     async def scenario() -> None:
         engine, jobs = thread(), Jobs(timeout=60, unread=0.02)
         job = jobs.open("a", read=False)
-        jobs.run(job, REQUEST, engine)
+        jobs.run(job, ASKED, loaded_with(engine))
         assert (len(jobs), engine.num_streams) == (1, 1)
         await until(lambda: len(jobs) == 0)
         assert engine.num_streams == 0
@@ -57,14 +68,10 @@ def test_job_that_is_read_stays() -> None:
     async def scenario() -> None:
         engine, jobs = thread(), Jobs(timeout=60, unread=0.02)
         kept = jobs.open("kept", read=False)
-        jobs.run(kept, REQUEST, engine)
+        jobs.run(kept, ASKED, loaded_with(engine))
         jobs.read("kept")
         other = jobs.open("other", read=False)
-        jobs.run(
-            other,
-            Request(id="s", prompt=Prompt((1,)), params=GenerationParams(max_tokens=1)),
-            engine,
-        )
+        jobs.run(other, ASKED, loaded_with(engine))
         await until(lambda: len(jobs) == 1)
         assert engine.num_streams == 1
         jobs.forget(kept)
@@ -81,7 +88,7 @@ def test_cancelled_while_it_is_prepared() -> None:
         engine, jobs = thread(), Jobs(timeout=60)
         job = jobs.open("a", read=True)
         assert jobs.cancel("a")
-        stream = jobs.run(job, REQUEST, engine)
+        stream = jobs.run(job, ASKED, loaded_with(engine))
         assert engine.num_streams == 0
         with pytest.raises(CancelledError):
             await stream.take()

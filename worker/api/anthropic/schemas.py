@@ -10,7 +10,7 @@ from worker.api.common.bounds import at_least, items, one_of, texts
 from worker.api.common.talk.parts import MessageContent
 from worker.api.common.talk.tools import DeclaredTools
 from worker.api.common.thinking import TalkFields
-from worker.chat.effort import AskedEffort
+from worker.chat.thinking import AskedEffort
 from worker.limits import MESSAGES, STOP, STOPS
 
 # Anthropic's words for what may be called -> ours; `tool` names one.

@@ -17,7 +17,8 @@ from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LOGPROBS, SEQUENCES
-from worker.requests.following import follow
+from worker.requests.record import current
+from worker.requests.work import RequestWork
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,11 +88,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(generation: Generation, loaded: Loaded) -> Stream:
-    """Hand it to the engine. Raises RequestError, QueueFullError or UnavailableError.
+    """Hand it to the engine, and tell the record of the request at hand.
 
-    The stream's ids are those of the continuations of the first prompt, of the second, ...
+    Raises RequestError, QueueFullError or UnavailableError. The stream's ids are those of the
+    continuations of the first prompt, of the second, ...
     """
     requests = generation.requests()
     stream = loaded.engine.submit(requests, param=generation.multiplied_by)
-    follow(stream, requests, generation.copies, loaded.engine)
+    record = current()
+    if record is not None:
+        record.follow(RequestWork(stream, requests, generation.copies, loaded.engine))
     return stream

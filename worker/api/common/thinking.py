@@ -10,8 +10,7 @@ import msgspec
 from worker.api.common.bounds import count_from
 from worker.api.common.limits import tokens_of
 from worker.api.common.sampling import SamplingFields
-from worker.chat.effort import AskedEffort, effort_of
-from worker.chat.thinking import Thinking
+from worker.chat.thinking import AskedEffort, Thinking, effort_of
 from worker.errors import RequestError
 
 # llama-server's words. `deepseek` tells thoughts apart, as `auto` does.

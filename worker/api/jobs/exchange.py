@@ -31,8 +31,7 @@ class JobExchange(Exchange):
         self.job = job
         self.model = loaded.model_id
         self.end_tokens = loaded.backend.end_tokens
-        request = job.request
-        self.tally = Tally(len(request.prompt.tokens), [request.id]) if request else Tally(0, [])
+        self.tally = Tally(job.num_prompt, stream.ids)
         super().__init__(stream, streaming=streaming)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

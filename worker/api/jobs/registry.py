@@ -16,10 +16,9 @@ import re
 import time
 import uuid
 
+from worker.api.common.generation import Generation, run
 from worker.api.jobs.schemas import JOB_ID
-from worker.engine.request import Request
 from worker.engine.stream import Stream
-from worker.engine.thread import EngineThread
 from worker.errors import (
     CancelledError,
     ConflictError,
@@ -29,8 +28,8 @@ from worker.errors import (
     RequestError,
     WorkerError,
 )
+from worker.lifecycle.loaded import Loaded
 from worker.limits import UNREAD
-from worker.requests.following import follow
 
 UNREAD_S = 60.0
 _ID = re.compile(JOB_ID, re.ASCII)
@@ -40,6 +39,7 @@ class Job:
     """One generation under the name that its client knows. `Jobs` is the only writer.
 
     created     seconds since the epoch
+    num_prompt  tokens of its prompt, once it is prepared
     stream      what the engine says; None while the request is prepared
     error       why it was ended early
     """
@@ -48,7 +48,7 @@ class Job:
         self.id = job_id
         self.is_read = is_read
         self.created = time.time()
-        self.request: Request | None = None
+        self.num_prompt = 0
         self.stream: Stream | None = None
         self.error: WorkerError | None = None
         self.timers: dict[str, asyncio.TimerHandle] = {}
@@ -99,11 +99,10 @@ class Jobs:
         job = self._jobs[job_id] = Job(job_id, is_read=read)
         return job
 
-    def run(self, job: Job, request: Request, engine: EngineThread) -> Stream:
-        """Hand a prepared job to the engine. Raises what `EngineThread.submit` raises."""
-        job.request = request
-        job.stream = engine.submit([request])
-        follow(job.stream, [request], 1, engine)
+    def run(self, job: Job, generation: Generation, loaded: Loaded) -> Stream:
+        """Hand a prepared job to the engine. Raises what `generation.run` raises."""
+        job.num_prompt = generation.num_prompt_tokens
+        job.stream = run(generation, loaded)
         if job.error is not None:  # cancelled while it was prepared
             job.tell_error()
         loop = asyncio.get_running_loop()

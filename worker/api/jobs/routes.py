@@ -35,8 +35,7 @@ async def _start(
     job = jobs.open(body.job_id, read=read)
     try:
         generation = await preparing.make(request, body, loaded, generation_of, body, most, loaded)
-        (asked,) = generation.requests()
-        return body, job, jobs.run(job, asked, loaded.engine)
+        return body, job, jobs.run(job, generation, loaded)
     except BaseException:
         jobs.forget(job)
         raise

@@ -12,9 +12,8 @@ from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
 from worker.api.common.talk.parts import MessageContent
 from worker.api.common.talk.past_message import PastMessage
-from worker.api.common.talk.tools import DeclaredTools
+from worker.api.common.talk.tools import ChoiceObject, DeclaredTools
 from worker.api.common.thinking import FORMATS, TalkFields
-from worker.api.common.tool_choice import ChoiceObject
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
 from worker.api.openai.exchange import StreamOptions
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS

@@ -9,9 +9,8 @@ from worker.api.common.sampling import sampling_of
 from worker.api.common.talk.parts import check_pictures, newest, text_of
 from worker.api.common.talk.past_message import message_of
 from worker.api.common.talk.talk import Talk
-from worker.api.common.talk.tools import tools_of
+from worker.api.common.talk.tools import choice_of, tools_of
 from worker.api.common.thinking import thinking_of
-from worker.api.common.tool_choice import choice_of
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams

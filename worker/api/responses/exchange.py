@@ -15,9 +15,9 @@ from worker.api.common.logprobs import token_score
 from worker.api.common.talk.parts import text_of
 from worker.api.common.talk.past_calls import spelled
 from worker.api.common.talk.said import Said
+from worker.api.common.talk.tools import choice_of
 from worker.api.common.tally import Tally
 from worker.api.common.thinking import AskedReasoning
-from worker.api.common.tool_choice import choice_of
 from worker.api.common.usage import timings_of
 from worker.api.responses.events import (
     ErrorEvent,

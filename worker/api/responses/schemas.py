@@ -10,9 +10,8 @@ from worker.api.common.bounds import between, count_from, items, one_of, texts
 from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.talk.parts import MessageContent
 from worker.api.common.talk.past_calls import Spelled
-from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.talk.tools import ChoiceObject, DeclaredTool
 from worker.api.common.thinking import TalkFields
-from worker.api.common.tool_choice import ChoiceObject
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.sampling import sampling_of
 from worker.api.common.talk.talk import Talk
+from worker.api.common.talk.tools import choice_of
 from worker.api.common.thinking import thinking_of
-from worker.api.common.tool_choice import choice_of
 from worker.api.responses.history import PARAM, messages_of
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import DeclaredFunctions

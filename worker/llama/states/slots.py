@@ -19,6 +19,7 @@ class SlotStates:
 
     def __init__(self, weights: Weights, context: Context) -> None:
         self._weights = weights
+        self._is_recurrent = weights.is_recurrent
         self._context = context
         self._layout: StateForm | None = None
         self._is_learned = False
@@ -46,7 +47,7 @@ class SlotStates:
         if last < 0:
             return None
         # What cannot be cut has no gaps; its first position is that of the recurrent state.
-        if not self._weights.is_recurrent and not self._context.holds(slot, 0, last + 1):
+        if not self._is_recurrent and not self._context.holds(slot, 0, last + 1):
             return None
         state = self._read(self._context.state(slot, self._saved.take))
         return state if state is not None and state.num_tokens == last + 1 else None
@@ -119,7 +120,7 @@ class SlotStates:
                 vocab_size=weights.vocab_size,
                 has_cells=self._context.has_cells,
                 has_window=weights.sliding_window > 0,
-                is_recurrent=weights.is_recurrent,
+                is_recurrent=self._is_recurrent,
             )
             if self._layout is None:
                 log.get("llama").warning(

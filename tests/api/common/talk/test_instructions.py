@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.api.common.talk.instructions import with_one_system
+from worker.api.common.talk.asking import with_one_system
 from worker.chat.message import Message
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -12,14 +13,14 @@ from worker.api.common.generation import Generation
 from worker.api.common.prompts import check_hopeless, rendered_prompt
 from worker.api.common.talk.arrived import check_arrived
 from worker.api.common.talk.checkpoints import checkpoints_of
-from worker.api.common.talk.instructions import with_one_system
 from worker.api.common.talk.names import ToolNames, names_of
 from worker.api.common.talk.talk import Talk
-from worker.api.common.talk.templates import suited
+from worker.api.common.talk.templates import WITH_DOCUMENTS, WITH_TOOLS
 from worker.api.common.talk.truncation import shortened
 from worker.chat.constraint import PARAM as TOOLS
 from worker.chat.conversation import Conversation
 from worker.chat.format import ChatFormat
+from worker.chat.message import Message
 from worker.chat.reader import ChatReader
 from worker.chat.reading.lark import Loosened, by_types
 from worker.engine.request import GenerationParams, SpanLimit
@@ -29,6 +30,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED, MESSAGES
 
 _log = log.get("talk")
+_SYSTEM = ("system", "developer")
 _MESSAGES = "messages"  # how templates' errors call what they are given
 
 
@@ -49,7 +51,7 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
 def _asked(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> Generation:
     params, names = talk.params, names_of(talk)
     talk = names.shown(talk)
-    chat = suited(chat, tools=bool(talk.tools), documents="documents" in talk.variables)
+    chat = _suited(chat, talk)
     conversation = conversation_of(talk, chat, loaded, must_fit=must_fit)
     param, truncated = params.prompt_param, None
     if talk.truncates:
@@ -58,8 +60,8 @@ def _asked(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> G
         prompt = rendered_prompt(conversation.text, loaded, param, must_fit=must_fit)
     if truncated is None:
         check_arrived(talk.messages, conversation.text, chat.thoughts.tags, param)
-    checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
-    if checkpoints:
+    if loaded.backend.needs_rest:
+        checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
         prompt = msgspec.structs.replace(prompt, checkpoints=checkpoints)
     generation = Generation(
         prompts=(prompt,),
@@ -71,6 +73,12 @@ def _asked(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> G
     if not must_fit:
         generation.check()  # else who runs it does
     return generation
+
+
+def _suited(chat: ChatFormat, talk: Talk) -> ChatFormat:
+    """The file's template for such a conversation."""
+    wanted = WITH_TOOLS if talk.tools else WITH_DOCUMENTS if "documents" in talk.variables else ""
+    return chat.named.get(wanted, chat)
 
 
 def _reader_of(
@@ -118,6 +126,8 @@ def _prepared_constraint(
     not at all, unless there must be a call. Raises RequestError."""
     must = talk.choice == "required" or talk.only is not None
     must = must or talk.params.sampling.constraint is not None
+    if not must and not talk.callable:
+        return None
     for loosened in (loaded.backend.guides.loosening(), by_types):
         try:
             constraint = _constraint(talk, chat, prompt, loosened)
@@ -182,3 +192,20 @@ def conversation_of(
         continues=talk.continues,
         variables=variables,
     )
+
+
+def with_one_system(messages: Sequence[Message]) -> list[Message]:
+    """The system's and the developer's messages at the beginning become one of the system's.
+
+    Most templates leave out a developer's message without a word, and many refuse a second one of
+    the system's. Later messages of a developer are the system's too.
+    """
+    first = list(takewhile(lambda message: message.role in _SYSTEM, messages))
+    others = [
+        msgspec.structs.replace(message, role="system") if message.role == "developer" else message
+        for message in messages[len(first) :]
+    ]
+    texts = [message.content for message in first if message.content]
+    if not first:
+        return others
+    return [msgspec.structs.replace(first[0], role="system", content="\n\n".join(texts)), *others]

@@ -15,10 +15,8 @@ def checkpoints_of(
 ) -> tuple[int, ...]:
     """Where other prompts are likely to leave this one; see `Prompt.checkpoints`.
 
-    tokens: of the whole prompt. Empty for a model whose state can be cut anywhere: it needs none.
+    tokens: of the whole prompt. Only a model whose state cannot be cut anywhere needs them.
     """
-    if not loaded.backend.needs_rest:
-        return ()
     found = token_places(conversation.text, conversation.branches(), tokens, loaded)
     return tuple(sorted(place for place in set(found or ()) if 0 < place < len(tokens)))
 

@@ -77,9 +77,3 @@ def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
     others = tokenizer.chat_templates if tokenizer else {}
     used = {name: others[name] for name in (WITH_TOOLS, WITH_DOCUMENTS) if name in others}
     return made(source, **{name: made(text) for name, text in used.items() if text != source})
-
-
-def suited(chat: ChatFormat, *, tools: bool, documents: bool) -> ChatFormat:
-    """The file's template for such a conversation."""
-    wanted = WITH_TOOLS if tools else WITH_DOCUMENTS if documents else ""
-    return chat.named.get(wanted, chat)

@@ -17,6 +17,9 @@ from worker.limits import TOOLS
 
 _MAX_KIND = 40
 _MAX_NAME = 256
+# Words for what may be called, also those of Anthropic and Mistral -> ours.
+_MODES = {"auto": "auto", "required": "required", "any": "required", "none": "none"}
+_FORMS = 'auto, none, required, or an object of type "function" with a name'
 
 
 AnySchema = dict[str, Any] | list[Any] | Spelled
@@ -162,3 +165,60 @@ def check_choice(choice: ToolChoice, names: Collection[str], param: str = "tool_
             raise RequestError(f"{param} names {name!r}, which is no tool.", param=param)
     if choice.mode == "required" and not (names if choice.allowed is None else choice.allowed):
         raise RequestError(f"{param} asks for a call, and there are no tools.", param=param)
+
+
+class NamedTool(msgspec.Struct):
+    """A tool that a choice names: its name stands here, or one level deeper in chat."""
+
+    type: str | None = None
+    name: str | None = None
+    function: NamedTool | None = None
+
+
+class AllowedTools(msgspec.Struct):
+    """A choice among some of the tools; mode is auto or required."""
+
+    mode: str | None = None
+    tools: list[NamedTool] | None = None
+
+
+class ChoiceObject(NamedTool):
+    """One tool, or `allowed_tools`; their list stands here, or one level deeper in chat."""
+
+    mode: str | None = None
+    tools: list[NamedTool] | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+def choice_of(asked: str | ChoiceObject | None, tools: tuple[Tool, ...]) -> ToolChoice:
+    """The client's `tool_choice`. Raises RequestError where it is none, or names no tool."""
+    choice = ToolChoice()
+    match asked:
+        case None | "":
+            pass
+        case str():
+            choice = ToolChoice(_mode(asked, _MODES))
+        case ChoiceObject(type=str(word)) if word in _MODES:
+            choice = ToolChoice(_MODES[word])
+        case ChoiceObject(type="allowed_tools"):
+            allowed = asked.allowed_tools or AllowedTools(asked.mode, asked.tools)
+            names = tuple(_name(tool) for tool in allowed.tools or ())
+            mode = _mode(allowed.mode or "auto", _MODES.keys() - {"none"})
+            choice = ToolChoice(mode, allowed=names)
+        case _:
+            choice = ToolChoice("required", only=_name(asked))
+    check_choice(choice, {tool.name for tool in tools})
+    return choice
+
+
+def _mode(word: str, known: Collection[str]) -> str:
+    if word not in known:
+        raise RequestError(f"tool_choice must be {_FORMS}.", param="tool_choice")
+    return _MODES[word]
+
+
+def _name(tool: NamedTool) -> str:
+    name = tool.function.name if tool.function is not None else tool.name
+    if tool.type not in ("function", "tool", None) or name is None:
+        raise RequestError(f"tool_choice must be {_FORMS}.", param="tool_choice")
+    return name
