@@ -165,7 +165,7 @@ def test_bars(live: int, cached: int, bar: str) -> None:
 
 @pytest.mark.parametrize(
     ("values", "curve"),
-    [([9, 0, 7, 14], "▅▁▄█ 14.0 read/s"), ([0, 0], "  ▁▁ 0.0 read/s"), ([], " 0.0 read/s"),
+    [([9, 0, 7, 14], "▅▁▅█ 14.0 read/s"), ([0, 0], "  ▁▁ 0.0 read/s"), ([], " 0.0 read/s"),
      ([7.0] * 99, "████ 7.0 read/s")],
 )  # fmt: skip
 def test_curves(values: list[float], curve: str) -> None:

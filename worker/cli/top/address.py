@@ -55,8 +55,10 @@ def address_from(arguments: argparse.Namespace) -> Address:
 
 
 def answers(address: Address, kind: type[_Answer], *, follow: bool = False) -> Generator[_Answer]:
-    """What it does now, decoded as `kind`. With `follow` again twice a second, until the worker
-    ends it. Raises WatchError."""
+    """What it does now, decoded as `kind`; with `follow` twice a second until it ends the events.
+
+    Raises WatchError.
+    """
     parts, url = urlsplit(address.url), address.url
     scheme = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = scheme(parts.netloc, timeout=_TIMEOUT_S)
@@ -65,27 +67,26 @@ def answers(address: Address, kind: type[_Answer], *, follow: bool = False) -> G
         path = parts.path + _PATH + ("?stream=true" if follow else "")
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
-        if response.status != http.client.OK:
+        if response.status not in (http.client.OK, http.client.NOT_FOUND):
             raise _refused(address, response.status, response.read(_MAX_ANSWER))
+        is_events = response.getheader("Content-Type", "").startswith("text/event-stream")
+        if response.status == http.client.NOT_FOUND or is_events != follow:
+            raise ValueError  # no worker's answer
         if not follow:
             yield msgspec.json.decode(response.read(_MAX_ANSWER), type=kind)
-        elif "text/event-stream" not in (response.getheader("Content-Type") or ""):
-            raise ValueError
         while follow and (line := response.readline(_MAX_ANSWER)):
             if line.startswith(b"data: "):
                 yield msgspec.json.decode(line[6:], type=kind)
     except msgspec.ValidationError as error:
-        hint = "Watch it with `worker top` of its own version."
         message = f"{url} says what is not understood here: {error}."
+        hint = "Watch it with `worker top` of its own version."
         raise WatchError(message, hint=hint, lasting=True) from None
-    except TimeoutError:
-        raise WatchError(f"{url} says nothing for {_TIMEOUT_S:.0f} s.") from None
     except OSError as error:
-        hint = "Start one with `worker serve`, or name its address: worker top http://HOST:PORT"
         message = f"No worker answers at {url}: {error.strerror or error}."
+        hint = "Start one with `worker serve`, or name its address: worker top http://HOST:PORT"
         raise WatchError(message, hint=hint) from None
     except (http.client.HTTPException, ValueError):
-        message = f"{url} answers something that is not a worker's."
+        message = f"{url} has no {_PATH}: it is something else, or an older worker."
         raise WatchError(message, lasting=True) from None
     finally:
         connection.close()
@@ -96,9 +97,6 @@ def _refused(address: Address, status: int, body: bytes) -> WatchError:
         words = "asks for a key." if address.key is None else "has another key."
         hint = "Give it with --api-key-file, --api-key or LLAMA_API_KEY."
         return WatchError(f"{address.url} {words}", hint=hint, lasting=True)
-    if status == http.client.NOT_FOUND:
-        words = f"has no {_PATH}: it is something else, or an older one."
-        return WatchError(f"{address.url} {words}", lasting=True)
     try:
         words = harmless(str(msgspec.json.decode(body)["error"]["message"])[:200])
     except (ValueError, KeyError, TypeError):

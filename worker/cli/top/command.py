@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
 from worker.cli.options import add_options
 
-_CANNOT_DRAW = ("dumb", "unknown")
-_DEFAULT_URL = "http://127.0.0.1:8080"
+_URL = "http://127.0.0.1:8080"
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -25,10 +23,8 @@ def add_parser(commands: Any, line: str) -> None:
         epilog="Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "url", nargs="?", default=_DEFAULT_URL, metavar="URL",
-        help=f"the worker's address ({_DEFAULT_URL})",
-    )  # fmt: skip
+    address = f"the worker's address ({_URL})"
+    parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=address)
     add_options(parser, "api_key", "api_key_file")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="print the view once")
@@ -46,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.cli.top.view import View
     from worker.requests.views import LiveReply
 
-    address = address_from(arguments)
+    address, console = address_from(arguments), data_console()
     if arguments.json:
         write_json(next(answers(address, dict[str, Any])))
-    elif arguments.once or not sys.stdout.isatty() or os.environ.get("TERM") in _CANNOT_DRAW:
-        console, view = data_console(), View(address.url, next(answers(address, LiveReply)))
+    elif arguments.once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        view = View(address.url, next(answers(address, LiveReply)))
         console.print(Group(*view.lines(console.options)))
     else:
         watch(address)

@@ -23,26 +23,27 @@ from worker.requests.views import LiveReply
 _REDRAW_S, _AGAIN_S = 0.25, 0.5
 
 
-class Feed:
+class Feed(threading.Thread):
     """Follows the worker at `address` until the process ends, also through its restarts."""
 
     def __init__(self, address: Address) -> None:
+        super().__init__(daemon=True)  # who leaves must not wait for a worker that hangs
+        self._address = address
         self.view = View(address.url)  # replaced as a whole, so a reader needs no lock
-        # A daemon: who leaves must not wait for a worker that hangs.
-        threading.Thread(target=self._follow, args=(address,), daemon=True).start()
+        self.start()
 
-    def _follow(self, address: Address) -> None:
+    def run(self) -> None:
+        """Look again and again."""
         while True:
             before = self.view
             try:
-                for reply in answers(address, LiveReply, follow=True):
-                    self.view = View(address.url, reply)
+                for reply in answers(self._address, LiveReply, follow=True):
+                    self.view = View(before.url, reply)
                 if self.view is before:  # a worker that drains ends its events after the first
-                    raise WatchError(f"{address.url} ends the connection without an event.")
+                    raise WatchError(f"{before.url} ends the connection without an event.")
             except WatchError as error:
-                last = self.view
-                since = time.monotonic() if last.error is None else last.since
-                self.view = View(address.url, last.reply, error, since)
+                since = self.view.since or time.monotonic()
+                self.view = View(before.url, self.view.reply, error, since)
             time.sleep(_AGAIN_S)
 
 

@@ -1,16 +1,17 @@
 """What a worker does, drawn so that it fits a terminal.
 
-Everything that came over the network goes through `one_line`: a request's id or a line of log must
-neither control the terminal nor be read as markup. Columns have fixed widths, so that rows do not
-jump when a value changes; the first one gets what is left.
+Everything that came over the network goes through `harmless` into a Text: a request's id or a line
+of log must neither control the terminal nor be read as markup. Columns have fixed widths, so that
+rows do not jump when a value changes; the first one gets what is left.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from itertools import islice
+from time import monotonic
 
 import msgspec
 from rich.console import ConsoleOptions, Group, RenderableType
@@ -18,8 +19,8 @@ from rich.styled import Styled
 from rich.table import Table
 from rich.text import Text
 
-from worker.cli.console import one_line
 from worker.cli.top.address import WatchError
+from worker.log import harmless
 from worker.machine import human_bytes
 from worker.requests.views import EndedRequest, LiveReply, LiveRequest
 
@@ -40,7 +41,7 @@ class View(msgspec.Struct, frozen=True):
 
     reply  None: it did not answer yet
     error  why it does not now; None: it does, or was not asked yet
-    since  when that began, by the monotonic clock
+    since  when that began, by the monotonic clock; 0: it did not
     """
 
     url: str
@@ -50,24 +51,19 @@ class View(msgspec.Struct, frozen=True):
 
     def lines(self, options: ConsoleOptions) -> Iterator[RenderableType]:
         """As many as there are, or those that fit into the height that `options` give."""
-        gone = (
-            self.error and f"{self.error.message} Gone for {time.monotonic() - self.since:.0f} s."
-        )
+        gone = self.error and f"{self.error.message} Gone for {monotonic() - self.since:.0f} s."
         if self.reply is None:
-            yield _line(one_line(gone or f"asking {self.url} ..."))
+            yield _line(harmless(gone or f"asking {self.url} ..."))
             return
-        worker, held = self.reply.worker, self.reply.worker.memory
-        state, model = "gone" if gone else worker.state, one_line(worker.model).plain
-        up = f"  up {timedelta(seconds=int(min(worker.uptime_s, 1e9)))}  "
-        yield _line((state, _STYLES[state]), "  ", (model, "bold"), up, (self.url, "dim"))
-        planned = human_bytes(held.planned_bytes + worker.kept.memory_bytes)
-        now = (
-            f"{worker.running:,} running, {worker.waiting:,} waiting, {worker.slots:,} slots, "
-            f"memory {human_bytes(held.resident_bytes)} of {planned} planned"
-        )
-        yield _line((one_line(gone).plain, "red") if gone else now)
-        parts = Group(*_parts(self.reply, options))
-        yield Styled(parts, "dim") if gone else parts  # so it was
+        worker, memory = self.reply.worker, self.reply.worker.memory
+        state, model = "gone" if gone else worker.state, (harmless(worker.model), "bold")
+        up = f"  up {timedelta(seconds=min(worker.uptime_s, 1e9) // 1)}  "
+        yield _line((state, _STYLES[state]), "  ", model, up, (self.url, "dim"))
+        counts = f"{worker.running:,} running, {worker.waiting:,} waiting, {worker.slots:,} slots"
+        held = _of(memory.resident_bytes, memory.planned_bytes + worker.kept.memory_bytes)
+        yield _line((harmless(gone), "red") if gone else f"{counts}, memory {held} planned")
+        # Behind a reason, what was seen last.
+        yield Styled(Group(*_parts(self.reply, options)), "dim" if gone else "")
 
 
 def _parts(reply: LiveReply, options: ConsoleOptions) -> Iterator[RenderableType]:
@@ -79,36 +75,30 @@ def _parts(reply: LiveReply, options: ConsoleOptions) -> Iterator[RenderableType
     kept = min(room // 3, 2 + len(reply.log)) if room >= 12 else 0
     most = max(1, room - kept - 2)
     live = reply.data if len(reply.data) <= most else reply.data[: most - 1]
-    room -= 2 + min(max(1, len(reply.data)), most)
+    room -= 2 + min(len(reply.data), most)
     ended = reply.recent[: max(0, room - kept - 2)]
     room -= 2 + len(ended) if ended else 0
     yield from (*figures, Text())
-    if reply.data:
-        heads = ("request", "state", "tokens", "tok/s", "cached", "wait", "age", "", "route")
-        yield _table(width, heads, (_request(each, signs[0]) for each in live))
-    else:
-        yield _line(("requests  none", "dim"))
+    heads = "state,tokens,tok/s,cached,wait,age,,route"
+    yield _table(width, heads, (_row(each, signs[0]) for each in live))
     if len(live) < len(reply.data):
         yield _line((f"  … and {len(reply.data) - len(live):,} more", "dim"))
     if ended:
-        heads = ("request", "ended", "tokens", "tok/s", "cached", "first", "took", "", "route")
-        yield from (Text(), _table(width, heads, map(_ended, ended)))
+        heads = "ended,tokens,tok/s,cached,first,took,,route"
+        yield from (Text(), _table(width, heads, (_row(each, signs[0]) for each in ended)))
     if reply.log and room > 2:
         yield from (Text(), _line(("log", "dim")))
         for clock, level, *words in reply.log[-(room - 2) :]:
-            told = one_line(clock.partition("T")[2][:8]).plain
-            text = one_line(" ".join(filter(None, words))).plain
-            yield _line((told, "dim"), " ", (text, _STYLES.get(level, "")))
+            told = (harmless(" ".join(filter(None, words))), _STYLES.get(level, ""))
+            yield _line((harmless(clock.partition("T")[2][:8]), "dim"), " ", told)
 
 
 def _figures(reply: LiveReply, width: int, blocks: str, levels: str) -> Iterator[Text]:
     cells, kept, totals = reply.worker.cells, reply.worker.kept, reply.worker.totals
     total, half = max(1, cells.total), (width - 9) // 2
     shares = (cells.live / total, "green"), (cells.cached / total, "cyan")
-    told = Text.assemble(
-        (f"  {cells.live:,} live", "green"), (f", {cells.cached:,} cached", "cyan"),
-        (f", {cells.free:,} free", "dim"),
-    )  # fmt: skip
+    told = _line((f"  {cells.live:,} live", "green"), (f", {cells.cached:,} cached", "cyan"))
+    told.append(f", {cells.free:,} free", "dim")
     yield _line(("cells    ", "dim"), _bar(blocks, max(10, width - 9 - len(told)), *shares), told)
     line = _line(("tokens   ", "dim"))
     for column, verb, style in ((1, "read", "yellow"), (2, "written", "green")):
@@ -123,54 +113,50 @@ def _figures(reply: LiveReply, width: int, blocks: str, levels: str) -> Iterator
         f", {totals.prompt_tokens:,} read, {totals.cached_tokens:,} cached, "
         f"{totals.generated_tokens:,} written",
     )  # fmt: skip
-    memory = f"memory {human_bytes(kept.memory_bytes)} of {human_bytes(kept.memory_limit_bytes)}"
-    disk = f"disk {human_bytes(kept.disk_bytes)} of {human_bytes(kept.disk_limit_bytes)}"
-    yield _line(("kept     ", "dim"), f"{memory}, {disk}")
+    memory = _of(kept.memory_bytes, kept.memory_limit_bytes)
+    disk = _of(kept.disk_bytes, kept.disk_limit_bytes)
+    yield _line(("kept     ", "dim"), f"memory {memory}, disk {disk}")
 
 
-def _request(each: LiveRequest, blocks: str) -> tuple[str | Text, ...]:
-    """How far it is: in its prompt while that is read, then in what it may write."""
-    writes, style = each.state == "writing", _STYLES[each.state]
-    done = each.generated_tokens if writes else each.read_tokens
-    most = each.max_tokens if writes else each.prompt_tokens
-    return (
-        f"{each.id} x {each.sequences}" if each.sequences > 1 else each.id,
-        Text(each.state, style),
-        f"{done:,} of {most:,}" if each.sequences else "made ready",
-        *_numbers(each.tokens_per_second, each.cached_tokens, each.wait_s, each.age_s),
-        _bar(blocks, 10, (done / max(1, most), style)), each.route,
-    )  # fmt: skip
+def _row(each: LiveRequest | EndedRequest, blocks: str) -> Iterator[Text]:
+    """How far it is, in its prompt and then in what it may write; or how it ended."""
+    bar, count, speed = Text(), 1, each.tokens_per_second
+    if isinstance(each, EndedRequest):
+        state, seconds = each.outcome, (each.first_token_s, each.duration_s)
+        tokens = f"{each.prompt_tokens:,} + {each.generated_tokens:,}"
+    else:
+        state, count, seconds = each.state, each.sequences, (each.wait_s, each.age_s)
+        done, most = each.read_tokens, each.prompt_tokens
+        if state == "writing":
+            done, most = each.generated_tokens, each.max_tokens
+        tokens = f"{done:,} of {most:,}" if count else "made ready"
+        bar = _bar(blocks, 10, (done / max(1, most), _STYLES[state]))
+    yield Text(harmless(each.id) + (f" x {count}" if count > 1 else ""))
+    yield Text(state, _STYLES.get(state, ""))
+    yield from map(
+        Text, (tokens, "" if speed is None else f"{speed:,.1f}", f"{each.cached_tokens:,}")
+    )
+    for took in seconds:
+        yield Text("" if took is None else f"{took:.2f} s" if took < 10 else f"{took:,.0f} s")
+    yield from (bar, Text(harmless(each.route)))
 
 
-def _ended(each: EndedRequest) -> tuple[str | Text, ...]:
-    return (
-        each.id, Text(each.outcome, _STYLES.get(each.outcome, "")),
-        f"{each.prompt_tokens:,} + {each.generated_tokens:,}",
-        *_numbers(each.tokens_per_second, each.cached_tokens, each.first_token_s, each.duration_s),
-        "", each.route,
-    )  # fmt: skip
-
-
-def _numbers(speed: float | None, cached: int, *seconds: float | None) -> Iterator[str]:
-    yield "" if speed is None else f"{speed:,.1f}"
-    yield f"{cached:,}"
-    for each in seconds:
-        yield "" if each is None else f"{each:.2f} s" if each < 10 else f"{each:,.0f} s"
-
-
-def _table(width: int, heads: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+def _table(width: int, heads: str, rows: Iterable[Iterable[Text]]) -> Table:
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column(heads[0], ratio=1, no_wrap=True)
+    table.add_column("request", ratio=1, no_wrap=True)
     room = width - _FIRST
-    for head, size in zip(heads[1:], _WIDTHS, strict=True):
+    for head, size in zip(heads.split(","), _WIDTHS, strict=True):
         room -= abs(size) + 1
         if room >= 0:
             side = "right" if size < 0 else "left"
             table.add_column(head, width=abs(size), justify=side, no_wrap=True)
     for row in rows:
-        cells = (one_line(cell) if isinstance(cell, str) else cell for cell in row)
-        table.add_row(*list(cells)[: len(table.columns)])
+        table.add_row(*islice(row, len(table.columns)))
     return table
+
+
+def _of(held: int, most: int) -> str:
+    return f"{human_bytes(held)} of {human_bytes(most)}"
 
 
 def _line(*parts: str | Text | tuple[str, str]) -> Text:
