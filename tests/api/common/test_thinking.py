@@ -53,9 +53,7 @@ def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
     """It means no; null says nothing, and a word for yes is none for no."""
     for word in NO:
         assert thinking_of(msgspec.convert(placed(place, word), shape)).is_on is False, word
-    assert thinking_of(msgspec.convert(placed(place, None), shape)).is_on is None or (
-        place == ("thinking", "type")  # an object for thoughts asks for them
-    )
+    assert thinking_of(msgspec.convert(placed(place, None), shape)).is_on is None
     assert thinking_of(msgspec.convert(placed(place, "on"), shape)).is_on is True
 
 

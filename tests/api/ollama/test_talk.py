@@ -157,3 +157,16 @@ def test_fields_beside_options(loaded: Loaded) -> None:
     assert (found.sampling.temperature, found.sampling.top_k, found.sampling.seed) == (0.5, 3, 1)
     with pytest.raises(RequestError, match="temperature must be"):
         talk(loaded, options={"temperature": 1}, temperature=101)
+
+
+def test_roles_of_others(loaded: Loaded) -> None:
+    """A developer's message and an older name of a tool's result are read."""
+    said = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
+    call: dict[str, Any] = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+    }
+    result = {"role": "function", "name": "f", "content": "c"}
+    found = talk(loaded, messages=[*said, call, result]).messages
+    assert [message.role for message in found] == ["developer", "user", "assistant", "tool"]
+    assert found[3].call_id == found[2].calls[0].id

@@ -8,7 +8,7 @@ import msgspec
 
 from worker.api.common.bounds import at_least, items, one_of, texts
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.talk.tools import DeclaredTools
 from worker.api.common.thinking import TalkFields
 from worker.chat.effort import AskedEffort
 from worker.limits import MESSAGES, STOP, STOPS
@@ -21,7 +21,7 @@ CHOICES = {
     "none": "none",
     "tool": "required",
 }
-ROLES = ("user", "assistant", "system")
+ROLES = ("user", "assistant", "system", "developer")
 
 
 class MessageParam(msgspec.Struct):
@@ -76,7 +76,7 @@ class MessagesRequest(TalkFields, kw_only=True):
     messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
     max_tokens: Annotated[int | None, at_least(0)] = None
-    tools: list[DeclaredTool | None] | None = None
+    tools: DeclaredTools = None
     tool_choice: AnthropicChoice | str | None = None
     stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     output_config: OutputConfig | None = None

@@ -125,7 +125,9 @@ def _switch(asked: ThinkingConfig | AskedEffort) -> AskedEffort:
     if not isinstance(asked, ThinkingConfig):
         return True if asked in _THINKS else asked
     is_on, word = effort_of(asked.type)
-    if is_on is None and word is not None and word not in _THINKS:
+    if is_on is None and word is None:
+        return None
+    if is_on is None and word not in _THINKS:
         known = ", ".join(("enabled", "disabled", *_THINKS))
         raise RequestError(f"thinking.type must be one of {known}.", param="thinking")
     return is_on is not False

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-
 from worker.api.common.bounds import between, items, one_of, texts
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_calls import PastCall
-from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.talk.past_message import PastMessage
+from worker.api.common.talk.tools import DeclaredTools
 from worker.api.common.thinking import TalkFields
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 
-ROLES = ("system", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class OllamaOptions(TalkFields, kw_only=True):
@@ -27,21 +25,10 @@ class OllamaOptions(TalkFields, kw_only=True):
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
 
 
-class OllamaMessage(msgspec.Struct):
-    """One message of the conversation.
-
-    content                  a text, or parts; what is no text becomes a note in brackets
-    images                   a note in brackets; refused in the newest question
-    tool_name, tool_call_id  of a tool's result: whose it is
-    """
+class OllamaMessage(PastMessage, kw_only=True):
+    """One message of the conversation."""
 
     role: Annotated[str, one_of(*ROLES)]
-    content: MessageContent = None
-    thinking: str | None = None
-    images: list[Any] | None = None
-    tool_calls: list[PastCall | None] | None = None
-    tool_name: str | None = None
-    tool_call_id: str | None = None
 
 
 class OllamaRequest(TalkFields, kw_only=True):
@@ -63,11 +50,13 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     """POST /api/chat.
 
     messages  the conversation; without any the answer is that the model is there
+    system    a system message before it
     tools     functions that the model may call
     """
 
     messages: Annotated[list[OllamaMessage] | None, items(MESSAGES.most)] = None
-    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
+    system: MessageContent = None
+    tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
 
 
 class GenerateRequest(OllamaRequest, kw_only=True):

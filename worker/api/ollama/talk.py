@@ -7,7 +7,7 @@ from worker.api.common.limits import check_alternatives, stops_of
 from worker.api.common.prompts import infill_prompt, text_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.common.talk.talk import Talk
-from worker.api.common.talk.tools import DeclaredTool, tools_of
+from worker.api.common.talk.tools import DeclaredTools, tools_of
 from worker.api.common.thinking import thinking_of
 from worker.api.ollama.history import messages_of
 from worker.api.ollama.schemas import (
@@ -25,7 +25,7 @@ PARAM = "prompt"
 
 def chat_of(body: OllamaChatRequest, loaded: Loaded) -> Talk:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    return _talk(body, messages_of(body.messages or []), "messages", loaded, body.tools)
+    return _talk(body, messages_of(body), "messages", loaded, body.tools)
 
 
 def question_of(body: GenerateRequest, loaded: Loaded) -> Talk:
@@ -79,7 +79,7 @@ def _talk(
     messages: tuple[Message, ...],
     param: str,
     loaded: Loaded,
-    declared: list[DeclaredTool | None] | None = None,
+    declared: DeclaredTools = None,
 ) -> Talk:
     options, tools = body.options or OllamaOptions(), tools_of(declared)
     return Talk(

@@ -11,8 +11,8 @@ from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_calls import CalledFunction, PastCall
-from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.talk.past_message import PastMessage
+from worker.api.common.talk.tools import DeclaredTools
 from worker.api.common.thinking import FORMATS, TalkFields
 from worker.api.common.tool_choice import ChoiceObject
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
@@ -20,30 +20,20 @@ from worker.api.openai.exchange import StreamOptions
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 
 
-class ChatMessage(msgspec.Struct):
-    """One message of the conversation; `reasoning` is the other name of `reasoning_content`.
+class ChatMessage(PastMessage, kw_only=True):
+    """One message of the conversation.
 
-    content  a text, or parts; what is no text becomes a note in brackets
-    refusal  what an assistant said instead of content
-    function_call
-             the one call of an assistant, in the form that calls had before
+    role  system, developer, user, assistant, tool, or whatever else the template knows
     """
 
     role: str
-    content: MessageContent = None
-    name: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[PastCall | None] | None = None
-    tool_call_id: str | None = None
-    refusal: str | None = None
-    function_call: CalledFunction | None = None
 
 
 class ChatRequest(TalkFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
     messages                the conversation, with what is to be answered at its end
+    system                  a system message before it
     tools                   functions that the model may call
     tool_choice             auto, none, required, or the tool that is to be called
     parallel_tool_calls     false: an answer holds one call at most
@@ -71,7 +61,8 @@ class ChatRequest(TalkFields, kw_only=True):
     """
 
     messages: Annotated[list[ChatMessage] | None, items(MESSAGES.most, least=1)] = None
-    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
+    system: MessageContent = None
+    tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     functions: Any = None

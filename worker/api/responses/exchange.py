@@ -12,6 +12,8 @@ from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Running
 from worker.api.common.logprobs import token_score
 from worker.api.common.talk.asked import Asked
+from worker.api.common.talk.parts import text_of
+from worker.api.common.talk.past_calls import spelled
 from worker.api.common.tally import Tally
 from worker.api.common.thinking import AskedReasoning
 from worker.api.common.usage import timings_of
@@ -175,7 +177,7 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
     form = text.format or TextFormat("text")
     form = form if form.type else msgspec.structs.replace(form, type="json_schema")
     return {
-        "instructions": body.instructions,
+        "instructions": None if body.instructions is None else text_of(body.instructions),
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": talk.parallel,
@@ -200,10 +202,12 @@ def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
     """As it was declared."""
     if tool.type != "namespace":
         return _function(tool)
-    inside = [_function(inner) for inner in tool.tools or () if inner is not None]
-    return NamespaceTool(tool.name or "", tool.description or "", inside)
+    inside = tool.tools if isinstance(tool.tools, list) else ()
+    functions = [_function(inner) for inner in inside if isinstance(inner, ResponseTool)]
+    return NamespaceTool(spelled(tool.name) or "", text_of(tool.description), functions)
 
 
 def _function(tool: ResponseTool) -> FunctionTool:
-    neutral = tool.declared.tool
-    return FunctionTool(neutral.name, neutral.description, neutral.parameters, tool.declared.strict)
+    neutral, strict = tool.declared.tool, tool.declared.strict
+    strict = strict if isinstance(strict, bool) else None
+    return FunctionTool(neutral.name, neutral.description, neutral.parameters, strict)

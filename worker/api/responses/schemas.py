@@ -9,43 +9,21 @@ import msgspec
 from worker.api.common.bounds import between, count_from, items, one_of, texts
 from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.talk.parts import MessageContent
+from worker.api.common.talk.past_calls import Spelled
 from worker.api.common.talk.tools import DeclaredTool
 from worker.api.common.thinking import TalkFields
 from worker.api.common.tool_choice import ChoiceObject
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
 
 
-class InputItem(msgspec.Struct):
-    """A message (which need not say its type), a call, its output, a thought, or another, which
-    becomes a note in brackets.
-
-    action, input, code, queries, results, outputs, error
-           of calls of other tools than functions
-    """
-
-    type: str | None = None
-    role: str | None = None
-    content: MessageContent = None
-    call_id: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    arguments: Any = None
-    output: Any = None
-    summary: MessageContent = None
-    encrypted_content: str | None = None
-    action: Any = None
-    input: Any = None
-    code: Any = None
-    queries: Any = None
-    results: Any = None
-    outputs: Any = None
-    error: Any = None
-
-
 class ResponseTool(DeclaredTool):
     """A function, or a namespace with its functions as `tools`; other tools are skipped."""
 
-    tools: list[ResponseTool | None] | None = None
+    tools: ResponseTools | Spelled = None
+
+
+# What is no object is left out.
+ResponseTools = list[ResponseTool | list[Any] | Spelled]
 
 
 class TextFormat(msgspec.Struct, omit_defaults=True):
@@ -69,8 +47,10 @@ class AskedText(msgspec.Struct, omit_defaults=True):
 class ResponseRequest(TalkFields, kw_only=True):
     """POST /v1/responses.
 
-    input                 a text, or a list of items
+    input                 a text, or a list of items: messages (which need not say their type),
+                          calls, their outputs, thoughts; others become a note in brackets
     instructions          a system message before the input
+    system                another name of it
     tools                 functions that the model may call
     tool_choice           auto, none, required, or the tool that is to be called
     parallel_tool_calls   false: an answer holds one call at most
@@ -91,9 +71,10 @@ class ResponseRequest(TalkFields, kw_only=True):
                           refused: nothing is stored
     """
 
-    input: str | list[InputItem] | None = None
-    instructions: str | None = None
-    tools: Annotated[list[ResponseTool | None] | None, items(TOOLS.most)] = None
+    input: MessageContent = None
+    instructions: MessageContent = None
+    system: MessageContent = None
+    tools: Annotated[ResponseTools | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     text: AskedText | None = None
