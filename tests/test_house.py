@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         "machine", "errors", "log",
     },
     "cli": {
-        "service", "api", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
+        "service", "api", "requests", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
         "engine", "hub", "memory", "model", "gguf", "settings", "options", "values", "files",
         "machine", "errors", "log", "demo",
     },
@@ -91,7 +91,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/index.py", "imports.py", "log.py", "cli/top/feed.py",
+        "cache/index.py", "imports.py", "log.py", "cli/top/screen.py",
     },
 }  # fmt: skip
 

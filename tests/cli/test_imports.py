@@ -46,6 +46,13 @@ def test_what_listens_is_light() -> None:
     assert {"uvicorn", "worker"} <= found
 
 
+def test_what_watches_is_light() -> None:
+    """`worker top` reads the API's structs without what serves it."""
+    found = modules_after("import worker.cli.top.screen")
+    assert found.isdisjoint({"litestar", "llama_cpp", "numpy", "uvicorn", "jinja2"})
+    assert {"rich", "msgspec"} <= found
+
+
 def test_the_load_begins_early() -> None:
     """What is imported before native code reads the weights: the checks and the plan, and neither
     the context over the weights, nor the engine, nor the routes."""
