@@ -22,12 +22,14 @@ class Found(NamedTuple):
     num_common  tokens whose rows are known, >= num_tokens; more only where a rest is missing
     num_read    bytes that must be read from disk for it
     prompt      the prompt's tokens, for `Store.load`
+    is_whole    whether the memory knows no token that followed them
     """
 
     num_tokens: int
     num_common: int
     num_read: int
     prompt: bytes
+    is_whole: bool = False
 
 
 class KeptState(NamedTuple):
@@ -101,7 +103,11 @@ class Store:
         if self._disk is not None:
             num_read = sum(self._disk.nbytes(key) for key in place.files)
             num_read += self._disk.nbytes(place.rest) if isinstance(place.rest, FileKey) else 0
-        return Found(place.num_tokens, place.num_common, num_read, prompt)
+        last = place.blocks[-1] if place.blocks and not place.files else None
+        is_whole = last is not None and not last.children and (
+            place.num_tokens == (last.depth - 1) * BLOCK + last.num_tokens
+        )  # fmt: skip
+        return Found(place.num_tokens, place.num_common, num_read, prompt, is_whole)
 
     def load(self, found: Found) -> KeptState | None:
         """The state that `find` named, or of fewer tokens, or None if nothing is left of it.
