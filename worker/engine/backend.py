@@ -70,6 +70,7 @@ class Kernels(msgspec.Struct, frozen=True):
     mixed   rows that several sequences share a step with at most in the unified layout; in a step
             of more rows each row is computed against the cells of all sequences
     piece   rows of prompts in a step for which nobody waits
+    whole   a request that runs alone takes a multiple of so many known tokens, see `Prefixes`
     cell_s  seconds to fill or to copy what one cell holds
     """
 
@@ -78,6 +79,7 @@ class Kernels(msgspec.Struct, frozen=True):
     tile: int = 64
     mixed: int = 512
     piece: int = 512
+    whole: int = 1
     cell_s: float = 8e-6
 
     def missing(self, rows: int) -> int:

@@ -72,7 +72,10 @@ class LlamaBackend:
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
             self.kernels = kernels_of(
-                self.weights.residency, self.context.residency, self.num_cells
+                self.weights.residency,
+                self.context.residency,
+                self.num_cells,
+                self.batch.capacity,
             )
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size

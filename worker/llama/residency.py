@@ -179,12 +179,19 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def kernels_of(
-    weights: WeightsResidency, cache: CacheResidency | None = None, num_cells: int = 1
+    weights: WeightsResidency,
+    cache: CacheResidency | None = None,
+    num_cells: int = 1,
+    capacity: int = 1,
 ) -> Kernels:
-    """In which numbers of rows they compute well. cache: None: it is not there yet"""
+    """In which numbers of rows they compute well. cache: None: it is not there yet
+
+    capacity: rows of a batch
+    """
     is_repacked = any(name == _REPACKED for name, _ in weights.buffers)
     on_cpu = cache is not None and any(device == HOST for _, device in cache.layers)
     nbytes = 0 if cache is None else sum(nbytes for _, nbytes in cache.kv_buffers)
+    piece = min(_PIECE, capacity) if on_cpu else capacity
     from worker.engine.backend import Kernels
 
     return Kernels(
@@ -192,6 +199,7 @@ def kernels_of(
         fewest=_FEWEST if is_repacked else 0,
         tile=_TILE,
         mixed=_TILE - 1 if on_cpu else _ANY,
-        piece=_PIECE if on_cpu else _ANY,
+        piece=piece,
+        whole=piece,
         cell_s=nbytes / num_cells / _COPIED_PER_S,
     )

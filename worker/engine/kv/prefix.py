@@ -59,7 +59,7 @@ class Prefixes:
         self._stats = stats
         self._following: dict[Sequence, _Following] = {}
 
-    def match(self, sequence: Sequence, running: Iterable[Sequence]) -> Match:
+    def match(self, sequence: Sequence, running: list[Sequence]) -> Match:
         """Who knows the longest beginning of a sequence which waits.
 
         One token is left over, because computing it gives the logits. Nobody where all rows must
@@ -81,12 +81,12 @@ class Prefixes:
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
         found = self._keeper.find(tokens)
-        if not self._shares_exactly and not any(True for _ in running):
-            piece = min(self._backend.kernels.piece, self._backend.batch.capacity)
+        if not running and not self._shares_exactly:
+            whole = self._backend.kernels.whole
             if best is not None and most != best.length:
-                most -= most % piece
+                most -= most % whole
             if found is not None and not found.is_whole:
-                found = found._replace(num_tokens=found.num_tokens // piece * piece)
+                found = found._replace(num_tokens=found.num_tokens // whole * whole)
         if found is not None and found.num_tokens > most:
             return Match(found.num_tokens, None, found)
         return Match(most, best if most else None, found)
