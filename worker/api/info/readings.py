@@ -58,7 +58,7 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
         ("one",): backend.context.threads, ("several",): backend.context.threads_batch,
     }  # fmt: skip
     yield Reading("gauge", "worker_compute_threads", "Compute threads of a step of one row, and of "
-                  "several, now", threads, ("rows",))  # fmt: skip
+                  "several", threads, ("rows",))  # fmt: skip
     for name, text, value in (
         ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
          loaded.is_fused),
