@@ -82,7 +82,9 @@ class Prefixes:
                 best, most = slot, common
         found = self._keeper.find(tokens)
         if not running and not self._shares_exactly:
-            whole = self._backend.kernels.whole
+            kernels = self._backend.kernels
+            # Rows of less than a tile are computed like single ones.
+            whole = kernels.whole if sequence.num_known >= kernels.tile else 1
             if best is not None and most != best.length:
                 most -= most % whole
             if found is not None and not found.is_whole:
