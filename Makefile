@@ -18,7 +18,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-real real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real test-harm real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -59,24 +59,24 @@ test-managers: ## test examples/ with supervisor, circus, litellm and others in 
 test-page: ## test the page at / with Chromium, by Playwright in .venv-page
 	@$(INSTALL) --quiet --extra dev
 	@test -x .venv-page/bin/python || .venv/bin/python -m venv .venv-page
-	@.venv-page/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/browser/requirements.txt
+	@.venv-page/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/browser/requirements.txt
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 		{ test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && apt-get install --yes -qq chromium; } || \
 		echo "gguf-worker: no Chromium here; on Debian: sudo apt-get install chromium" >&2
-	@PAGE_VENV="$(CURDIR)/.venv-page" exec .venv/bin/python -m pytest tests/browser $(ARGS)
+	@PAGE_VENV="$(CURDIR)/.venv-page" exec .venv/bin/python -m pytest checks/browser $(ARGS)
 
 # Without npm the programs in Node are left out.
 clients: ## test with clients of others, such as openai, anthropic and the AI SDK, in .venv-clients
 	@$(INSTALL) --quiet --extra dev
 	@test -x .venv-clients/bin/python || .venv/bin/python -m venv .venv-clients
-	@.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
+	@.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/clients/requirements.txt
 	@test -x .venv-clients/litellm/bin/python || .venv/bin/python -m venv .venv-clients/litellm
-	@.venv-clients/litellm/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements-litellm.txt
+	@.venv-clients/litellm/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/clients/requirements-litellm.txt
 	@test -x .venv-clients/lm_eval/bin/python || .venv/bin/python -m venv .venv-clients/lm_eval
-	@.venv-clients/lm_eval/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements-lm-eval.txt
-	@mkdir -p .venv-clients/node && cp tests/clients/node/package.json .venv-clients/node && \
+	@.venv-clients/lm_eval/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/clients/requirements-lm-eval.txt
+	@mkdir -p .venv-clients/node && cp checks/clients/node/package.json .venv-clients/node && \
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
-	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest tests/clients $(ARGS)
+	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest checks/clients $(ARGS)
 
 # Ray takes 134 MB of downloads.
 test-fleet: ## test fleet/, also on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too
@@ -91,16 +91,20 @@ test-api: ## test the API against its own description with schemathesis, in .ven
 	@.venv-api/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/api/requirements.txt
 	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest checks/api $(ARGS)
 
+# A short run of each of the next three.
+test-harm: ## test with damaged files, failing system calls and a short soak
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/fuzz checks/faults checks/soak $(ARGS)
+
 # Each finding is printed with the command that repeats it. ARGS="--seed 7"
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m checks.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
 # Exit code 3: too short to tell. ARGS="--rate 20 --samples FILE --svg FILE"
 soak: ## clients of all kinds for MINUTES=120, and what the worker holds after them
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m tests.soak --minutes $(or $(MINUTES),120) $(ARGS)
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m checks.soak --minutes $(or $(MINUTES),120) $(ARGS)
 
 faults: ## let each call fail at each of its uses; takes about half an hour
-	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest tests/faults -o faulthandler_timeout=0 $(ARGS)
+	@$(INSTALL) --quiet --extra dev && EXHAUSTIVE=1 exec .venv/bin/python -m pytest checks/faults -o faulthandler_timeout=0 $(ARGS)
 
 lint: ## ruff and pyright
 	@$(INSTALL) --quiet --extra dev

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "SECURITY.md").read_text()
 HEADINGS = ("A file", "A client", "A manager", "A neighbour on the machine", "The operator")
 ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
-HOLDER = re.compile(r"`(tests/[\w/]+\.py)`((?: `test_\w+`)+)")
+HOLDER = re.compile(r"`((?:tests|checks)/[\w/]+\.py)`((?: `test_\w+`)+)")
 
 
 def names_in(path: Path) -> set[str]:

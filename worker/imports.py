@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-import threading
 from collections.abc import Generator
-from typing import Any, cast
-
-_one_at_a_time = threading.RLock()
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -30,22 +27,3 @@ def bare_package(name: str) -> Generator[Any]:
         yield empty
     finally:
         del sys.modules[name]
-
-
-@contextlib.contextmanager
-def without(*names: str) -> Generator[None]:
-    """Inside, an import of these modules fails as if they were not installed.
-
-    A library that would use them if it could then does without. What was imported before is there
-    again afterwards. One thread at a time: another would take what is missing for what was there.
-    """
-    with _one_at_a_time:
-        before = {name: sys.modules[name] for name in names if name in sys.modules}
-        for name in names:
-            sys.modules[name] = cast("Any", None)
-        try:
-            yield
-        finally:
-            for name in names:
-                del sys.modules[name]
-            sys.modules.update(before)

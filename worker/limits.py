@@ -44,6 +44,8 @@ CONNECTIONS = Limit(
     (503, "too_many_connections"), "first those are closed that ask nothing", "--max-connections",
 )  # fmt: skip
 PIPELINED = Limit(16, "requests of a connection that wait for their turn", None, _CLOSED)
+# Litestar keeps the last 1,024 paths and query strings.
+PATH = Limit(8_192, "bytes of a request's path and query", None, "400 in plain text")
 HEADERS = Limit(65_536, "bytes of a request's path and headers", None, "400 in plain text")
 # A name's 253 characters (RFC 1035, 2.3.4) and a port. Python keeps the last 128 that it split.
 HOST = Limit(260, "characters of the header Host")

@@ -12,8 +12,6 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
-from worker.imports import without
-
 if TYPE_CHECKING:
     import structlog
 
@@ -130,13 +128,9 @@ def recent() -> list[LogLine]:
 
 @functools.cache
 def _structlog() -> Any:
-    """structlog, imported at the first line: a command that logs nothing does not wait for it.
+    """structlog, imported at the first line: a command that logs nothing does not wait for it."""
+    import structlog
 
-    It imports rich, if it can, for tracebacks that show local variables. Ours never do, so it is
-    told that there is none: that halves its time.
-    """
-    with without("rich"):
-        import structlog
     _apply()
     return structlog
 

@@ -15,7 +15,7 @@ from checks.real.conftest import Real, complete
 from tests.support.programs.processes import Server
 
 # Lengths of prompts: less than one piece of a prompt, several, and longer than a stream.
-LENGTHS = (40, 625, 3_000)
+LENGTHS = (80, 625, 3_000)
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "drawn": {"temperature": 0.8, "top_p": 0.95, "seed": 7},

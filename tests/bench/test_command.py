@@ -22,7 +22,7 @@ from worker.bench.report import BenchReport
 from worker.bench.report.changes import Changes, read_report
 from worker.bench.report.documents import markdown, write_report
 from worker.bench.run.runner import ask
-from worker.bench.run.stages import PROBE, Line, StageJob
+from worker.bench.stages import PROBE, Line, StageJob
 from worker.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")

@@ -75,6 +75,10 @@ CONVERSATIONS: dict[str, tuple[tuple[Message, ...], bool]] = {
     "arguments in a list": ((U, said("assistant", None, call("", arguments='["zqC"]')), R), True),
     "arguments in a fence": (
         (U, said("assistant", None, call("", arguments='```json\n{"at": 1}\n```')), R), True),
+    "a name twice in arguments": (
+        (U, said("assistant", None, call("", arguments='{"at": "zqC", "at": "zqC2"}')), R), True),
+    "a name twice deep in arguments": (
+        (U, said("assistant", "zqA", call("", arguments='{"a": [{"b": 1, "b": 2}]}')), R), True),
     "two objects as arguments": (
         (U, said("assistant", None, call("", arguments='{"at": 1}{"at": 2}')), R), True),
 }  # fmt: skip
@@ -87,7 +91,7 @@ def words(messages: tuple[Message, ...]) -> list[str]:
         found += [message.content] if message.content else []
         for each in message.calls:
             whole = each.arguments.startswith('{"at": "zq') and each.arguments.endswith('"}')
-            plain = whole and "\n" not in each.arguments
+            plain = whole and "\n" not in each.arguments and each.arguments.count(":") == 1
             found.append(each.arguments[8:-2] if plain else each.arguments)
     return found
 

@@ -159,6 +159,21 @@ def test_no_template_takes_for_ever(source: str, monkeypatch: pytest.MonkeyPatch
         rendered(source)
 
 
+@pytest.mark.parametrize(
+    "asked", ["messages | length", "messages | list | count", "last(messages)"]
+)
+def test_a_long_conversation(asked: str) -> None:
+    """A template may ask in each turn how many there are, or hand them to a macro."""
+    source = (
+        "{% macro last(all) %}{{ all[-1].content[:1] }}{% endmacro %}"
+        f"{{% for message in messages %}}{{% set _ = {asked} %}}"
+        "{{ message.content }}{% endfor %}"
+    )
+    messages = [{"role": "user", "content": "x" * 2000}] * 500
+    template = ChatTemplate(source, bos="", eos="")
+    assert template.render(messages) == "x" * 2000 * 500
+
+
 def test_no_template_makes_too_much() -> None:
     """So many characters are made, and not twice as many."""
     times = 2**12

@@ -21,7 +21,7 @@ from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 
 # In slots of 512 cells: less than a piece of a prompt, several, and longer than a stream.
-LENGTHS = (20, 300, 700)
+LENGTHS = (70, 300, 700)
 WAYS = {
     "greedy": SamplingParams(temperature=0, ignore_eos=True),
     "drawn": SamplingParams(temperature=1.0, seed=7, ignore_eos=True),
@@ -80,13 +80,13 @@ def test_fresh_and_used(opened: list[LlamaBackend], kept_bytes: int) -> None:
             assert said(used, [text[:length]], way) == [wanted], (number, length, way)
             assert said(used, [text[:length]], way) == [wanted], (number, length, way)
         others = [text[: length + 9] for length in (10, 250, 440)]
-        said(used, others[number:], "greedy")
+        for other in others[number:]:
+            said(used, [other], "greedy")
         said(used, [[5, *other] for other in others], "drawn")
 
 
 def test_what_is_known_is_taken_whole() -> None:
-    """Alone it is a multiple of pieces; all of it where a prompt is short, where it goes on from all
-    of it, and where others run."""
+    """Alone whole pieces; all where a prompt is short, goes on from all of it, or others run."""
     backend = FakeBackend(num_cells=400, num_slots=4, capacity=16, vocab_size=1_000)
     backend.kernels = Kernels(piece=16, whole=16, tile=30)
     engine = engine_over(backend)

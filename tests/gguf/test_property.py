@@ -1,7 +1,7 @@
 """The property: a spoiled file is refused by us, or ends without a signal in llama.cpp.
 
 Every truncation and every single-bit flip of the metadata of a small model. By default a sample of
-the bits is tried; with EXHAUSTIVE=1 all of them. `tests/fuzz` does the rest.
+the bits is tried; with EXHAUSTIVE=1 all of them. `checks/fuzz` does the rest.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from worker.http.connections import Connections
 from worker.http.listener import Listener
 from worker.http.protocol import Protocol
 from worker.http.sockets import bind
-from worker.limits import HEADERS
+from worker.limits import HEADERS, PATH
 
 BODY = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
 TO_HTTP2 = (
@@ -83,7 +83,7 @@ def test_who_asks_for_http_2_is_answered(server: Server) -> None:
     [
         b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 3 * HEADERS.most,
         b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"X: abc\r\n" * (HEADERS.most // 4) + b"\r\n",
-        b"GET /" + b"a" * 2 * HEADERS.most + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /" + b"a" * PATH.most + b" HTTP/1.1\r\nHost: a\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
         + b"X: abc\r\n" * (HEADERS.most // 4),
         b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",

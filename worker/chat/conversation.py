@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 from worker.chat.continued import Continued
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
@@ -64,13 +66,14 @@ class Conversation:
         """The prompt. Raises RequestError, with the template's reason where it has one."""
         if self._ending is None:
             return self._render(self.messages, opens=self._opens)
+        ending = self._ending
         try:
-            text = self._render(self.messages, opens=False)
+            text = ending.cut(self._render((*self.messages[:-1], ending.shown), opens=False))
         except RequestError:  # some templates want more of a message than a thought
             text = ""
-        return self._ending.cut(text) or self._ending.after(
-            self._render(self.messages[:-1], opens=True)
-        )
+        if text or self.messages[-1]["role"] != "assistant":
+            return text or self._render(self.messages, opens=True)
+        return ending.after(self._render(ending.before, opens=True))
 
     @cached_property
     def user_starts(self) -> list[int]:
@@ -101,14 +104,19 @@ class Conversation:
 
     def without(self, count: int) -> Conversation:
         """The conversation without its `count` oldest turns; at most `num_old_turns`."""
-        messages = self.messages
-        if count:
-            messages = (*messages[: self._first], *messages[self._users[count] :])
+
+        def kept(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+            rest = messages[self._users[count] :] if count else messages[self._first :]
+            return (*messages[: self._first], *rest)
+
+        ending = self._ending and msgspec.structs.replace(
+            self._ending, before=kept(self._ending.before)
+        )
         return Conversation(
             self._template,
-            messages,
+            kept(self.messages),
             add_generation_prompt=self._opens,
-            ending=self._ending,
+            ending=ending,
             variables=self._variables,
         )
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from worker.chat.constraint import AnswerForms, CallChoice
-from worker.chat.continued import Continued
+from worker.chat.continued import Continued, marked_end, says_nothing
 from worker.chat.conversation import Conversation
 from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
@@ -22,6 +22,7 @@ from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits, switched
+from worker.chat.turns import BEGINS
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
@@ -64,7 +65,7 @@ class ChatFormat:
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
             example = example.replace(word, shown)
-        past = PLAIN.past if isinstance(self.dialect, Headed) else self.dialect.past
+        self._past = past = PLAIN.past if isinstance(self.dialect, Headed) else self.dialect.past
         self._shows_tools = probe.shows_tools
         self._history = History(probe, example.strip(), past, tells=not probe.shows_tools)
         self._told = History(probe, example.strip(), past, tells=True)
@@ -95,14 +96,20 @@ class ChatFormat:
         thoughts = self.thoughts.variables(thinking)
         given = {**self._defaults, **thoughts, **switched(variables), **declared}
 
-        ending = self._continued_from(messages[-1]) if continues else None
+        last = messages[-1]
+        if continues and (says_nothing(last) or last.role not in ("user", "assistant")):
+            continues, add_generation_prompt = False, True
+            if last.role == "assistant":
+                messages = messages[:-1] or [BEGINS]
+        if continues:
+            messages = [*messages[:-1], self._in_words(last)]
 
         def made(history: History) -> Conversation:
             return Conversation(
                 self.template,
                 history.messages(messages, tools),
                 add_generation_prompt=add_generation_prompt,
-                ending=ending,
+                ending=self._ending(messages, tools, history) if continues else None,
                 variables=given,
             )
 
@@ -116,14 +123,39 @@ class ChatFormat:
                 return made(self._told)
         return found
 
-    def _continued_from(self, last: Message) -> Continued:
-        """Where the prompt ends of a message that is to go on."""
+    @property
+    def _around_thought(self) -> tuple[str, str]:
+        """The texts around a thought in an answer; empty ones: there are none."""
         if isinstance(self.dialect, Headed):
             opens, _, closes = self.dialect.thought
-        else:
-            tags = self.thoughts.tags
-            opens, closes = tags.open, tags.close and f"\n{tags.close}\n\n"
-        return Continued(last.content or "", last.thought or "", opens, closes)
+            return opens, closes
+        tags = self.thoughts.tags
+        return tags.open, tags.close and f"\n{tags.close}\n\n"
+
+    def _in_words(self, last: Message) -> Message:
+        """A message that is to go on, with its calls as text, and its thought where the model has
+        no place for one: a prompt that ends inside a message shows nothing that stands behind."""
+        thought, content = last.thought, last.content
+        if thought and not self._around_thought[0]:
+            content = "\n\n".join(text for text in (thought, content) if text and text.strip())
+            thought = None
+        if last.calls:
+            content = "\n".join(filter(None, (content, self._past(last.calls))))
+        return msgspec.structs.replace(last, content=content, thought=thought, calls=())
+
+    def _ending(
+        self, messages: Sequence[Message], tools: Sequence[Tool], history: History
+    ) -> Continued:
+        """Where the prompt ends of a last message that is to go on."""
+        last, before = messages[-1], messages[:-1] or [BEGINS]
+        shown = history.messages([*messages[:-1], marked_end(last)], tools)[-1]
+        return Continued(
+            last.content or "",
+            last.thought or "",
+            *self._around_thought,
+            shown,
+            history.messages(before, tools),
+        )
 
     def thought_end(self, prompt: str) -> ThoughtEnd | None:
         """How a thought of an answer to this prompt ends; None: the model has none."""

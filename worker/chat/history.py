@@ -85,7 +85,11 @@ class History:
             return False
         if message.content and not (probe.keeps_text or probe.keeps_text_before):
             return False
-        return probe.shape.is_text or probe.keeps_odd or not any(map(_is_odd, message.calls))
+        return (
+            probe.shape.is_text
+            or probe.keeps_odd
+            or all(call.named is not None for call in message.calls)
+        )
 
     def _answers(self, message: Message) -> bool:
         """Whether it comes to the template as an answer without calls."""
@@ -167,26 +171,13 @@ class History:
         text = call.arguments.strip() or "{}"
         if shape is not None and shape.is_text:
             return called(call.name, text, call.id)
-        return called(call.name, text if _is_odd(call) else _object(text), call.id)
+        named = call.named
+        return called(call.name, text if named is None else named, call.id)
 
 
 def _is_empty(message: Message) -> bool:
     said = message.content or message.thought or message.calls
     return message.role == "assistant" and not said
-
-
-def _is_odd(call: Call) -> bool:
-    """Whether its arguments are no object."""
-    try:
-        _object(call.arguments.strip() or "{}")
-    except (msgspec.MsgspecError, RecursionError):
-        return True
-    return False
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Raises MsgspecError; null is no argument."""
-    return msgspec.json.decode(text, type=dict[str, Any] | None) or {}
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -16,6 +17,23 @@ class Call(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: str
+
+    @property
+    def named(self) -> dict[str, Any] | None:
+        """The arguments by their names, null is none; None: they are no object that says each name
+        once."""
+        text = self.arguments.strip() or "{}"
+        try:
+            found = msgspec.json.decode(text, type=dict[str, Any] | None)
+            json.loads(text, object_pairs_hook=_check_once)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return None
+        return {} if found is None else found
+
+
+def _check_once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name stands there twice")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

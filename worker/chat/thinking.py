@@ -54,8 +54,10 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True):
 
 def switched(variables: Mapping[str, Any]) -> dict[str, Any]:
     """A template's variables; of those that switch thoughts a word for no is no: in a template each
-    text is true."""
+    text is true, and not each template knows `none`."""
     found = dict(variables)
+    if effort_of(found.get("reasoning_effort"))[0] is False:
+        del found["reasoning_effort"]
     for name, (on, _) in _SWITCHES.items():
         if isinstance(on, bool) and name in found:
             is_on = effort_of(found[name])[0]

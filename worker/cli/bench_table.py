@@ -60,7 +60,6 @@ class _View:
         self._stage = self._bar.add_task("starting", total=1.0)
 
     def take(self, event: Event) -> None:
-        """Note what happened."""
         if isinstance(event, BenchReport):
             self.report = event
         elif isinstance(event, Note):
@@ -71,7 +70,6 @@ class _View:
             self._bar.update(self._stage, completed=event.share, description=name)
 
     def render(self) -> RenderableType:
-        """Table, notes, bars."""
         found = self.report
         shown = _blocks(tables(found)[0].columns, found, self._width) if found else ()
         return Group(*shown, *map(plain, self._notes), self._bar)

@@ -44,7 +44,8 @@ NOT_HELD: Keywords = frozenset({
 
 # What a model may be trusted with: left out, with a word in the log, unless the client says strict.
 LOOK_AROUND, WHOLE = "pattern with a look around", "a whole number beyond 2^53"
-TRUSTED: Keywords = frozenset({"uniqueItems", LOOK_AROUND, WHOLE})
+ONE_OF = "oneOf where two may hold"
+TRUSTED: Keywords = frozenset({"uniqueItems", LOOK_AROUND, WHOLE, ONE_OF})
 
 # Keyword -> the only type whose values it is about.
 ABOUT: dict[str, str] = {

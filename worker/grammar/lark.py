@@ -24,6 +24,7 @@ def grammar_constraint(text: str, param: str) -> Constraint:
 
     Raises RequestError. It is not compiled yet.
     """
+    text = text.removeprefix("\ufeff")
     if not (text.lstrip().startswith(_HEADER) or _START.search(text)):
         return Constraint(kind="gbnf", text=text, param=param)
     if len(text) > GRAMMAR.most:

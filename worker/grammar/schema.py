@@ -22,6 +22,7 @@ from worker.grammar.keywords import (
     LOOK_AROUND,
     NOT_HELD,
     NUMBERS,
+    ONE_OF,
     SCHEMA_LISTS,
     SCHEMA_MAPS,
     SCHEMAS,
@@ -31,6 +32,7 @@ from worker.grammar.keywords import (
     Keywords,
     Schema,
 )
+from worker.grammar.rewriting.apart import are_apart
 from worker.grammar.rewriting.bounds import bound, close_bounds, digits_of, is_exact, whole
 from worker.grammar.rewriting.lookaround import conjunction
 from worker.grammar.rewriting.rewrite import rewritten
@@ -161,7 +163,8 @@ class SchemaReader:
                 self._drop(key)  # llguidance reads it past other parts of the schema
             elif key in HELD:
                 try:
-                    self._add(out, key, value, own, depth)
+                    name = "anyOf" if key == "oneOf" and self._is_any_of(value, own) else key
+                    self._add(out, name, value, own, depth)
                 except RequestError:
                     if self._without is None:
                         raise
@@ -173,6 +176,19 @@ class SchemaReader:
             out.setdefault("additionalProperties", "patternProperties" in out)
         return out
 
+    def _is_any_of(self, schemas: Any, own: Schema) -> bool:
+        """Whether `oneOf` becomes `anyOf`. It is the same where a value can match one only, which
+        llguidance does not see behind a reference; else something is lost."""
+        if not isinstance(schemas, list) or "anyOf" in own:
+            return False
+        told = cast("list[Any]", schemas)
+        if are_apart(told, self._document.target, closed=not self._combines):
+            return True
+        if self._without is None and not self._left_out:
+            return False  # llguidance may know
+        self._drop(ONE_OF)
+        return True
+
     def _add(self, out: Schema, key: str, value: Any, own: Schema, depth: int) -> None:
         """One keyword that can be held. own: the schema that it is part of"""
         if key in _REFERENCES:
@@ -183,7 +199,7 @@ class SchemaReader:
             out[key] = self._read(value, depth + 1)
         elif key in SCHEMA_LISTS:
             if not isinstance(value, list) or not (value or key == "prefixItems"):
-                self._refuse(f"has a {key} that is not a list with something in it")
+                self._refuse(f"has under {key} no list with something in it")
             parts = [self._read(item, depth + 1) for item in cast("list[Any]", value)]
             out[key] = [*out.get(key, []), *parts]
         elif key in SCHEMA_MAPS:

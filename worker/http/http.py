@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import socket
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from uvicorn.config import Config
+from uvicorn.server import Server
+
 from worker.http.connections import Connections
+from worker.http.listener import Listener
+from worker.http.protocol import Protocol
 from worker.http.whole import AtOnce
-from worker.imports import bare_package
-
-# Without uvicorn's commands: they take 16 ms of CPU time. One module asks the package for `Config`.
-with bare_package("uvicorn") as package:
-    from uvicorn.config import Config
-
-    package.Config = Config
-    importlib.import_module("uvicorn.lifespan.off")  # found by its name later
-    from uvicorn.server import Server
-
-    from worker.http.listener import Listener
-    from worker.http.protocol import Protocol
-
 
 # A connection without a request stays open for so long: a client, or a gateway, that comes back
 # needs no new one. Where there is no room the one that rests longest goes at once.

@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from worker import log
 from worker.http.connections import GUEST, Connection, Connections
 from worker.http.whole import AtOnce, WholeAnswer
-from worker.limits import HEADERS, PIPELINED
+from worker.limits import HEADERS, PATH, PIPELINED
 
 # What a client must take in its time; less is as good as nothing.
 _TAKEN = 16_384
@@ -142,6 +142,8 @@ class Protocol(HttpToolsProtocol, Connection):
     def on_url(self, url: bytes) -> None:
         """A piece of the path."""
         self._count(url)
+        if self._header_bytes > PATH.most:
+            raise ValueError("too long a path")  # the parser answers 400 and closes
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:

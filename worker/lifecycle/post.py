@@ -64,11 +64,9 @@ class _Channel:
         return self._socket
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it."""
         self.ready().sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What comes back."""
         return io.BufferedReader(_Answer(self))
 
     def close(self) -> None:

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.imports import bare_package, without
-
-# Litestar would write pages about the routes with the one, and read limits of parameters with the
-# other; there are none. What imports this module must import no other that takes Litestar before:
-# it comes whole then, and the worker is ready 20 ms later.
-with bare_package("yaml"), without("annotated_types"):
-    from litestar import Litestar
-    from litestar.datastructures import State
-    from litestar.di import Provide
+from litestar import Litestar
+from litestar.datastructures import State
+from litestar.di import Provide
 
 from worker.api.anthropic.routes import count_tokens, messages
 from worker.api.common.body import Bodies
@@ -45,7 +39,6 @@ from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 from worker.service.ahead import make_first_decoders
 from worker.service.description.routes import Description, docs, openapi_json
-from worker.service.remembered import forget_requests
 
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
@@ -92,29 +85,25 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def chat_format(loaded: Loaded, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
         return format_of(loaded, worker.settings)
 
-    # Bodies are structs of msgspec: Litestar would import what reads others, where it is installed,
-    # and what it makes spans with; ours are made of records.
-    with without("pydantic", "attr", "attrs", "opentelemetry"):
-        app = Litestar(
-            ROUTES,
-            dependencies={
-                "worker": _always(worker),
-                "loaded": Provide(loaded),
-                "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
-                "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
-                "journal": _always(journal),
-                "lookout": _always(Lookout(worker, journal)),
-                "window": _always(Window()),
-                "preparing": Provide(preparing),
-                "description": Provide(_description, use_cache=True, sync_to_thread=True),
-            },
-            exception_handlers={Exception: on_error},
-            request_max_body_size=largest,
-            state=State({"preparing": prepares, "bodies": bodies}),
-            openapi_config=None,
-            logging_config=None,
-        )
-    forget_requests(app)
+    app = Litestar(
+        ROUTES,
+        dependencies={
+            "worker": _always(worker),
+            "loaded": Provide(loaded),
+            "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
+            "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
+            "journal": _always(journal),
+            "lookout": _always(Lookout(worker, journal)),
+            "window": _always(Window()),
+            "preparing": Provide(preparing),
+            "description": Provide(_description, use_cache=True, sync_to_thread=True),
+        },
+        exception_handlers={Exception: on_error},
+        request_max_body_size=largest,
+        state=State({"preparing": prepares, "bodies": bodies}),
+        openapi_config=None,
+        logging_config=None,
+    )
     make_first_decoders(app)
     return app
 

@@ -90,14 +90,36 @@ def test_other_kinds(server: Server, fields: dict[str, Any], pattern: str) -> No
     assert re.fullmatch(pattern, choice["text"])
 
 
-def test_the_first_field_counts() -> None:
-    """In the order that the documentation gives; what says nothing is passed over."""
-    outputs = StructuredOutputs(regex="a")
-    both = ConstraintFields(json_schema={"const": 1}, structured_outputs=outputs)
-    first, second = constraint_of(both), constraint_of(ConstraintFields(structured_outputs=outputs))
-    assert first is not None
-    assert second is not None
-    assert (first.kind, second.kind) == ("json_schema", "regex")
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"json_schema": {"const": 1}, "structured_outputs": StructuredOutputs(regex="a")},
+         "json_schema and structured_outputs must"),
+        ({"structured_outputs": StructuredOutputs(regex="a", choice=["b", None])},
+         "structured_outputs must"),
+        ({"guided_regex": "a", "guided_choice": ["a", "b"]}, "guided_regex and guided_choice must"),
+        ({"format": {"const": 1}, "text": {"format": {"schema": {"const": 2}}}},
+         r"format and text\.format must"),
+    ],
+)  # fmt: skip
+def test_two_different_answers(fields: dict[str, Any], words: str) -> None:
+    """Nothing that was asked for is passed over."""
+    with pytest.raises(RequestError, match=words):
+        constraint_of(ConstraintFields(**fields))
+
+
+def test_one_answer_in_two_places() -> None:
+    """They may say the same, and a schema says more than that JSON is wanted; what says nothing is
+    passed over."""
+    found = constraint_of(
+        ConstraintFields(
+            response_format={"type": "json_object"},
+            format="json",
+            json_schema=REQUIRED,
+            output_config={"format": {"type": "json_schema", "schema": REQUIRED}},
+        )
+    )
+    assert found == schema_constraint(REQUIRED, "json_schema")
     assert constraint_of(ConstraintFields(response_format={"type": "text"})) is None
     assert constraint_of(ConstraintFields(structured_outputs=StructuredOutputs())) is None
     with pytest.raises(RequestError, match="guided_json"):
@@ -213,7 +235,7 @@ ASKED: list[tuple[str, dict[str, Any], str]] = [
         )
     ),
     *(
-        ("/v1/messages", CHAT | {"output_format": form}, "output_config.format")
+        ("/v1/messages", CHAT | {"output_format": form}, "output_format")
         for form in (
             {"type": "json_schema", "schema": NEVER},
             {"type": "json_schema", "json_schema": {"schema": NEVER}},
@@ -229,11 +251,47 @@ ASKED: list[tuple[str, dict[str, Any], str]] = [
         )
     ),
 ]
+# Each API's place, which the others read too.
+PLACES: list[tuple[dict[str, Any], str]] = [
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": NEVER}}},
+     "response_format"),
+    ({"json_schema": NEVER}, "json_schema"),
+    ({"guided_json": NEVER}, "guided_json"),
+    ({"structured_outputs": {"json": NEVER}}, "structured_outputs"),
+    ({"format": NEVER}, "format"),
+    ({"text": {"format": {"type": "json_schema", "schema": NEVER}}}, "text.format"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": NEVER}}},
+     "output_config.format"),
+    ({"output_format": {"type": "json_schema", "schema": NEVER}}, "output_format"),
+]  # fmt: skip
+EVERYWHERE = [
+    (path, body | given, place)
+    for given, place in PLACES
+    for path, body in {
+        "/v1/completions": {"prompt": "a"},
+        "/v1/chat/completions": CHAT,
+        "/v1/responses": {"input": "a"},
+        "/v1/messages": CHAT,
+        "/api/chat": {"messages": CHAT["messages"]},
+        "/api/generate": {"prompt": "a"},
+        "/v1/infer": {"prompt": "a", "max_tokens": 1},
+    }.items()
+]
+IN_OPTIONS = [
+    (path, {**body, "options": given}, place)
+    for given, place in PLACES
+    for path, body in {
+        "/api/chat": {"messages": CHAT["messages"]},
+        "/api/generate": {"prompt": "a"},
+    }.items()
+]
 
 
-@pytest.mark.parametrize(("path", "body", "field"), ASKED, ids=str)
+@pytest.mark.parametrize(("path", "body", "field"), [*ASKED, *EVERYWHERE, *IN_OPTIONS], ids=str)
 def test_every_api_looks_there(server: Server, path: str, body: dict[str, Any], field: str) -> None:
     """A schema that cannot be held is refused under the client's name for the field."""
     answer = server.post(body, path)
     assert answer.status_code == 400
-    assert re.search(rf"{re.escape(field)}\S* (uses not|is missing)", answer.text)
+    assert re.search(
+        rf"{re.escape(field)}\S* (uses not|of type json_schema has no schema)", answer.text
+    )

@@ -91,7 +91,7 @@ def test_options(loaded: Loaded) -> None:
         (None, Thinking()),
         (True, Thinking(is_on=True)),
         (False, Thinking(is_on=False)),
-        ("low", Thinking(is_on=True, effort="low")),
+        ("low", Thinking(effort="low")),
         ("none", Thinking(is_on=False, effort="none")),
     ],
 )
@@ -149,3 +149,24 @@ def test_no_prompt_has_these(field: str) -> None:
     with pytest.raises(RequestError) as caught:
         check_generate(msgspec.convert({"prompt": "x", field: [1]}, GenerateRequest))
     assert caught.value.param == field
+
+
+def test_fields_beside_options(loaded: Loaded) -> None:
+    """What options do not say counts beside them; both are checked."""
+    found = talk(loaded, options={"top_k": 3}, temperature=0.5, top_k=7, seed=1)
+    assert (found.sampling.temperature, found.sampling.top_k, found.sampling.seed) == (0.5, 3, 1)
+    with pytest.raises(RequestError, match="temperature must be"):
+        talk(loaded, options={"temperature": 1}, temperature=101)
+
+
+def test_roles_of_others(loaded: Loaded) -> None:
+    """A developer's message and an older name of a tool's result are read."""
+    said = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
+    call: dict[str, Any] = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+    }
+    result = {"role": "function", "name": "f", "content": "c"}
+    found = talk(loaded, messages=[*said, call, result]).messages
+    assert [message.role for message in found] == ["developer", "user", "assistant", "tool"]
+    assert found[3].call_id == found[2].calls[0].id

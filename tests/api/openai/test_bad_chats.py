@@ -34,7 +34,6 @@ RECURSIVE: dict[str, Any] = {
     "type": "object", "properties": {"a": {"$ref": "#"}}, "patternProperties": {"^a": {"$ref": "#"}}
 }  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
-    "name of numbers": {"tools": [tool(5)]},
     "two thousand tools": {"tools": [tool(f"t{n}") for n in range(2000)]},
     "a thousand tools with much to say": {
         "tools": [tool(f"t{n}", description="word " * 90) for n in range(1000)]

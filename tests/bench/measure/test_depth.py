@@ -6,8 +6,8 @@ from tests.bench.run.jobs import job_of, section_of
 from tests.support.fakes import FakeBackend
 from worker.bench.measure.bare_loop import BareLoop
 from worker.bench.measure.depth import depths_within, measure_depths, ways_of
-from worker.bench.run.stages import DEPTH
 from worker.bench.sizes import EFFORTS
+from worker.bench.stages import DEPTH
 from worker.demo import MODEL_PATH
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare

@@ -15,8 +15,8 @@ from tests.bench.run.jobs import job_of, section_of
 from tests.support.programs.processes import Server
 from worker.bench.measure.machine import process_memory, read_per_token
 from worker.bench.measure.server import arguments_of, clean_environment
-from worker.bench.run.stages import SERVE, SPEED
 from worker.bench.sizes import Sizes
+from worker.bench.stages import SERVE, SPEED
 from worker.demo import MODEL_PATH
 from worker.gguf.splits import open_header
 from worker.lifecycle.devices import Devices

@@ -14,9 +14,9 @@ from tests.bench.run.jobs import job_of, section_of
 from tests.support.fakes import FakeBackend
 from tests.support.models.heads import WRITERS
 from worker.bench.measure.bare_loop import BareLoop, measure_speed
-from worker.bench.run.stages import DRAFTS, SPEED
 from worker.bench.sections import LoopSpeed
 from worker.bench.sizes import Sizes
+from worker.bench.stages import DRAFTS, SPEED
 from worker.demo import MODEL_PATH
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare

@@ -10,8 +10,8 @@ import msgspec
 
 from worker.bench.plan import BenchPlan, Corpus, Level, Questions
 from worker.bench.run.runner import ask
-from worker.bench.run.stages import BenchStage, Failure, Progress, StageJob
 from worker.bench.sizes import Sizes
+from worker.bench.stages import BenchStage, Failure, Progress, StageJob
 from worker.settings import Settings
 
 T = TypeVar("T")

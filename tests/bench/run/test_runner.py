@@ -15,8 +15,8 @@ import pytest
 from tests.bench.run.jobs import job_of
 from tests.bench.run.processes import arguments, children, is_gone, wait_until
 from worker.bench.run.runner import ask
-from worker.bench.run.stages import LOAD, SERVE, SPEED, Failure, Progress
 from worker.bench.sizes import EFFORTS
+from worker.bench.stages import LOAD, SERVE, SPEED, Failure, Progress
 from worker.demo import MODEL_PATH
 from worker.settings import Settings
 
@@ -29,7 +29,7 @@ _ASK = """
 import sys, msgspec
 from pathlib import Path
 from worker.bench.run.runner import ask
-from worker.bench.run.stages import StageJob
+from worker.bench.stages import StageJob
 for line in ask(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=StageJob)):
     pass
 """

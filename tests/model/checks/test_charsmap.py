@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.fuzz.tokenizers import charsmap
+from checks.fuzz.tokenizers import charsmap
 from worker.model.checks.charsmap import MAX_BYTES, charsmap_problem
 
 _A = 256 ^ ord("A")  # where the walk is after `A`

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.corpus import corpus
+from checks.fuzz.corpus import corpus
 from tests.support.models.ggufs import ARR, BOOL, I32, TYPE_BY_NAME, U32, Gguf, Key, f32, u32
 from tests.support.models.spoiled import Change, dropped, keyed, refused
 from worker.model.config import load_config

@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterable
 
 from worker.api.anthropic.schemas import ROLES, MessageParam, MessagesRequest
+from worker.api.common.talk.outputs import result_of
 from worker.api.common.talk.parts import (
     ContentPart,
-    arguments_of,
-    called_name,
     check_pictures,
     joined,
     newest,
-    output_of,
     parts_of,
     words_of,
 )
+from worker.api.common.talk.past_calls import arguments_of, called_name, spelled
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 
@@ -100,21 +99,16 @@ def _from_assistant(message: MessageParam, names: dict[str, str]) -> Iterable[Me
 
 
 def _call(block: ContentPart) -> Call:
-    name, known = called_name(block.get("name")), block.get("id")
-    return Call(known if isinstance(known, str) else "", name, arguments_of(block.get("input")))
+    fields = ("input", "arguments", "args", "parameters")
+    given = next((block[name] for name in fields if block.get(name) is not None), None)
+    name = called_name(block.get("name"))
+    return Call(spelled(block.get("id")) or "", name, arguments_of(given))
 
 
 def _result(block: ContentPart, names: dict[str, str]) -> Message:
     """One without an id is that of the first call that has none."""
-    known = block.get("tool_use_id")
-    known = known if isinstance(known, str) and known else None
-    return Message(
-        role="tool",
-        content=output_of(block.get("content")),
-        call_id=known,
-        name=names.get(known or ""),
-        is_error=bool(block.get("is_error")),
-    )
+    known = spelled(block.get("tool_use_id"))
+    return result_of(block, call_id=known, name=names.get(known or ""))
 
 
 def _joined(first: Message, second: Message) -> Message:

@@ -10,12 +10,13 @@ from litestar.types import ASGIApp
 
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.anthropic.replies import TokenCount
-from worker.api.anthropic.schemas import MessagesRequest, ThinkingConfig
+from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.anthropic.talk import talk_of
 from worker.api.common.errors import json_response
 from worker.api.common.generation import run
 from worker.api.common.preparing import Preparing
 from worker.api.common.talk.asked import Asked, ask
+from worker.api.common.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded

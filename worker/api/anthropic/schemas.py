@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.bounds import at_least, items, one_of, texts
-from worker.api.common.sampling import SamplingFields
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.talk.tools import DeclaredTools
+from worker.api.common.thinking import TalkFields
 from worker.chat.effort import AskedEffort
 from worker.limits import MESSAGES, STOP, STOPS
 
@@ -21,9 +21,7 @@ CHOICES = {
     "none": "none",
     "tool": "required",
 }
-# Its words for a model that thinks, beside those for yes and no of `effort_of`.
-THINKING = ("adaptive", "between_tools")
-ROLES = ("user", "assistant", "system")
+ROLES = ("user", "assistant", "system", "developer")
 
 
 class MessageParam(msgspec.Struct):
@@ -45,21 +43,10 @@ class AnthropicChoice(msgspec.Struct):
     disable_parallel_tool_use: bool | None = None
 
 
-class ThinkingConfig(msgspec.Struct):
-    """enabled, adaptive, between_tools or disabled, or another word for yes or no.
-
-    display  `omitted`: thoughts are not shown
-    """
-
-    type: AskedEffort = None
-    budget_tokens: Annotated[int | None, at_least(1)] = None
-    display: str | None = None
-
-
 class OutputFormat(msgspec.Struct):
     """json_schema, and the schema, which other APIs have in json_schema."""
 
-    type: str
+    type: str | None = None
     schema: dict[str, Any] | None = None
     json_schema: dict[str, Any] | None = None
 
@@ -71,7 +58,7 @@ class OutputConfig(msgspec.Struct):
     format: OutputFormat | None = None
 
 
-class MessagesRequest(SamplingFields, kw_only=True):
+class MessagesRequest(TalkFields, kw_only=True):
     """POST /v1/messages; what makes the prompt is also the body of /v1/messages/count_tokens.
 
     messages        the conversation, with what is to be answered at its end
@@ -79,11 +66,8 @@ class MessagesRequest(SamplingFields, kw_only=True):
     max_tokens      tokens to sample at most; 0 reads the prompt, which fills the cache
     tools           functions that the model may call
     tool_choice     what may be called
-    thinking        whether and how long the model thinks
     stop_sequences  the answer ends before the first of these
     output_config   how much the model is to think, and what its text must be
-    reasoning_effort, think
-                    other names of output_config.effort
     output_format   the older place of output_config.format
     thread          a conversation that the server is to hold; it is refused
     stream          true: events
@@ -92,13 +76,10 @@ class MessagesRequest(SamplingFields, kw_only=True):
     messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
     max_tokens: Annotated[int | None, at_least(0)] = None
-    tools: list[DeclaredTool | None] | None = None
+    tools: DeclaredTools = None
     tool_choice: AnthropicChoice | str | None = None
-    thinking: ThinkingConfig | AskedEffort = None
     stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
-    reasoning_effort: AskedEffort = None
-    think: AskedEffort = None
     thread: dict[str, Any] | None = None
     stream: bool | None = None

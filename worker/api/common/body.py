@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 from codecs import BOM_UTF8
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from litestar import Request
@@ -138,9 +137,18 @@ def _strictly(data: bytearray, shape: type[T]) -> T:
     except msgspec.ValidationError as error:
         if "got `float`" not in str(error):
             raise
-        with contextlib.suppress(msgspec.ValidationError):
-            return msgspec.json.decode(data, type=shape, strict=False)
-        raise
+        return msgspec.convert(_with_integers(msgspec.json.decode(data)), shape)
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_with_integers(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        return {name: _with_integers(each) for name, each in given.items()}
+    return value
 
 
 def _whole(found: re.Match[bytes]) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -19,14 +20,12 @@ from worker.grammar.lark import grammar_constraint
 from worker.grammar.wrapped import is_schema, unwrapped
 from worker.limits import GRAMMAR
 
-_FORMAT = "response_format"
-_PLACE = f"{_FORMAT}.json_schema.schema"
-
+_ANY_OBJECT = schema_constraint(None, "format")
 _log = log.get("service")
 
 
 class StructuredOutputs(msgspec.Struct, kw_only=True):
-    """vLLM's one field for all kinds; one of them may be given.
+    """vLLM's one field for all kinds.
 
     json         a JSON schema, or its text
     regex        a regular expression for the whole answer, without look-around
@@ -37,13 +36,13 @@ class StructuredOutputs(msgspec.Struct, kw_only=True):
 
     json: dict[str, Any] | bool | str | None = None
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: list[str | None] | None = None
     grammar: str | None = None
     json_object: bool | None = None
 
 
 class ConstraintFields(msgspec.Struct, kw_only=True):
-    """What APIs call it; null: not given. The first that is given counts.
+    """What APIs call it; null: not given. Those that are given must ask for the same.
 
     grammar             GBNF that the answer must match, or llguidance's Lark with a rule `start`
     json_schema         a JSON schema that the answer must match, or its text
@@ -54,26 +53,43 @@ class ConstraintFields(msgspec.Struct, kw_only=True):
     guided_regex        an older name of structured_outputs.regex
     guided_choice       an older name of structured_outputs.choice
     guided_grammar      an older name of structured_outputs.grammar
+    format              where Ollama has it: `json`, or a JSON schema
+    text                where the Responses API has it: an object with `format`
+    output_config       where Anthropic has it: an object with `format`
+    output_format       where Anthropic had it
     """
 
     grammar: Annotated[str | None, characters(GRAMMAR.most)] = None
     json_schema: dict[str, Any] | bool | str | None = None
     schema: dict[str, Any] | bool | str | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: dict[str, Any] | str | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | bool | str | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: list[str | None] | None = None
     guided_grammar: Annotated[str | None, characters(GRAMMAR.most)] = None
+    format: Any = None
+    text: Any = None
+    output_config: Any = None
+    output_format: Any = None
 
 
-def constraint_of(fields: ConstraintFields) -> Constraint | None:
-    """The first that is given, in the order of the fields. Raises RequestError.
+def constraint_of(*given: ConstraintFields) -> Constraint | None:
+    """The one that the fields ask for, wherever they do; a schema also says that JSON is wanted.
 
-    It is not compiled yet. The log says what of a schema is not held.
+    It is not compiled yet. The log says what of a schema is not held. Raises RequestError, also
+    where two fields ask for different answers.
     """
-    made = _first(fields)
-    if made is not None and made.loosened:
+    every = [made for fields in given for made in _all(fields)]
+    telling = [made for made in every if made.text != _ANY_OBJECT.text] or every
+    if not telling:
+        return None
+    made = telling[0]
+    for other in telling:
+        if (other.kind, other.text) != (made.kind, made.text):
+            names = made.param if made.param == other.param else f"{made.param} and {other.param}"
+            raise RequestError(f"{names} must ask for one kind of answer.", param=other.param)
+    if made.loosened:
         _log.warning("parts of a schema are not held", schema=made.param, parts=[*made.loosened])
     return made
 
@@ -85,55 +101,78 @@ def not_held(constraint: Constraint | None) -> tuple[str, ...]:
     return (f"{constraint.param}: {', '.join(constraint.loosened)} of the schema is not held.",)
 
 
-def _first(fields: ConstraintFields) -> Constraint | None:
+def _all(fields: ConstraintFields) -> Iterator[Constraint]:
     if fields.grammar:
-        return grammar_constraint(fields.grammar, "grammar")
+        yield grammar_constraint(fields.grammar, "grammar")
     for name in ("json_schema", "schema"):
         if getattr(fields, name) is not None:
-            return _of_schema(getattr(fields, name), name)
-    made = _of_response_format(fields.response_format or {})
-    if made is not None:
-        return made
-    asked = fields.structured_outputs
-    if asked is not None:
-        return _of_outputs(asked, "structured_outputs")
+            yield _of_schema(getattr(fields, name), name)
+    for name, value in _forms(fields):
+        made = _of_form(value, name)
+        if made is not None:
+            yield made
+    if fields.structured_outputs is not None:
+        yield from _of_outputs(fields.structured_outputs, "structured_outputs")
     older = StructuredOutputs(
         json=fields.guided_json,
         regex=fields.guided_regex,
         choice=fields.guided_choice,
         grammar=fields.guided_grammar,
     )
-    for field in ("json", "regex", "choice", "grammar"):
-        if getattr(older, field) is not None:
-            return _of_outputs(older, f"guided_{field}")
-    return None
+    yield from _of_outputs(older, "guided_{}")
 
 
-def _of_response_format(kind: dict[str, Any]) -> Constraint | None:
+def _forms(fields: ConstraintFields) -> Iterator[tuple[str, Any]]:
+    """Where the forms of answers of all APIs are, and what is there."""
+    for name in ("response_format", "format", "output_format"):
+        yield name, _plain(getattr(fields, name))
+    for name in ("text", "output_config"):
+        value = getattr(fields, name)
+        if isinstance(value, dict):
+            yield f"{name}.format", cast("dict[str, Any]", value).get("format")
+        elif isinstance(value, msgspec.Struct):
+            yield f"{name}.format", _plain(getattr(value, "format", None))
+
+
+def _plain(value: Any) -> Any:
+    """What an API has a struct for as the others have it."""
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return {name: each for name, each in msgspec.structs.asdict(value).items() if each is not None}
+
+
+def _of_form(value: Any, name: str) -> Constraint | None:
     """The schema may be in any place where a server reads one, or be all that there is."""
-    name = kind.get("type")
-    if kind and is_schema(kind):
-        return _of_schema(kind, _FORMAT)
-    found = unwrapped({**kind, "type": None}, _FORMAT, bare=False)
-    if name not in (None, "text", "json", "json_object", "json_schema"):
+    if not value:
+        return None
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return _of_schema(value, name)
+    is_object = isinstance(value, dict)
+    kind = cast("dict[str, Any]", value) if is_object else {"type": value}
+    if is_object and is_schema(kind):
+        return _of_schema(kind, name)
+    word = kind.get("type")
+    if word not in (None, "text", "json", "json_object", "json_schema"):
         raise RequestError(
-            f"{_FORMAT} must be text, json_object or json_schema with a schema.", param=_FORMAT
+            f"{name} must be text, json_object or json_schema with a schema.", param=name
         )
+    found = unwrapped({**kind, "type": None}, name, bare=False)
     if found is not None:
-        if name == "text":
+        if word == "text":
             raise RequestError(
-                f"{_FORMAT} is of type text and has a schema.",
-                param=_FORMAT,
+                f"{name} is of type text and has a schema.",
+                param=name,
                 hint="Its type must be json_schema.",
             )
-        return schema_constraint(found.schema, _FORMAT, strict=found.strict)
-    if name == "json_schema":
+        return schema_constraint(found.schema, name, strict=found.strict)
+    if word == "json_schema":
+        place = "json_schema.schema" if name == "response_format" else "schema"
         raise RequestError(
-            f"{_FORMAT} of type json_schema has no schema.",
-            param=_FORMAT,
-            hint=f"It belongs in {_PLACE}.",
+            f"{name} of type json_schema has no schema.",
+            param=name,
+            hint=f"It belongs in {name}.{place}.",
         )
-    return schema_constraint(None, _FORMAT) if name in ("json", "json_object") else None
+    return schema_constraint(None, name) if word in ("json", "json_object") else None
 
 
 def _of_schema(value: Any, name: str) -> Constraint:
@@ -143,13 +182,16 @@ def _of_schema(value: Any, name: str) -> Constraint:
     return schema_constraint(found.schema, name, strict=found.strict)
 
 
-def _of_outputs(asked: StructuredOutputs, name: str) -> Constraint | None:
+def _of_outputs(asked: StructuredOutputs, names: str) -> Iterator[Constraint]:
+    """names: the client's, with a place for that of the field where it has one for each"""
     if asked.json is not None:
-        return _of_schema(asked.json, name)
+        yield _of_schema(asked.json, names.format("json"))
     if asked.regex is not None:
-        return regex_constraint(asked.regex, name)
+        yield regex_constraint(asked.regex, names.format("regex"))
     if asked.choice is not None:
-        return choice_constraint(asked.choice, name)
+        choices = [choice for choice in asked.choice if choice is not None]
+        yield choice_constraint(choices, names.format("choice"))
     if asked.grammar is not None:
-        return grammar_constraint(asked.grammar, name)
-    return schema_constraint(None, name) if asked.json_object else None
+        yield grammar_constraint(asked.grammar, names.format("grammar"))
+    if asked.json_object:
+        yield schema_constraint(None, names.format("json_object"))

@@ -22,7 +22,7 @@ from worker.requests.record import RequestRecord, current
 
 HttpRequest = Request[Any, Any, Any]
 # Fields of a body that hold its answer to a form.
-_FORMS = (*ConstraintFields.__struct_fields__, "tools", "text", "output_config", "format")
+_FORMS = (*ConstraintFields.__struct_fields__, "tools")
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 Made = TypeVar("Made")
@@ -105,7 +105,8 @@ class Preparing:
         left = asyncio.ensure_future(_left(request))
         if record is not None:
             record.prepare(left)
-        formed = any(getattr(body, name, None) for name in _FORMS)
+        places = (body, getattr(body, "options", None))
+        formed = any(getattr(place, name, None) for place in places for name in _FORMS)
         pool = self._formed if formed else self._plain
         try:
             return await self._run(pool, work, left, patient=False)

@@ -90,11 +90,24 @@ def defaults_of(config: ModelConfig) -> SamplingParams:
     return SamplingParams(**found)
 
 
-def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
+def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:
     """What was asked for, over `defaults_of`. Raises RequestError that names the client's field.
 
+    more: fields that count where the first ones say nothing
     Blocks: a constraint is compiled here, in the request's own thread.
     """
+    params = defaults_of(loaded.config)
+    for each in (*reversed(more), fields):
+        params = _over(params, each, loaded)
+    constraint = constraint_of(fields, *more)
+    if constraint is not None:
+        loaded.backend.prepare(constraint)
+        params = msgspec.structs.replace(params, constraint=constraint)
+    return params
+
+
+def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
+    """With what the fields say, which is checked."""
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {
         ours: alias for alias, ours in _ALIASES.items() if alias in asked and ours not in asked
@@ -108,25 +121,22 @@ def sampling_of(fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     for name in _OPEN_ABOVE:
         if name in given:
             given[name] = min(given[name], LIMITS[name][1])
-    given["seed"] = _seed(fields.seed)
+    if fields.seed is not None:
+        given["seed"] = _seed(fields.seed)
     if fields.dry_sequence_breakers is not None:
         given["dry_sequence_breakers"] = tuple(
             text for text in fields.dry_sequence_breakers if text is not None
         )
     if fields.logit_bias:
         given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
-    constraint = constraint_of(fields)
-    if constraint is not None:
-        loaded.backend.prepare(constraint)
-        given["constraint"] = constraint
-    params = msgspec.structs.replace(defaults_of(loaded.config), **given)
-    check_sampling(params, loaded.backend.vocab_size, names)
-    return params
+    found = msgspec.structs.replace(params, **given)
+    check_sampling(found, loaded.backend.vocab_size, names)
+    return found
 
 
-def _seed(given: int | None) -> int | None:
+def _seed(given: int) -> int | None:
     """The engine's 32 bits of any 64; those that fit stay what they are."""
-    if given is None or given == _RANDOM:
+    if given == _RANDOM:
         return None
     low, high = _SEEDS
     if not low <= given <= high:

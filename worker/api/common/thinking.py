@@ -1,32 +1,79 @@
-"""How a client wants the model to think, under the names of OpenAI's and llama-server's clients."""
+"""How a client wants the model to think, under the names that clients of all APIs use."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
+import msgspec
+
+from worker.api.common.bounds import count_from
 from worker.api.common.limits import tokens_of
+from worker.api.common.sampling import SamplingFields
 from worker.chat.effort import AskedEffort, effort_of
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError
 
 # llama-server's words. `deepseek` tells thoughts apart, as `auto` does.
 FORMATS = ("auto", "deepseek", "none")
+# Anthropic's words for a model that thinks, beside those for yes and no of `effort_of`.
+_THINKS = ("adaptive", "between_tools")
+_SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")
+
+
+class AskedReasoning(msgspec.Struct, omit_defaults=True):
+    """How the model is to think, where OpenAI's Responses API and OpenRouter have it.
+
+    enabled     whether at all
+    max_tokens  of thought
+    summary     auto, concise or detailed; null: no summary
+    """
+
+    effort: AskedEffort = None
+    enabled: AskedEffort = None
+    max_tokens: Annotated[int | None, count_from(0)] = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class ThinkingConfig(msgspec.Struct):
+    """enabled, adaptive, between_tools or disabled, or another word for yes or no.
+
+    display  `omitted`: thoughts are not shown
+    """
+
+    type: AskedEffort = None
+    budget_tokens: Annotated[int | None, count_from(0)] = None
+    display: str | None = None
+
+
+class TalkFields(SamplingFields, kw_only=True):
+    """What every API of conversations reads beside sampling; null: not given.
+
+    reasoning, reasoning_effort, think, thinking, enable_thinking
+                          whether the model thinks, or how much: none, or a word that its template
+                          knows; a word for no in one of them means no
+    thinking_budget       tokens of thought at most
+    chat_template_kwargs  variables for the template, such as enable_thinking
+    """
+
+    reasoning: AskedReasoning | AskedEffort = None
+    reasoning_effort: AskedEffort = None
+    think: AskedEffort = None
+    thinking: ThinkingConfig | AskedEffort = None
+    enable_thinking: AskedEffort = None
+    thinking_budget: Annotated[int | None, count_from(0)] = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 def thinking_of(
-    *,
-    effort: AskedEffort,
-    think: AskedEffort = None,
-    variables: Mapping[str, Any] | None = None,
+    *bodies: TalkFields,
     asked_format: str | None = None,
     default_format: str = "auto",
     **budgets: int | None,
 ) -> Thinking:
-    """Raises RequestError that names the field.
+    """The first word for yes or no counts, and the first one for how much. Raises RequestError.
 
-    effort, think   a word for no is no thinking; other words are the template's to know
-    variables       the template's; `enable_thinking` counts where the effort does not say it
     asked_format    one of FORMATS; `none` leaves thoughts in the content
     default_format  the server's
     budgets         the client's name of the field -> tokens of thought at most; the first counts
@@ -35,12 +82,52 @@ def thinking_of(
         raise RequestError(
             f"reasoning_format must be one of {', '.join(FORMATS)}.", param="reasoning_format"
         )
-    is_on, word = effort_of(effort, think)
-    if is_on is None:
-        is_on = effort_of((variables or {}).get("enable_thinking"))[0]
+    told = [effort_of(word) for body in bodies for word in _words(body)]
+    given = [tokens_of(default=None, **budgets), *map(_budget, bodies)]
     return Thinking(
-        is_on=is_on,
-        effort=word,
-        budget=tokens_of(default=None, **budgets),
+        is_on=next((is_on for is_on, _ in told if is_on is not None), None),
+        effort=next((effort for _, effort in told if effort is not None), None),
+        budget=next((budget for budget in given if budget is not None), None),
         inline=(asked_format or default_format) == "none",
     )
+
+
+def _budget(body: TalkFields) -> int | None:
+    inside: dict[str, int | None] = {}
+    if isinstance(body.thinking, ThinkingConfig):
+        inside["thinking"] = body.thinking.budget_tokens
+    if isinstance(body.reasoning, AskedReasoning):
+        inside["reasoning"] = body.reasoning.max_tokens
+    return tokens_of(default=None, thinking_budget=body.thinking_budget, **inside)
+
+
+def _words(body: TalkFields) -> Iterator[AskedEffort]:
+    """All that say something of it, by their weight."""
+    if isinstance(body.reasoning, AskedReasoning):
+        yield body.reasoning.effort
+        yield body.reasoning.enabled
+    else:
+        yield body.reasoning
+    yield body.reasoning_effort
+    yield body.think
+    config = msgspec.to_builtins(body.output_config)
+    if isinstance(config, dict):
+        yield config.get("effort")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    yield _switch(body.thinking)
+    yield body.enable_thinking
+    variables = body.chat_template_kwargs or {}
+    for name in _SWITCHES:
+        yield effort_of(variables.get(name))[0]
+
+
+def _switch(asked: ThinkingConfig | AskedEffort) -> AskedEffort:
+    """Raises RequestError for a type that is none."""
+    if not isinstance(asked, ThinkingConfig):
+        return True if asked in _THINKS else asked
+    is_on, word = effort_of(asked.type)
+    if is_on is None and word is None:
+        return None
+    if is_on is None and word not in _THINKS:
+        known = ", ".join(("enabled", "disabled", *_THINKS))
+        raise RequestError(f"thinking.type must be one of {known}.", param="thinking")
+    return is_on is not False

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-
 from worker.api.common.bounds import between, items, one_of, texts
-from worker.api.common.sampling import SamplingFields
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_calls import PastCall
-from worker.api.common.talk.tools import DeclaredTool
-from worker.chat.effort import AskedEffort
+from worker.api.common.talk.past_message import PastMessage
+from worker.api.common.talk.tools import DeclaredTools
+from worker.api.common.thinking import TalkFields
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 
-ROLES = ("system", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
-class OllamaOptions(SamplingFields, kw_only=True):
-    """`options`; the sampling fields have the same names everywhere.
+class OllamaOptions(TalkFields, kw_only=True):
+    """`options`; the fields have the same names everywhere.
 
     num_predict  tokens to sample at most; 0 and less: until the model or the context ends
     stop         the answer ends before the first of these
@@ -28,40 +25,23 @@ class OllamaOptions(SamplingFields, kw_only=True):
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
 
 
-class OllamaMessage(msgspec.Struct):
-    """One message of the conversation.
-
-    content                  a text, or parts; what is no text becomes a note in brackets
-    images                   a note in brackets; refused in the newest question
-    tool_name, tool_call_id  of a tool's result: whose it is
-    """
+class OllamaMessage(PastMessage, kw_only=True):
+    """One message of the conversation."""
 
     role: Annotated[str, one_of(*ROLES)]
-    content: MessageContent = None
-    thinking: str | None = None
-    images: list[Any] | None = None
-    tool_calls: list[PastCall | None] | None = None
-    tool_name: str | None = None
-    tool_call_id: str | None = None
 
 
-class OllamaRequest(msgspec.Struct, kw_only=True):
-    """What both ways to ask have.
+class OllamaRequest(TalkFields, kw_only=True):
+    """What both ways to ask have; what `options` does not say counts beside it, too.
 
     stream        false: the whole answer at once, else a line for each part
     options       sampling, and how long the answer may be
-    format        `json`, or a JSON schema
-    think, reasoning_effort
-                  whether the model is to think, or how much: low, medium, high
     logprobs      true: the logprob of each token
     top_logprobs  likeliest alternatives to report for each token
     """
 
     stream: bool | None = None
     options: OllamaOptions | None = None
-    format: str | dict[str, Any] | None = None
-    think: AskedEffort = None
-    reasoning_effort: AskedEffort = None
     logprobs: bool | int | None = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
 
@@ -70,11 +50,13 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     """POST /api/chat.
 
     messages  the conversation; without any the answer is that the model is there
+    system    a system message before it
     tools     functions that the model may call
     """
 
     messages: Annotated[list[OllamaMessage] | None, items(MESSAGES.most)] = None
-    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
+    system: MessageContent = None
+    tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
 
 
 class GenerateRequest(OllamaRequest, kw_only=True):

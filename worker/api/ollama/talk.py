@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from worker.api.common.generation import Generation
 from worker.api.common.limits import check_alternatives, stops_of
 from worker.api.common.prompts import infill_prompt, text_prompt
-from worker.api.common.talk.form import json_of, sampling_in_form
+from worker.api.common.sampling import sampling_of
 from worker.api.common.talk.talk import Talk
-from worker.api.common.talk.tools import DeclaredTool, tools_of
+from worker.api.common.talk.tools import DeclaredTools, tools_of
+from worker.api.common.thinking import thinking_of
 from worker.api.ollama.history import messages_of
 from worker.api.ollama.schemas import (
     GenerateRequest,
@@ -17,10 +16,7 @@ from worker.api.ollama.schemas import (
     OllamaOptions,
     OllamaRequest,
 )
-from worker.chat.effort import effort_of
-from worker.chat.format import Thinking
 from worker.chat.message import Message
-from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -29,7 +25,7 @@ PARAM = "prompt"
 
 def chat_of(body: OllamaChatRequest, loaded: Loaded) -> Talk:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    return _talk(body, messages_of(body.messages or []), "messages", loaded, body.tools)
+    return _talk(body, messages_of(body), "messages", loaded, body.tools)
 
 
 def question_of(body: GenerateRequest, loaded: Loaded) -> Talk:
@@ -51,7 +47,7 @@ def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
     return Generation(
         prompts=(prompt,),
         prompt_param=PARAM,
-        sampling=_sampling(body, loaded),
+        sampling=sampling_of(options, loaded, body),
         max_tokens=_max_tokens(options),
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
@@ -72,9 +68,10 @@ def check_generate(body: GenerateRequest) -> None:
 
 def check_asked(body: OllamaRequest, loaded: Loaded) -> None:
     """Raise RequestError for what no answer can have, also where none is asked for; blocks."""
-    stops_of((body.options or OllamaOptions()).stop)
+    options = body.options or OllamaOptions()
+    stops_of(options.stop)
     _logprobs(body)
-    _sampling(body, loaded)
+    sampling_of(options, loaded, body)
 
 
 def _talk(
@@ -82,7 +79,7 @@ def _talk(
     messages: tuple[Message, ...],
     param: str,
     loaded: Loaded,
-    declared: list[DeclaredTool | None] | None = None,
+    declared: DeclaredTools = None,
 ) -> Talk:
     options, tools = body.options or OllamaOptions(), tools_of(declared)
     return Talk(
@@ -90,31 +87,13 @@ def _talk(
         param=param,
         tools=tools.shown,
         left_out=tuple(tools.left_out),
-        thinking=_thinking(body),
-        sampling=_sampling(body, loaded),
+        thinking=thinking_of(body, options),
+        variables=(body.chat_template_kwargs or {}) | (options.chat_template_kwargs or {}),
+        sampling=sampling_of(options, loaded, body),
         max_tokens=_max_tokens(options),
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
     )
-
-
-def _sampling(body: OllamaRequest, loaded: Loaded) -> SamplingParams:
-    form: dict[str, Any] | None = None
-    if isinstance(body.format, dict):
-        form = json_of(body.format)
-    elif body.format == "json":
-        form = json_of(None)
-    elif body.format and body.format.lstrip().startswith("{"):
-        form = {"type": "json_schema", "json_schema": body.format}
-    elif body.format:
-        raise RequestError("format must be json or a JSON schema.", param="format")
-    return sampling_in_form(body.options or OllamaOptions(), form, "format", loaded)
-
-
-def _thinking(body: OllamaRequest) -> Thinking:
-    """A word is how much, and that the model thinks."""
-    is_on, effort = effort_of(body.think, body.reasoning_effort)
-    return Thinking(is_on=True if effort and is_on is None else is_on, effort=effort)
 
 
 def _max_tokens(options: OllamaOptions) -> int | None:

@@ -10,52 +10,37 @@ from worker.api.common.bounds import between, count_from, items, one_of, texts
 from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
-from worker.api.common.sampling import SamplingFields
 from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_calls import CalledFunction, PastCall
-from worker.api.common.talk.tools import DeclaredTool
-from worker.api.common.thinking import FORMATS
+from worker.api.common.talk.past_message import PastMessage
+from worker.api.common.talk.tools import DeclaredTools
+from worker.api.common.thinking import FORMATS, TalkFields
 from worker.api.common.tool_choice import ChoiceObject
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
 from worker.api.openai.exchange import StreamOptions
-from worker.chat.effort import AskedEffort
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 
 
-class ChatMessage(msgspec.Struct):
-    """One message of the conversation; `reasoning` is the other name of `reasoning_content`.
+class ChatMessage(PastMessage, kw_only=True):
+    """One message of the conversation.
 
-    content  a text, or parts; what is no text becomes a note in brackets
-    refusal  what an assistant said instead of content
-    function_call
-             the one call of an assistant, in the form that calls had before
+    role  system, developer, user, assistant, tool, or whatever else the template knows
     """
 
     role: str
-    content: MessageContent = None
-    name: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    tool_calls: list[PastCall | None] | None = None
-    tool_call_id: str | None = None
-    refusal: str | None = None
-    function_call: CalledFunction | None = None
 
 
-class ChatRequest(SamplingFields, kw_only=True):
+class ChatRequest(TalkFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
     messages                the conversation, with what is to be answered at its end
+    system                  a system message before it
     tools                   functions that the model may call
     tool_choice             auto, none, required, or the tool that is to be called
     parallel_tool_calls     false: an answer holds one call at most
-    reasoning_effort, think
-                            how much the model is to think: none, or a word that its template knows
     reasoning_format        none leaves thoughts in the content
     reasoning_budget_tokens, thinking_budget_tokens
                             tokens of thought at most; the first counts
     chat_template           refused: the template is the model file's own
-    chat_template_kwargs    variables for the template, such as enable_thinking
     functions, function_call
                             the form that tools had before; refused
     add_generation_prompt   false: the prompt ends without the assistant's opening
@@ -76,18 +61,16 @@ class ChatRequest(SamplingFields, kw_only=True):
     """
 
     messages: Annotated[list[ChatMessage] | None, items(MESSAGES.most, least=1)] = None
-    tools: Annotated[list[DeclaredTool | None] | None, items(TOOLS.most)] = None
+    system: MessageContent = None
+    tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     functions: Any = None
     function_call: Any = None
-    reasoning_effort: AskedEffort = None
-    think: AskedEffort = None
     reasoning_format: Annotated[str | None, one_of(*FORMATS)] = None
     reasoning_budget_tokens: Annotated[int | None, count_from(0)] = None
     thinking_budget_tokens: Annotated[int | None, count_from(0)] = None
     chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None

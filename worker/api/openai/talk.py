@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.sampling import sampling_of
-from worker.api.common.talk.parts import (
-    ContentPart,
-    arguments_of,
-    called_name,
-    check_pictures,
-    joined,
-    newest,
-    output_of,
-    parts_of,
-)
-from worker.api.common.talk.past_calls import CalledFunction
+from worker.api.common.talk.parts import check_pictures, newest, text_of
+from worker.api.common.talk.past_message import message_of
 from worker.api.common.talk.talk import Talk
 from worker.api.common.talk.tools import tools_of
 from worker.api.common.thinking import thinking_of
 from worker.api.common.tool_choice import choice_of
-from worker.api.openai.chat_schemas import ChatMessage, ChatRequest
-from worker.chat.message import Call, Message
+from worker.api.openai.chat_schemas import ChatRequest
+from worker.chat.message import Message
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.settings import Settings
@@ -51,7 +42,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
     tools = declared.shown
     choice = choice_of(body.tool_choice, tools)
     return Talk(
-        messages=tuple(_messages(body.messages or ())),
+        messages=tuple(_messages(body)),
         param=PARAM,
         tools=choice.among(tools),
         left_out=tuple(declared.left_out),
@@ -59,9 +50,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
         thinking=thinking_of(
-            effort=body.reasoning_effort,
-            think=body.think,
-            variables=body.chat_template_kwargs,
+            body,
             asked_format=body.reasoning_format,
             default_format=settings.reasoning_format,
             reasoning_budget_tokens=body.reasoning_budget_tokens,
@@ -95,36 +84,12 @@ def _logprobs(body: ChatRequest) -> int | None:
     return body.n_probs or None
 
 
-def _messages(given: Sequence[ChatMessage]) -> Iterator[Message]:
+def _messages(body: ChatRequest) -> Iterator[Message]:
+    given = body.messages or []
+    if given and (system := text_of(body.system)):
+        yield Message(role="system", content=system)
     first = newest([message.role for message in given])
     for place, message in enumerate(given):
         if place >= first and message.role == "user":
             check_pictures(message.content, f"messages[{place}].content", PARAM)
-        yield _message(message)
-
-
-def _message(message: ChatMessage) -> Message:
-    """Texts in parts become one, a line each; the thoughts among an assistant's are its thought."""
-    parts = parts_of(message.content)
-    thoughts: list[ContentPart] = []
-    if message.role == "assistant":
-        thoughts = [part for part in parts if part.get("type") in ("thinking", "reasoning")]
-    said = (part for part in parts if part not in thoughts)
-    is_result = message.role in ("tool", "function")
-    content = output_of(message.content) if is_result else joined(said) or message.refusal or ""
-    calls = [_call(call.id, call.called) for call in message.tool_calls or () if call is not None]
-    if message.function_call is not None:
-        calls.append(_call(None, message.function_call))
-    return Message(
-        role="tool" if message.role == "function" else message.role,
-        content=content or (None if calls else ""),
-        thought=message.reasoning_content or message.reasoning or joined(thoughts) or None,
-        calls=tuple(calls),
-        call_id=message.tool_call_id,
-        name=message.name,
-    )
-
-
-def _call(call_id: str | None, called: CalledFunction) -> Call:
-    given = called.input if called.arguments is None else called.arguments
-    return Call(call_id or "", called_name(called.name), arguments_of(given))
+        yield message_of(message, message.role)

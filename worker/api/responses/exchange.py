@@ -12,7 +12,10 @@ from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Running
 from worker.api.common.logprobs import token_score
 from worker.api.common.talk.asked import Asked
+from worker.api.common.talk.parts import text_of
+from worker.api.common.talk.past_calls import spelled
 from worker.api.common.tally import Tally
+from worker.api.common.thinking import AskedReasoning
 from worker.api.common.usage import timings_of
 from worker.api.responses.events import (
     ErrorEvent,
@@ -35,7 +38,6 @@ from worker.api.responses.items import (
 )
 from worker.api.responses.output import Output
 from worker.api.responses.schemas import (
-    AskedReasoning,
     AskedText,
     ResponseRequest,
     ResponseTool,
@@ -61,7 +63,7 @@ class ResponseExchange(DeltaExchange):
     ) -> None:
         super().__init__(running.stream, streaming=bool(body.stream))
         name = running.ids[0].rpartition("-")[0]
-        reasoning = body.reasoning or AskedReasoning()
+        reasoning = _reasoning(body)
         self._said = asked.said()
         functions = DeclaredFunctions(body.tools)
         self._output = Output(
@@ -173,12 +175,13 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
         choice = {"type": "function", "name": talk.only}
     text = body.text or AskedText()
     form = text.format or TextFormat("text")
+    form = form if form.type else msgspec.structs.replace(form, type="json_schema")
     return {
-        "instructions": body.instructions,
+        "instructions": None if body.instructions is None else text_of(body.instructions),
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": talk.parallel,
-        "reasoning": body.reasoning or AskedReasoning(),
+        "reasoning": _reasoning(body),
         "temperature": talk.sampling.temperature,
         "text": msgspec.structs.replace(text, format=form),
         "tool_choice": choice,
@@ -190,14 +193,21 @@ def _echo(body: ResponseRequest, asked: Asked, functions: DeclaredFunctions) -> 
     }
 
 
+def _reasoning(body: ResponseRequest) -> AskedReasoning:
+    asked = body.reasoning
+    return asked if isinstance(asked, AskedReasoning) else AskedReasoning(effort=asked)
+
+
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
     """As it was declared."""
     if tool.type != "namespace":
         return _function(tool)
-    inside = [_function(inner) for inner in tool.tools or () if inner is not None]
-    return NamespaceTool(tool.name or "", tool.description or "", inside)
+    inside = tool.tools if isinstance(tool.tools, list) else ()
+    functions = [_function(inner) for inner in inside if isinstance(inner, ResponseTool)]
+    return NamespaceTool(spelled(tool.name) or "", text_of(tool.description), functions)
 
 
 def _function(tool: ResponseTool) -> FunctionTool:
-    neutral = tool.declared.tool
-    return FunctionTool(neutral.name, neutral.description, neutral.parameters, tool.declared.strict)
+    neutral, strict = tool.declared.tool, tool.declared.strict
+    strict = strict if isinstance(strict, bool) else None
+    return FunctionTool(neutral.name, neutral.description, neutral.parameters, strict)

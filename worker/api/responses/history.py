@@ -4,41 +4,60 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Any
 
 import msgspec
 
+from worker.api.common.talk.notes import note_of, said_fields
+from worker.api.common.talk.outputs import result_of
 from worker.api.common.talk.parts import (
-    arguments_of,
-    called_name,
+    MessageContent,
     check_pictures,
     newest,
-    note_of,
-    output_of,
     text_of,
     words_of,
 )
-from worker.api.responses.schemas import InputItem, ResponseRequest
+from worker.api.common.talk.past_calls import arguments_of, called_name, spelled
+from worker.api.common.talk.past_message import PastMessage, message_of
+from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import shown_name
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 
 PARAM = "input"
+InputItem = dict[str, Any]
+# Fields of a call that hold what is called with, and those that are no part of it.
+_ARGUMENTS = ("arguments", "action", "operation", "args", "parameters")
+_RETURNED = ("output", "outputs", "results", "result", "error")
+_KNOWN = frozenset({
+    *_RETURNED, "name", "namespace", "server_label", "status", "role", "execution", "created_by",
+    "approval_request_id",
+})  # fmt: skip
 
 
 def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
     """The instructions as a system message, then the input. Raises RequestError."""
     history = _History()
-    if body.instructions:
-        history.add(Message(role="system", content=body.instructions))
-    if isinstance(body.input, str) and body.input:
-        history.add(Message(role="user", content=body.input))
-    items = body.input if isinstance(body.input, list) else []
-    first = newest([_role(item) for item in items])
-    for place, item in enumerate(items):
-        if place >= first and item.role == "user":
-            check_pictures(item.content, f"{PARAM}[{place}].content", PARAM)
+    for given in (body.instructions, body.system):
+        if told := text_of(given):
+            history.add(Message(role="system", content=told))
+    items = _items(body.input)
+    first = newest([_role(item) for item in items.values()])
+    for number, (place, item) in enumerate(items.items()):
+        if number >= first and item.get("role") == "user":
+            check_pictures(item.get("content"), f"{PARAM}[{place}].content", PARAM)
         history.read(item, f"{PARAM}[{place}]")
     return history.messages
+
+
+def _items(given: MessageContent) -> dict[int, InputItem]:
+    """By their places; nulls are none, and texts among them are the user's."""
+    each = given if isinstance(given, list) else [given]
+    return {
+        place: item if isinstance(item, dict) else {"role": "user", "content": item}
+        for place, item in enumerate(each)
+        if item not in (None, "", [], {})
+    }
 
 
 def sealed(thought: str) -> str:
@@ -46,7 +65,9 @@ def sealed(thought: str) -> str:
     return base64.b64encode(thought.encode()).decode()
 
 
-def _unsealed(text: str) -> str | None:
+def _unsealed(text: Any) -> str | None:
+    if not isinstance(text, str) or not text:
+        return None
     try:
         return base64.b64decode(text, validate=True).decode()
     except (binascii.Error, ValueError):
@@ -70,9 +91,12 @@ class _History:
         self._messages.append(message)
 
     def read(self, item: InputItem, place: str) -> None:
-        match item.type:
-            case None | "message":
-                self._read_message(item, place)
+        kind, role = spelled(item.get("type")) or "message", item.get("role")
+        if role is not None and not isinstance(role, str):
+            raise RequestError(f"{place}.role must be a text.", param=PARAM)
+        match kind:
+            case "message":
+                self._read_message(item, role or "user")
             case "reasoning":
                 self._add_thought(_thought(item))
             case "item_reference":
@@ -82,34 +106,35 @@ class _History:
                     hint="Send the item itself.",
                 )
             case "function_call":
-                name = shown_name(called_name(item.name), item.namespace)
-                self._add_call(Call(item.call_id or "", name, arguments_of(item.arguments)))
-            case kind if kind.endswith("_output"):
-                self.add(
-                    Message(
-                        role="tool",
-                        call_id=item.call_id,
-                        name=item.name,
-                        content=output_of(item.output),
-                    )
-                )
-            case kind if kind.endswith("_call") and item.call_id:
-                given = next((x for x in (item.action, item.arguments) if x is not None), None)
-                arguments = {"input": item.input} if given is None else given
-                name = item.name or kind.removesuffix("_call")
-                self._add_call(Call(item.call_id, name, arguments_of(arguments)))
-            case kind:
-                fields = msgspec.structs.asdict(item)
-                self._add_text(words_of(fields) or note_of(kind, fields))
+                self._add_call(_call(item, "unknown"))
+            case _ if kind.endswith("_output"):
+                whose = spelled(item.get("call_id")) or spelled(item.get("tool_call_id"))
+                self.add(result_of(item, call_id=whose, name=spelled(item.get("name"))))
+            case _ if kind.endswith("_call") and (item.get("call_id") or item.get("name")):
+                call = _call(item, kind.removesuffix("_call"))
+                self._add_call(call)
+                if any(item.get(name) for name in _RETURNED):
+                    self.add(result_of(_returned(item), call_id=call.id, name=call.name))
+            case "mcp_approval_response":
+                self.add(Message(role="user", content=note_of(kind, item)))
+            case _:
+                said = words_of(item) or note_of(kind, item)
+                if role in (None, "assistant"):
+                    self._add_text(said)
+                else:
+                    self.add(Message(role=role, content=said))
 
-    def _read_message(self, item: InputItem, place: str) -> None:
-        if item.role is None:
-            raise RequestError(f"{place}.role is missing.", param=PARAM)
-        text = text_of(item.content)
-        if item.role != "assistant":
-            self.add(Message(role=item.role, content=text))
+    def _read_message(self, item: InputItem, role: str) -> None:
+        fields = {name: item.get(name) for name in PastMessage.__struct_fields__}
+        said = message_of(msgspec.convert(fields, PastMessage), role)
+        if said.role != "assistant":
+            self.add(said)
             return
-        self._add_text(text)
+        self._add_thought(said.thought or "")
+        if said.content is not None:
+            self._add_text(said.content)
+        for call in said.calls:
+            self._add_call(call)
 
     def _add_text(self, text: str) -> None:
         if self._turn is not None and self._turn.content is not None:
@@ -137,15 +162,35 @@ class _History:
 
 def _role(item: InputItem) -> str | None:
     """assistant for all that is said on its side."""
-    if item.type in (None, "message"):
-        return item.role
-    return "tool" if str(item.type).endswith("_output") else "assistant"
+    kind, role = spelled(item.get("type")) or "message", item.get("role")
+    if kind == "message" or isinstance(role, str):
+        return role if isinstance(role, str) else "user"
+    if kind == "mcp_approval_response":
+        return "user"
+    return "tool" if kind.endswith("_output") else "assistant"
+
+
+def _call(item: InputItem, kind: str) -> Call:
+    """kind: its name where it has none. A call's own id answers it where no other does."""
+    space = spelled(item.get("namespace")) or spelled(item.get("server_label"))
+    name = shown_name(called_name(item.get("name") or kind), space)
+    whose = spelled(item.get("call_id")) or spelled(item.get("id")) or ""
+    given = said_fields(item, _KNOWN)
+    main = next((field for field in _ARGUMENTS if item.get(field) is not None), None)
+    if main is not None and given.keys() <= {main}:
+        return Call(whose, name, arguments_of(item[main]))
+    return Call(whose, name, arguments_of(given))
+
+
+def _returned(item: InputItem) -> InputItem:
+    """The fields of a call that say what came of it."""
+    return {name: item[name] for name in (*_RETURNED, "status", "is_error") if name in item}
 
 
 def _thought(item: InputItem) -> str:
     """Its text, or what this worker sealed, or the summary."""
-    if item.content:
-        return text_of(item.content)
-    if item.encrypted_content and (text := _unsealed(item.encrypted_content)) is not None:
+    if item.get("content"):
+        return text_of(item["content"])
+    if (text := _unsealed(item.get("encrypted_content"))) is not None:
         return text
-    return text_of(item.summary)
+    return text_of(item.get("summary")) or text_of(item.get("text"))

@@ -8,8 +8,9 @@ import msgspec
 
 from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
+from worker.api.common.thinking import AskedReasoning
 from worker.api.common.usage import LlamaTimings
-from worker.api.responses.schemas import AskedReasoning, AskedText
+from worker.api.responses.schemas import AskedText
 
 
 class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):

@@ -8,59 +8,28 @@ import msgspec
 
 from worker.api.common.bounds import between, count_from, items, one_of, texts
 from worker.api.common.limits import TRUNCATIONS
-from worker.api.common.sampling import SamplingFields
 from worker.api.common.talk.parts import MessageContent
+from worker.api.common.talk.past_calls import Spelled
 from worker.api.common.talk.tools import DeclaredTool
+from worker.api.common.thinking import TalkFields
 from worker.api.common.tool_choice import ChoiceObject
-from worker.chat.effort import AskedEffort
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
-
-
-class InputItem(msgspec.Struct):
-    """A message (which need not say its type), a call, its output, a thought, or another, which
-    becomes a note in brackets.
-
-    action, input, code, queries, results, outputs, error
-           of calls of other tools than functions
-    """
-
-    type: str | None = None
-    role: str | None = None
-    content: MessageContent = None
-    call_id: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    arguments: Any = None
-    output: Any = None
-    summary: MessageContent = None
-    encrypted_content: str | None = None
-    action: Any = None
-    input: Any = None
-    code: Any = None
-    queries: Any = None
-    results: Any = None
-    outputs: Any = None
-    error: Any = None
 
 
 class ResponseTool(DeclaredTool):
     """A function, or a namespace with its functions as `tools`; other tools are skipped."""
 
-    tools: list[ResponseTool | None] | None = None
+    tools: ResponseTools | Spelled = None
 
 
-class AskedReasoning(msgspec.Struct, omit_defaults=True):
-    """How the model is to think. summary: auto, concise or detailed; null: no summary"""
-
-    effort: AskedEffort = None
-    summary: str | None = None
-    generate_summary: str | None = None
+# What is no object is left out.
+ResponseTools = list[ResponseTool | list[Any] | Spelled]
 
 
 class TextFormat(msgspec.Struct, omit_defaults=True):
     """text, json_object, or json_schema with its schema, which chats have in json_schema."""
 
-    type: str
+    type: str | None = None
     name: str | None = None
     description: str | None = None
     schema: dict[str, Any] | None = None
@@ -75,20 +44,18 @@ class AskedText(msgspec.Struct, omit_defaults=True):
     verbosity: str | None = None
 
 
-class ResponseRequest(SamplingFields, kw_only=True):
+class ResponseRequest(TalkFields, kw_only=True):
     """POST /v1/responses.
 
-    input                 a text, or a list of items
+    input                 a text, or a list of items: messages (which need not say their type),
+                          calls, their outputs, thoughts; others become a note in brackets
     instructions          a system message before the input
+    system                another name of it
     tools                 functions that the model may call
     tool_choice           auto, none, required, or the tool that is to be called
     parallel_tool_calls   false: an answer holds one call at most
-    reasoning             how the model is to think
-    reasoning_effort, think
-                          other names of reasoning.effort
     text                  the form of the answer
     stop                  an answer ends before the first of these
-    chat_template_kwargs  variables for the template, such as enable_thinking
     max_output_tokens     tokens to sample at most; -1, and where it is not given: until the model
                           or the context ends; 0 reads the prompt, which fills the cache
     top_logprobs          likeliest alternatives to report for each token of the text
@@ -104,21 +71,18 @@ class ResponseRequest(SamplingFields, kw_only=True):
                           refused: nothing is stored
     """
 
-    input: str | list[InputItem] | None = None
-    instructions: str | None = None
-    tools: Annotated[list[ResponseTool | None] | None, items(TOOLS.most)] = None
+    input: MessageContent = None
+    instructions: MessageContent = None
+    system: MessageContent = None
+    tools: Annotated[ResponseTools | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
-    reasoning: AskedReasoning | None = None
     text: AskedText | None = None
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
-    chat_template_kwargs: dict[str, Any] | None = None
     max_output_tokens: Annotated[int | None, count_from(0)] = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
     include: list[str] | None = None
-    reasoning_effort: AskedEffort = None
-    think: AskedEffort = None
     metadata: dict[str, str] | None = None
     user: str | None = None
     store: bool | None = None

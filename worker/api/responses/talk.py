@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.sampling import sampling_of
-from worker.api.common.talk.form import sampling_in_form
 from worker.api.common.talk.talk import Talk
 from worker.api.common.thinking import thinking_of
 from worker.api.common.tool_choice import choice_of
 from worker.api.responses.history import PARAM, messages_of
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import DeclaredFunctions
-from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.settings import Settings
@@ -21,7 +17,6 @@ from worker.settings import Settings
 # Of `include`.
 TOLD_LOGPROBS = "message.output_text.logprobs"
 SEALED = "reasoning.encrypted_content"
-FORMAT = "text.format"
 # Fields that need something stored, or work that goes on unread -> what to do instead.
 _STATEFUL = {
     "previous_response_id": "Send the whole conversation as input.",
@@ -44,7 +39,6 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
     functions = DeclaredFunctions(body.tools)
     tools = functions.tools
     choice = choice_of(body.tool_choice, tools)
-    effort = None if body.reasoning is None else body.reasoning.effort
     logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
     return Talk(
         messages=messages_of(body),
@@ -54,28 +48,11 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
-        thinking=thinking_of(
-            effort=body.reasoning_effort if effort is None else effort,
-            think=body.think,
-            variables=body.chat_template_kwargs,
-            default_format=settings.reasoning_format,
-        ),
+        thinking=thinking_of(body, default_format=settings.reasoning_format),
         variables=body.chat_template_kwargs or {},
         truncates=truncates(body.truncation),
-        sampling=_sampling(body, loaded),
+        sampling=sampling_of(body, loaded),
         max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, default=None),
         stop=stops_of(body.stop),
         logprobs=logprobs,
     )
-
-
-def _sampling(body: ResponseRequest, loaded: Loaded) -> SamplingParams:
-    """With the answer's form, which chats have in another field."""
-    form = None if body.text is None else body.text.format
-    if form is None or form.type == "text":
-        return sampling_of(body, loaded)
-    if form.type == "json_schema" and form.schema is None and form.json_schema is None:
-        raise RequestError(f"{FORMAT}.schema is missing.", param=FORMAT)
-    wrapped = {"schema": form.schema, "json_schema": form.json_schema, "strict": form.strict}
-    asked: dict[str, Any] = {"type": form.type, "json_schema": wrapped}
-    return sampling_in_form(body, asked, FORMAT, loaded)

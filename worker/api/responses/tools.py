@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.api.common.talk.past_calls import spelled
 from worker.api.common.talk.tools import Tools
-from worker.api.responses.schemas import ResponseTool
+from worker.api.responses.schemas import ResponseTool, ResponseTools
 from worker.chat.message import Tool
 
 _JOINT = "__"
@@ -32,7 +33,7 @@ class DeclaredFunctions:
     declared  what was not skipped, as it was declared
     """
 
-    def __init__(self, declared: list[ResponseTool | None] | None) -> None:
+    def __init__(self, declared: ResponseTools | None) -> None:
         """Raises RequestError for too many."""
         self.tools: tuple[Tool, ...] = ()
         self.places: dict[str, Place] = {}
@@ -42,24 +43,26 @@ class DeclaredFunctions:
             if tool is None:
                 continue
             place = f"tools[{number}]"
-            if tool.type == "namespace":
+            if not isinstance(tool, ResponseTool):
+                found.leave_out(f"{place} is no object")
+            elif tool.type == "namespace":
                 self._add_space(tool, place, found)
             elif tool.type in ("function", None):
                 if self._add(tool, place, found):
                     self.declared.append(tool)
             else:
-                found.add_kind(tool.type)
+                found.add_kind(spelled(tool.type) or "")
         self.tools, self.left_out = found.shown, tuple(found.left_out)
 
     def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
         """A namespace's functions."""
-        inside = enumerate(space.tools or ())
-        functions = [
+        inside = space.tools if isinstance(space.tools, list) else ()
+        functions: ResponseTools = [
             tool
-            for number, tool in inside
-            if tool is not None
+            for number, tool in enumerate(inside)
+            if isinstance(tool, ResponseTool)
             and tool.type in ("function", None)
-            and self._add(tool, f"{place}.tools[{number}]", found, space.name or None)
+            and self._add(tool, f"{place}.tools[{number}]", found, spelled(space.name))
         ]
         self.declared.append(msgspec.structs.replace(space, tools=functions))
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from worker import log, machine
+from worker.bench import stages
 from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
 from worker.bench.measure.depth import DEPTHS, depths_within, measure_depths, ways_of
@@ -32,8 +33,6 @@ from worker.bench.measure.server import serving
 from worker.bench.plan import GENERAL_TEXT
 from worker.bench.quality.scoring import score
 from worker.bench.quality.windows import MIN_WINDOW, chunk_outputs, cut, text_of
-from worker.bench.run import stages
-from worker.bench.run.stages import Failure, Progress, Result, StageJob
 from worker.bench.scores import Quality
 from worker.bench.sections import (
     AttentionWay,
@@ -46,6 +45,7 @@ from worker.bench.sections import (
     TokenCost,
 )
 from worker.bench.sizes import EFFORTS, SEED
+from worker.bench.stages import Failure, Progress, Result, StageJob
 from worker.errors import ModelLoadError, WorkerError
 from worker.gguf.splits import open_header
 from worker.lifecycle import parent

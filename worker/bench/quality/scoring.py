@@ -48,8 +48,8 @@ from worker.bench.quality.windows import (
     logits_of,
     text_of,
 )
-from worker.bench.run.stages import StageJob
 from worker.bench.scores import Divergence, Quality
+from worker.bench.stages import StageJob
 from worker.errors import BackendError, UsageError
 from worker.llama.backend import LlamaBackend
 

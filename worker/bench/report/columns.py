@@ -193,7 +193,6 @@ def _memory() -> list[Column]:
                        lambda m: human_bytes(getattr(m, field)), by, "bytes")  # fmt: skip
 
     def needs(title: str, meaning: str, field: str, text: Callable[[int], str]) -> Column:
-        """What the model needs."""
         return _column(title, meaning, lambda x: x.speed and x.speed.needs,
                        lambda n: {field: getattr(n, field)},
                        lambda n: text(getattr(n, field)))  # fmt: skip

@@ -14,8 +14,8 @@ from worker.bench.report.verdict import judge
 from worker.bench.run.cache import BenchCache
 from worker.bench.run.level import File, LevelRunner, open_file
 from worker.bench.run.runner import Event, Events, Note, Runner
-from worker.bench.run.stages import MACHINE, StageJob
 from worker.bench.sizes import EFFORTS, SEED, sizes_for
+from worker.bench.stages import MACHINE, StageJob
 from worker.errors import UsageError, WorkerError
 
 _USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from worker.bench import stages
 from worker.bench.plan import BenchPlan, Level, settings_of
 from worker.bench.quality.reference import MAX_BYTES, is_whole
 from worker.bench.report import LevelReport
-from worker.bench.run import stages
 from worker.bench.run.cache import key_of, remove
 from worker.bench.run.runner import Events, Runner
-from worker.bench.run.stages import BenchStage, Cost, StageJob, first_pass
 from worker.bench.scores import Quality
 from worker.bench.sections import Machine, TokenCost
 from worker.bench.sizes import EFFORTS, Sizes, expected_s
+from worker.bench.stages import BenchStage, Cost, StageJob, first_pass
 from worker.errors import BackendError, ModelFileError
 from worker.gguf.quant import FILE_TYPES, GUESSED
 from worker.model.config import ModelConfig, load_config

@@ -19,7 +19,7 @@ import msgspec
 from worker.bench.measure.server import clean_environment
 from worker.bench.report import BenchReport
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
-from worker.bench.run.stages import BenchStage, Failure, Line, Progress, StageJob
+from worker.bench.stages import BenchStage, Failure, Line, Progress, StageJob
 from worker.errors import BackendError
 
 # A single batch of a large model can take minutes; nothing takes longer than this in silence.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
@@ -187,11 +186,10 @@ def _call_grammar(lark: Lark, tool: Tool) -> str:
 
 def _written(call: Call) -> str:
     """What is no object stays as it is."""
-    try:
-        pairs = json.loads(call.arguments or "{}").items()
-    except (ValueError, AttributeError, RecursionError):
+    named = call.named
+    if named is None:
         return f"{call.name}({call.arguments})"
-    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in pairs)})"
+    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in named.items())})"
 
 
 def found(sample: CallSample) -> Pythonic | None:

@@ -63,6 +63,11 @@ def size(value: Any, limit: int | None = None) -> int:
     return total
 
 
+def length(value: Any) -> int:
+    """The elements or characters of a value itself; one for what has none."""
+    return len(value) if isinstance(value, str | list | tuple | dict) else 1  # pyright: ignore[reportUnknownArgumentType]
+
+
 def depth(value: Any) -> int:
     """How many lists and objects stand in each other, one more for the value itself."""
     level, found = [value], 0

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from jinja2.exceptions import SecurityError
 from jinja2.filters import FILTERS, sync_do_slice
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import (
     ImmutableSandboxedEnvironment,
     SandboxedEscapeFormatter,
@@ -39,6 +39,15 @@ _LEFT_OUT = frozenset({"urlize"})
 # `encode` gives bytes, whose methods nobody counts.
 _TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith("_")) - {"encode"}
 _TEMPLATE_FILE = "<template>"
+_STEPS = 64  # lines and calls of a template between two looks at the clock
+
+
+# They make no text and look into no element: a template that asks in each turn how many there are
+# would take the square of a long conversation.
+_SHALLOW = frozenset({
+    "length", "count", "first", "last", "default", "d", "list", "reverse", "items", "select",
+    "reject", "selectattr", "rejectattr",
+})  # fmt: skip
 
 
 class BudgetError(BaseException):
@@ -97,17 +106,34 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self._end = time.thread_time() + MAX_SECONDS
             self._given = GivenLists(given)
             before = sys.gettrace()
-            sys.settrace(self._watch)
+            sys.settrace(self._watch())
             try:
                 yield
             finally:
                 sys.settrace(before)
                 self._given = GivenLists(None)
 
-    def _watch(self, frame: FrameType, _event: str, _argument: object) -> Any:
+    def _watch(self) -> Callable[[FrameType, str, object], Any]:
+        """What Python calls at each line of the template, and where something is called. It takes
+        most of a rendering's time, so the clock is read at some of them only."""
+        steps = 0
+
+        def step(_frame: FrameType, _event: str, _argument: object) -> Any:
+            nonlocal steps
+            steps += 1
+            if not steps % _STEPS:
+                self._check_time()
+            return step
+
+        def enter(frame: FrameType, event: str, argument: object) -> Any:
+            step(frame, event, argument)
+            return step if frame.f_code.co_filename == _TEMPLATE_FILE else None
+
+        return enter
+
+    def _check_time(self) -> None:
         if time.thread_time() > self._end:
             raise BudgetError(f"it takes longer than {MAX_SECONDS:g} s")
-        return self._watch if frame.f_code.co_filename == _TEMPLATE_FILE else None
 
     def _spend(self, count: int) -> None:
         self._left -= count
@@ -195,7 +221,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         @functools.wraps(made)
         def checked(*arguments: Any, **options: Any) -> Any:
             for value in (*arguments, *options.values()):
-                self.counted(value)
+                if name in _SHALLOW:
+                    self._spend(growth.ELEMENT * growth.length(value))
+                else:
+                    self.counted(value)
             if grows is not None:
                 bound = bind(*arguments, **options)
                 bound.apply_defaults()
@@ -262,7 +291,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Methods of a text that can make more than there was are counted, or ours."""
-        self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
+        if _makes_nothing(__obj):
+            self._spend(growth.ELEMENT * (len(args) + len(kwargs)))
+        else:
+            self.counted((args, kwargs))  # a macro can get them as one list and one dictionary
         text = getattr(__obj, "__self__", None)
         if isinstance(text, list) and __obj.__name__ == "append":
             self._given.check_append(cast("list[Any]", text), args)
@@ -274,6 +306,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
             given = (*args, *kwargs.values())
             self._spend(max(0, growth.of_method(__obj.__name__, text, given)))
         return super().call(__context, __obj, *args, **kwargs)
+
+
+def _makes_nothing(called: object) -> bool:
+    """Whether it is a macro that makes no list of what it is given."""
+    return isinstance(called, Macro) and not (called.catch_varargs or called.catch_kwargs)
 
 
 class _Fields(SandboxedFormatter):

@@ -13,7 +13,9 @@ from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.matcher import Matcher, MatcherError
 from worker.llama.guides.native import functions
 
-# How llguidance says that a limit was reached.
+# How llguidance says that a oneOf is none of those that it can tell apart, or that a limit was
+# reached.
+_ONE_OF = "oneOf constraints"
 _REACHED = re.compile(r"too (big|large|many)|fuel|lexer precomputation failed|; max is")
 
 
@@ -67,6 +69,8 @@ def compile_within(
         return made.copy()
     except MatcherError as error:
         why = re.sub(r"\s+", " ", str(error)).strip().rstrip(".")[:200]
+        if _ONE_OF in why:
+            why = "two schemas of a oneOf may hold for one value; anyOf can be held"
         return Refused(why, is_costly=bool(_REACHED.search(why)))
     finally:
         made.free()

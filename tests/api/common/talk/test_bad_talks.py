@@ -153,3 +153,16 @@ def test_a_tool_whose_schema_recurses(server: Server, path: str) -> None:
     answer = post(server, path, {"tools": [tool("a", RECURSIVE)]})
     assert answer.status_code in (200, 400), answer.text[:300]
     assert post(server, path, {}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "field"), [("/v1/chat/completions", "messages"), ("/v1/responses", "input")]
+)
+def test_what_the_template_refuses_has_the_client_s_name(
+    refusing: Server, path: str, field: str
+) -> None:
+    """A role that it does not know is in the client's own field."""
+    body = {field: [{"role": "critic", "content": "x"}, *HELLO]}
+    answer = refusing.post(body, path)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field

@@ -36,7 +36,7 @@ HISTORY = [
 ]
 QUESTION = {"role": "user", "content": "The other one then"}
 ANSWER = {"role": "assistant", "content": "yes, it is"}
-VOCABS = Path(__file__).parents[3] / "../shared/vocabs"
+VOCABS = Path(__file__).parents[4] / "../shared/vocabs"
 
 
 @pytest.fixture(params=["spm", "bpe", "qwen2", "llama-bpe", "phi-3", "gemma-4"])

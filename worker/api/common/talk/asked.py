@@ -28,6 +28,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED, MESSAGES
 
 _log = log.get("talk")
+_MESSAGES = "messages"  # how templates' errors call what they are given
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -61,6 +62,17 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
 
     must_fit  the context holds the prompt; else it is only to be looked at
     """
+    try:
+        return _asked(talk, chat, loaded, must_fit=must_fit)
+    except RequestError as error:
+        if error.param != _MESSAGES or talk.param == _MESSAGES:
+            raise
+        raise RequestError(
+            error.message, param=talk.param, hint=error.hint, code=error.code
+        ) from None
+
+
+def _asked(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> Asked:
     names = names_of(talk)
     talk = names.shown(talk)
     chat = suited(chat, tools=bool(talk.tools), documents="documents" in talk.variables)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from worker import log
+from worker.api.common.talk.parts import MessageContent, text_of
+from worker.api.common.talk.past_calls import Spelled, spelled
 from worker.chat.message import Tool
 from worker.errors import RequestError
 from worker.limits import TOOLS
 
 _MAX_KIND = 40
 _MAX_NAME = 256
+
+
+AnySchema = dict[str, Any] | list[Any] | Spelled
 
 
 class DeclaredFunction(msgspec.Struct):
@@ -25,11 +30,11 @@ class DeclaredFunction(msgspec.Struct):
     strict        told in what is echoed
     """
 
-    name: str | None = None
-    description: str | None = None
-    parameters: dict[str, Any] | list[Any] | bool | str | None = None
-    input_schema: dict[str, Any] | list[Any] | bool | str | None = None
-    strict: bool | None = None
+    name: MessageContent = None
+    description: MessageContent = None
+    parameters: AnySchema = None
+    input_schema: AnySchema = None
+    strict: AnySchema = None
 
     @property
     def tool(self) -> Tool:
@@ -37,7 +42,8 @@ class DeclaredFunction(msgspec.Struct):
         schemas = (self.parameters, self.input_schema)
         given = [schema for schema in schemas if isinstance(schema, dict)]
         schema = given[0] if given else {}
-        return Tool(name=self.name or "", description=self.description, parameters=schema)
+        told = None if self.description is None else text_of(self.description)
+        return Tool(name=spelled(self.name) or "", description=told, parameters=schema)
 
 
 class DeclaredTool(DeclaredFunction):
@@ -46,13 +52,17 @@ class DeclaredTool(DeclaredFunction):
     type  function, custom in Anthropic's API, or nothing; others are run by nobody here
     """
 
-    type: str | None = None
-    function: DeclaredFunction | None = None
+    type: MessageContent = None
+    function: DeclaredFunction | list[Any] | Spelled = None
 
     @property
     def declared(self) -> DeclaredFunction:
         """Where its name stands."""
-        return self if self.function is None else self.function
+        return self.function if isinstance(self.function, DeclaredFunction) else self
+
+
+# What is no object is left out.
+DeclaredTools = list[DeclaredTool | list[Any] | Spelled] | None
 
 
 class Tools:
@@ -73,16 +83,16 @@ class Tools:
     def add(self, tool: Tool, place: str) -> bool:
         """Whether it is shown; place: the client's field. Raises RequestError for too many."""
         if not tool.name:
-            self._leave_out(f"{place} has no name")
+            self.leave_out(f"{place} has no name")
         elif len(tool.name) > _MAX_NAME:
-            self._leave_out(f"{place} has a name of more than {_MAX_NAME} characters")
+            self.leave_out(f"{place} has a name of more than {_MAX_NAME} characters")
         elif tool.name not in self._found:
             self._found[tool.name] = tool
             if len(self._found) > TOOLS.most:
                 raise RequestError(f"There may be {TOOLS.most} tools at most.", param="tools")
             return True
         elif tool != self._found[tool.name]:
-            self._leave_out(f"{place} has the name of a tool before it")
+            self.leave_out(f"{place} has the name of a tool before it")
         return False
 
     def add_kind(self, kind: str) -> None:
@@ -94,22 +104,25 @@ class Tools:
         if said not in self.left_out:
             self.left_out.append(said)
 
-    def _leave_out(self, why: str) -> None:
-        self.left_out.append(f"{why} and is left out.")
+    def leave_out(self, why: str) -> None:
+        """One that cannot be read. why: begins with the client's field"""
+        said = f"{why} and is left out."
+        _tell_left_out(said)
+        self.left_out.append(said)
 
 
-def tools_of(
-    declared: Iterable[DeclaredTool | None] | None, own: Collection[str | None] = ("function", None)
-) -> Tools:
+def tools_of(declared: DeclaredTools, own: Collection[str | None] = ("function", None)) -> Tools:
     """A client's tools. own: the types of those that it runs itself. Raises RequestError."""
     tools = Tools()
     for place, tool in enumerate(declared or ()):
         if tool is None:
             continue
-        if tool.type in own:
+        if not isinstance(tool, DeclaredTool):
+            tools.leave_out(f"tools[{place}] is no object")
+        elif (kind := spelled(tool.type)) in own:
             tools.add(tool.declared.tool, f"tools[{place}]")
         else:
-            tools.add_kind(tool.type or "")
+            tools.add_kind(kind or "")
     return tools
 
 
@@ -135,6 +148,11 @@ class ToolChoice(msgspec.Struct, frozen=True):
 @functools.lru_cache(maxsize=64)
 def _tell_skipped(kind: str) -> None:
     log.get("service").warning("tools of this type are left out", type=kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _tell_left_out(said: str) -> None:
+    log.get("service").warning("a tool cannot be read", why=said)
 
 
 def check_choice(choice: ToolChoice, names: Collection[str], param: str = "tool_choice") -> None:

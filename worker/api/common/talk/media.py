@@ -1,0 +1,45 @@
+"""Pictures, sounds and films in a conversation: what is known of them in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+_KINDS = {"image": "image", "audio": "audio", "video": "video", "screenshot": "image"}
+# What one may say of itself, there or one level deeper.
+_WORDS = (
+    "title", "filename", "text", "transcript", "revised_prompt", "prompt", "caption", "alt",
+    "alt_text", "description", "error",
+)  # fmt: skip
+
+
+def medium_of(part: Mapping[str, Any]) -> str | None:
+    """image, audio or video where a part is one; else None."""
+    kind = str(part.get("type") or "")
+    if isinstance(part.get("content"), list):
+        return None  # a block around others
+    if isinstance(part.get("source"), dict) and kind == "document":
+        return None
+    return next((medium for word, medium in _KINDS.items() if word in kind), None)
+
+
+def is_heard(part: Mapping[str, Any]) -> bool:
+    """Whether it is a sound whose words are known."""
+    return medium_of(part) == "audio" and "transcript" in dict(_words(part))
+
+
+def medium_words(part: Mapping[str, Any]) -> str:
+    """The words of a sound, or a note in brackets on a medium."""
+    told = "\n".join(text for _, text in _words(part))
+    if is_heard(part):
+        return told
+    return f"[{medium_of(part)}: {told}]" if told else f"[{medium_of(part)}]"
+
+
+def _words(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Field -> text."""
+    inside = [cast("Mapping[str, Any]", each) for each in part.values() if isinstance(each, dict)]
+    for fields in (part, *inside):
+        for name in _WORDS:
+            if isinstance(text := fields.get(name), str) and text:
+                yield name, text

@@ -1,0 +1,83 @@
+"""Notes in brackets: what a history holds beside texts, as a model can read it.
+
+All that can be read is there, whole. Of bytes only their number is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import msgspec
+
+# What says nothing to a model: names of things, bytes of media, marks for the server.
+_UNSAID = frozenset({
+    "type", "id", "call_id", "tool_use_id", "cache_control", "signature", "encrypted_content",
+    "citations", "annotations", "caller",
+})  # fmt: skip
+_BYTES = frozenset({"data", "b64_json", "blob", "bytes", "result", "file_data", "url"})
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_\-\r\n]{256,}")
+_DATA_URL = re.compile(r"data:[^,]{0,200},")
+_FAILED = frozenset({"incomplete", "failed", "error", "cancelled", "canceled"})
+_DEPTH = 20  # of values in each other that are searched for bytes
+_NO = frozenset({"", "0", "false", "no", "none", "null"})
+
+
+def note_of(kind: str, fields: Mapping[str, Any]) -> str:
+    """A note on something that is no text, with all that it says."""
+    told = said_fields(fields)
+    name = told.pop("name", None)
+    head = f"{kind} {name}" if isinstance(name, str) else kind
+    return f"[{head}: {written(told)}]" if told else f"[{head}]"
+
+
+def said_fields(fields: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, Any]:
+    """Those that say something to a model, without the known ones."""
+    return {
+        name: _shown(name, value)
+        for name, value in fields.items()
+        if name not in _UNSAID
+        and name not in known
+        and value not in (None, "", [], {})
+        and (name != "status" or _is_failure(value))
+    }
+
+
+def written(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "[too deep to be read]"
+
+
+def has_failed(fields: Mapping[str, Any]) -> bool:
+    """Whether a tool's result says of itself that the tool failed."""
+    flags = (fields.get("is_error"), fields.get("isError"), fields.get("error"))
+    return _is_failure(fields.get("status")) or any(map(_is_yes, flags))
+
+
+def _is_failure(status: Any) -> bool:
+    return isinstance(status, str) and status in _FAILED
+
+
+def _is_yes(value: Any) -> bool:
+    return value.strip().lower() not in _NO if isinstance(value, str) else bool(value)
+
+
+def _shown(name: str, value: Any, depth: int = 0) -> Any:
+    """The same with bytes as a word on how many they are."""
+    if isinstance(value, str):
+        is_bytes = _DATA_URL.match(value) or (name in _BYTES and _BASE64.fullmatch(value))
+        return f"({len(value)} characters of data are left out)" if is_bytes else value
+    if depth > _DEPTH:
+        return value
+    if isinstance(value, list):
+        return [_shown(name, each, depth + 1) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        inside = cast("dict[str, Any]", value)
+        return {key: _shown(key, each, depth + 1) for key, each in inside.items()}
+    return value

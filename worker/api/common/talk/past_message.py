@@ -1,0 +1,102 @@
+"""A message of a history, as chats, the Responses API and Ollama's clients write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from worker.api.common.talk.outputs import result_of
+from worker.api.common.talk.parts import MessageContent, joined, parts_of, text_of
+from worker.api.common.talk.past_calls import PastCall, PastCalls, Spelled, calls_of, spelled
+from worker.chat.message import Message
+
+_THOUGHTS = ("thinking", "reasoning")
+_RESULTS = ("tool", "function")
+
+
+class PastMessage(msgspec.Struct, kw_only=True):
+    """What one message of the conversation says, beside its role.
+
+    content, text, parts
+             a text, or parts; what is no text becomes a note in brackets
+    images   a note in brackets each; refused in the newest question
+    refusal  what an assistant said instead of content, or beside it
+    audio    what an assistant said aloud: its transcript is read
+    reasoning_content, reasoning, thinking
+             what an assistant thought
+    tool_calls
+             what an assistant called
+    function_call
+             the one call of an assistant, in the form that calls had before
+    tool_call_id, call_id, tool_name
+             of a tool's result: whose it is
+    is_error, status, error
+             of a tool's result: whether the tool failed, and how
+    """
+
+    content: MessageContent = None
+    text: MessageContent = None
+    parts: MessageContent = None
+    name: MessageContent = None
+    reasoning_content: MessageContent = None
+    reasoning: MessageContent = None
+    thinking: MessageContent = None
+    tool_calls: PastCalls = None
+    function_call: PastCall | list[Any] | Spelled = None
+    tool_call_id: MessageContent = None
+    call_id: MessageContent = None
+    tool_name: MessageContent = None
+    refusal: MessageContent = None
+    audio: MessageContent = None
+    images: MessageContent = None
+    is_error: Any = None
+    status: Any = None
+    error: Any = None
+
+
+def message_of(given: PastMessage, role: str) -> Message:
+    """In its neutral form. Texts in parts become one, a line each; the thoughts among an
+    assistant's are its thought."""
+    if role in _RESULTS:
+        return _result(given)
+    kinds = _THOUGHTS if role == "assistant" else ()
+    parts = [part for each in _contents(given) for part in parts_of(each)]
+    said = [joined(part for part in parts if part.get("type") not in kinds), text_of(given.refusal)]
+    said += [joined({"type": "audio", **part} for part in parts_of(given.audio))]
+    said += _shown(given.images)
+    calls, notes = calls_of(given.tool_calls)
+    older, more = calls_of(given.function_call)
+    content = "\n".join(filter(None, (*said, *notes, *more)))
+    thoughts = [given.reasoning_content, given.reasoning, given.thinking]
+    thoughts += [[part for part in parts if part.get("type") in kinds]]
+    thought = "\n\n".join(filter(None, dict.fromkeys(map(text_of, thoughts))))
+    return Message(
+        role=role,
+        content=content or (None if calls or older else ""),
+        thought=thought or None,
+        calls=calls + older,
+        name=spelled(given.name),
+    )
+
+
+def _result(given: PastMessage) -> Message:
+    fields = {
+        "content": next((each for each in _contents(given) if each is not None), None),
+        "is_error": given.is_error,
+        "status": given.status,
+        "error": given.error,
+    }
+    whose = spelled(given.tool_call_id) or spelled(given.call_id)
+    name = spelled(given.name) or spelled(given.tool_name)
+    found = result_of(fields, call_id=whose, name=name)
+    content = "\n".join(filter(None, (found.content, *_shown(given.images))))
+    return msgspec.structs.replace(found, content=content)
+
+
+def _contents(given: PastMessage) -> tuple[MessageContent, ...]:
+    return given.content, given.text, given.parts
+
+
+def _shown(images: MessageContent) -> list[str]:
+    return ["[image]" for _ in parts_of(images)]
