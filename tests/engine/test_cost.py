@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.engine.steps.cost import StepCost, chunk_rows
+from worker.engine.cost import StepCost, chunk_rows
 
 STALL, CAPACITY = 0.45, 512
 

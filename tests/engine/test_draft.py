@@ -7,11 +7,11 @@ import pytest
 
 from tests.engine.driving import request, run, tokens_of
 from tests.support.fakes import FakeBackend, continuation
-from worker.engine.drafts.draft import Draft, HitRates, best_rows
-from worker.engine.drafts.lookup import Lookup
+from worker.engine.cost import StepCost
+from worker.engine.draft import Draft, HitRates, best_rows
 from worker.engine.drafts.trial import Trial
 from worker.engine.engine import Engine
-from worker.engine.steps.cost import StepCost
+from worker.engine.lookup import Lookup
 
 
 def drafting_engine(backend: FakeBackend) -> Engine:

@@ -19,8 +19,8 @@ from worker.engine.drafts.rounds import Rounds
 from worker.engine.sequence import Sequence
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import prepare
+from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft import nextn
 from worker.llama.draft.heads import Heads
 from worker.model.config import load_config
 from worker.settings import Settings
@@ -225,7 +225,7 @@ def test_a_build_without_the_calls(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where llama.cpp gives no hidden states, heads are not loaded, and one sentence says why."""
-    monkeypatch.setattr(nextn, "missing", "no such symbol")
+    monkeypatch.setattr(hidden_states, "missing", "no such symbol")
     forgets = load_config(path).recurrent is None
     for asked, left in (("mtp", "none"), ("both", "ngram" if forgets else "none")):
         prepared = prepare(path, Settings(draft=asked, ctx_size=512))

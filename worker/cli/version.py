@@ -10,7 +10,7 @@ from worker import __version__, machine
 from worker.machine import human_bytes
 
 if TYPE_CHECKING:
-    from worker.llama.proof.verdict import Soundness
+    from worker.llama.soundness.verdict import Soundness
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.cli.console import data_console, write_json
     from worker.llama import library, variants
     from worker.llama.calibrate import kept
-    from worker.llama.proof import verdict
+    from worker.llama.soundness import verdict
 
     build, devices = library.build(), library.devices()
     proof = verdict.recall(verdict.key(build.variant))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.drafts.draft import Draft
+from worker.engine.draft import Draft
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.rounds import DraftBackend

@@ -9,16 +9,16 @@ import msgspec
 
 from worker.cache.store import Store
 from worker.engine.backend import Backend
+from worker.engine.cost import StepCost
 from worker.engine.drafts.guesser import Guesser
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Prefixes
-from worker.engine.kv.slot import Slot
 from worker.engine.sequence import RESERVE, Sequence
+from worker.engine.slot import Slot
 from worker.engine.stats import Stats
-from worker.engine.steps.cost import StepCost
 from worker.engine.steps.plan import Planner, StepPlan
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from worker.engine.drafts.draft import Draft
-from worker.engine.kv.slot import Slot
+from worker.engine.draft import Draft
 from worker.engine.output import Detokenizer, StopMatcher, TokenLogprob
 from worker.engine.request import Request
+from worker.engine.slot import Slot
 from worker.errors import WorkerError
 
 # Cells kept free for each running sequence at admission, so that it is not put back right away.

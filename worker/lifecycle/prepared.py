@@ -13,7 +13,7 @@ import msgspec
 from worker import log, machine
 from worker.errors import ModelLoadError, UsageError
 from worker.lifecycle.devices import Devices, choose_devices
-from worker.llama import library, rpc
+from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
@@ -82,10 +82,9 @@ def with_heads(config: ModelConfig, settings: Settings) -> Settings:
         if settings.guesses == "none" and why_no_heads(config) is None:
             log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
         return settings
-    from worker.llama.draft import nextn
 
     check_heads(config)
-    why = nextn.why_missing()
+    why = hidden_states.why_missing()
     if why is None:
         return settings
     log.get("load").warning("the file's heads that guess tokens are not used", reason=why)

@@ -26,7 +26,7 @@ from worker import log, machine
 from worker.errors import WorkerError
 from worker.files import cache_folder, written_whole
 from worker.llama.library import build
-from worker.llama.proof import verdict
+from worker.llama.soundness import verdict
 
 if TYPE_CHECKING:  # the engine's part of it is imported where attention is measured
     from worker.llama.context import Context

@@ -11,10 +11,9 @@ import numpy as np
 from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
-from worker.llama import library
+from worker.llama import hidden_states, library
 from worker.llama.batch import wire
 from worker.llama.context_options import ContextOptions
-from worker.llama.draft import nextn
 from worker.llama.library import native
 from worker.llama.logits import LogitRows
 from worker.llama.residency import cache_residency, check_cells
@@ -138,7 +137,7 @@ class Context:
             check_cells(weights.residency, self.residency)
             self._memory = native.llama_get_memory(handle)
             if options.purpose != "text":
-                nextn.give_hidden(handle, outputs_only=options.purpose == "heads")
+                hidden_states.give_hidden(handle, outputs_only=options.purpose == "heads")
         except BaseException:
             self.close()
             raise

@@ -18,7 +18,7 @@ from worker.imports import bare_package
 from worker.llama import spin, variants
 from worker.llama.process import death
 from worker.llama.process.abort import leave_with_reason
-from worker.llama.proof import verdict
+from worker.llama.soundness import verdict
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()

@@ -73,7 +73,7 @@ class RpcCharge:
         # Ray's OMP_NUM_THREADS is not for a server that is told how many threads it has.
         inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         process = self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "worker.llama.process.rpc_server"),
+            *(sys.executable, "-m", "worker.llama.rpc_server"),
             *(f"{self._host}:{port}", str(self._threads), str(self._gpus)),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

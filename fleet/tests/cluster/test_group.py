@@ -24,7 +24,7 @@ from tests.cluster.fleets import (
 from tests.support import http
 from tests.support.programs import SLOW, until
 
-SERVER = "worker.llama.process.rpc_server"
+SERVER = "worker.llama.rpc_server"
 pytestmark = pytest.mark.rpc
 
 

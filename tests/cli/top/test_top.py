@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
+from typing import Any
 
 import pytest
 
 from tests.support.programs.terminals import ALTERNATE, NORMAL, terminal
 from tests.support.programs.watched import doing, request, watched
 from worker.cli.main import main
-from worker.cli.top.address import parse_address
-from worker.errors import UsageError
+from worker.cli.top.address import Address, address_from
 
 KEY = "not-so-secret"
 
@@ -74,9 +75,9 @@ def test_the_key(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
          "answers 503: The model is loading."),
         (500, b"\xff", "answers 500: Internal Server Error."),
         (500, b'{"error": {"message": "\\u001b[31m\\n"}}', "answers 500: "),
-        (200, b"<html>", "is not a worker's"),
+        (200, b"<html>", "something else, or an older worker"),
         (200, b"[1]", "not understood"),
-        (200, b"", "is not a worker's"),
+        (200, b"", "something else, or an older worker"),
     ],
 )  # fmt: skip
 def test_other_answers(
@@ -104,28 +105,61 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "url"),
     [
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
-        ("http://gpu7/", "http://gpu7:80"),
+        ("http://gpu7/", "http://gpu7"),
         ("gpu7:9000", "http://gpu7:9000"),
-        ("https://host/worker/1/", "https://host:443/worker/1"),
+        ("https://host/worker/1/", "https://host/worker/1"),
         ("[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_addresses(text: str, shown: str) -> None:
+def test_addresses(text: str, url: str) -> None:
     """With and without scheme, port and prefix."""
-    assert str(parse_address(text, None)) == shown
+    assert address_from(argparse.Namespace(url=text)) == Address(url, None)
 
 
-@pytest.mark.parametrize("text", ["", "ftp://x", "http://", "http://x:99999", "http://u:p@x", "a b",
-                                  "http://x/\r\nHost: y", "http://ä"])  # fmt: skip
+def test_a_prefix_and_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are asked for, as behind a proxy."""
+    with watched() as server:
+        assert top(capsys, f"localhost:{server.server_port}/worker/1/")[0] == 0
+        assert server.asked == [("/worker/1/v1/requests", f"localhost:{server.server_port}")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ftp://x", "http://", "http://x:99999", "http://x:0", "http://u:p@x", "a b", "http://ä",
+     "http://x/\r\nHost: y", "[::1"],
+)  # fmt: skip
 def test_no_addresses(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Anything else is a wrong command line, and nothing is asked."""
-    with pytest.raises(UsageError):
-        parse_address(text, None)
-    assert main(["top", text]) == 2
-    capsys.readouterr()
+    code, out, err = top(capsys, text)
+    assert (code, out) == (2, "")
+    assert "is no worker's address. Write http://HOST:PORT." in err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"data": [{"id": "req-a"}]},
+        {"worker": {"state": "ready"}},
+        {"speeds": [[1, 2]]},
+        {"data": [request("req-a", "\x1b[31mred")]},
+    ],
+    ids=str,
+)
+def test_another_version(more: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """What is more is not looked at; what does not fit names the command that will understand."""
+    with watched() as server:
+        server.says = doing(request("req-a", new=1), new={"field": 1})
+        assert top(capsys, server.url)[0] == 0
+        server.says = doing(**more)
+        code, out, err = top(capsys, server.url)
+        assert top(capsys, server.url, "--json")[0] == 0
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "says what is not understood here: " in err
+    assert "Watch it with `worker top` of its own version." in err
+    assert "\x1b" not in err
 
 
 @pytest.mark.parametrize("how", ["q", "ctrl-c", "sigterm"])

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import io
+import time
 from typing import Any
 
+import msgspec
 import pytest
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group
 
 from tests.support.programs.watched import doing, request
-from worker.cli.top.activity import Activity, activity_of
 from worker.cli.top.address import WatchError
-from worker.cli.top.glyphs import Glyphs
-from worker.cli.top.view import view
+from worker.cli.top.view import View
+from worker.requests.views import LiveReply
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\n[bold]x[/bold]\x9b2J‮日本語\u200b"
-BLOCKS = Glyphs(ascii_only=False)
 
 
-def shown(
+def drawn(
     said: Any,
     width: int = 80,
     height: int | None = 24,
     *,
-    glyphs: Glyphs = BLOCKS,
     problem: str | None = None,
-) -> list[str]:
-    """The lines for an answer, as text."""
-    lines = view(activity_of(said), "http://gpu7:8080", width, height,
-                 glyphs=glyphs, problem=problem)  # fmt: skip
-    assert all(line.cell_len <= width for line in lines)
-    return [line.plain for line in lines]
+    encoding: str = "utf-8",
+    **terminal: Any,
+) -> str:
+    """What is printed for an answer; with `problem` for one of three seconds ago."""
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="")
+    console = Console(file=out, width=width, height=height, highlight=False, **terminal)
+    error = WatchError(problem) if problem is not None else None
+    view = View("http://gpu7:8080", msgspec.convert(said, LiveReply), error, time.monotonic() - 3)
+    options = console.options.update_height(height) if height else console.options
+    console.print(Group(*view.lines(options)))
+    out.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def shown(said: Any, width: int = 80, height: int | None = 24, **more: Any) -> list[str]:
+    """The same as lines, without spaces behind them; none is wider than the terminal."""
+    lines = drawn(said, width, height, **more).removesuffix("\n").split("\n")
+    assert all(cell_len(line) <= width for line in lines)
+    return [line.rstrip() for line in lines]
 
 
 def line_of(lines: list[str], start: str) -> str:
@@ -51,9 +65,8 @@ def hostile() -> dict[str, Any]:
     """A worker whose every word attacks."""
     said = busy(9)
     for each in (*said["data"], *said["recent"]):
-        for name in ("id", "route", "state", "outcome"):
-            each[name] = HOSTILE
-    said["worker"] |= {"state": HOSTILE, "model": HOSTILE}
+        each |= {"id": HOSTILE, "route": HOSTILE}
+    said["worker"] |= {"model": HOSTILE, "uptime_s": 1e300}
     said["worker"]["totals"]["prompt_tokens"] = 10**18
     said["data"][0] |= {"age_s": 1e300, "tokens_per_second": -1e300, "read_tokens": -5}
     said["speeds"] = [[0, -1e300, 1e300], [1, 1e300, 0]]
@@ -64,8 +77,10 @@ def hostile() -> dict[str, Any]:
 @pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 81, 109, 110, 140, 250])
 @pytest.mark.parametrize("said", [doing(), busy(3), busy(60), hostile()])
 def test_it_fits(said: dict[str, Any], width: int) -> None:
-    """No line is wider and there are no more lines than the terminal has, whatever its size."""
-    for height in (*range(1, 16), 20, 24, 31, 100):
+    """No line is wider and there are no more lines than the terminal has, which are eight at least.
+
+    rich cuts what is too much for a lower one."""
+    for height in (*range(8, 20), 24, 31, 100):
         assert len(shown(said, width, height)) <= height
     assert len(shown(said, width, None)) > len(said["data"])
 
@@ -102,14 +117,14 @@ def test_what_does_not_fit_is_counted() -> None:
     """Of many requests the oldest are shown, and how many there are besides; the log stays."""
     lines = shown(busy(200))
     hidden = next(line for line in lines if "… and" in line)
-    drawn = sum(line.startswith("req-0") for line in lines)
-    assert hidden == f"  … and {200 - drawn} more"
+    count = sum(line.startswith("req-0") for line in lines)
+    assert hidden == f"  … and {200 - count} more"
     assert lines[-1].endswith("event 49")
 
 
 def test_a_worker_that_is_gone() -> None:
     """The reason is told, and what was seen last is still there."""
-    lines = shown(doing(request("req-a")), problem="It is gone. Gone for 3 s.")
+    lines = shown(doing(request("req-a")), problem="It is gone.")
     assert lines[0].startswith("gone  demo")
     assert lines[1] == "It is gone. Gone for 3 s."
     assert line_of(lines, "req-a")
@@ -117,47 +132,43 @@ def test_a_worker_that_is_gone() -> None:
 
 @pytest.mark.parametrize("color", [None, "truecolor"])
 def test_nothing_of_a_server_controls_the_terminal(color: Any) -> None:
-    """Ids, states, models and log lines are text: no sequence, no markup, no second line."""
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, color_system=color, width=200)
-    activity = activity_of(hostile())
-    for line in view(activity, "http://x", 200, None, glyphs=BLOCKS, problem=HOSTILE):
-        console.print(line)
-    drawn = out.getvalue()
-    assert "[bold]x[/bold]" in drawn
-    for attack in ("\x1b[31mred", "\x1b]0;", "\x07", "\r", "\x9b", "‮", "\u200b"):
-        assert attack not in drawn
-    assert ("\x1b" in drawn) == (color is not None)
+    """Ids, routes, models and log lines are text: no sequence, no markup, no second line."""
+    for problem in (None, HOSTILE):
+        out = drawn(hostile(), 200, None, problem=problem, force_terminal=True, color_system=color)
+        assert "[bold]x[/bold]" in out
+        for attack in ("\x1b[31mred", "\x1b]0;", "\x07", "\r", "\x9b", "‮", "\u200b"):
+            assert attack not in out
+        assert ("\x1b" in out) == (color is not None)
 
 
 def test_ascii() -> None:
     """A terminal that knows ASCII only gets nothing else for bars and curves."""
-    lines = shown(doing(), glyphs=Glyphs(ascii_only=True))
-    assert line_of(lines, "cells").isascii()
-    assert line_of(lines, "tokens").isascii()
+    lines = shown(doing(request("req-a")), 120, encoding="ascii")
     assert "####" in line_of(lines, "cells")
+    assert "*#" in line_of(lines, "tokens")
+    assert "###......." in line_of(lines, "req-a")
+    assert not any("?" in line for line in lines)
 
 
-def test_bars() -> None:
+@pytest.mark.parametrize(
+    ("live", "cached", "bar"),
+    [(0, 0, "░" * 40), (1, 0, "█" + "░" * 39), (50, 25, "█" * 20 + "▓" * 10 + "░" * 10),
+     (99, 1, "█" * 40), (500, 500, "█" * 40), (-5, 0, "░" * 40)],
+)  # fmt: skip
+def test_bars(live: int, cached: int, bar: str) -> None:
     """As many cells as the share; something is never nothing, and never more than all."""
-    assert BLOCKS.bar(((0.5, ""), (0.25, "")), 8).plain == "████▓▓░░"
-    assert BLOCKS.bar(((1e-9, ""),), 4).plain == "█░░░"
-    assert BLOCKS.bar(((7.0, ""), (7.0, "")), 4).plain == "████"
-    assert BLOCKS.bar(((-1.0, ""),), 4).plain == "░░░░"
+    said = doing()
+    said["worker"]["cells"] = {"total": 100, "live": live, "cached": cached, "free": 7}
+    told = f"  {live} live, {cached} cached, 7 free"
+    assert line_of(shown(said, 9 + 40 + len(told)), "cells") == f"cells    {bar}{told}"
 
 
-def test_sparklines() -> None:
-    """The last values, against the largest of them."""
-    assert BLOCKS.sparkline([9, 0, 7, 14], 3) == "▁▅█"
-    assert BLOCKS.sparkline([0, 0], 4) == "  ▁▁"
-    assert BLOCKS.sparkline([], 2) == "  "
-
-
-def test_another_version() -> None:
-    """What is missing is empty; what is more is not looked at; what is else is an error."""
-    assert shown({"worker": {"state": "ready"}, "new": 1})
-    assert activity_of({"worker": {}}) == Activity(worker=activity_of({"worker": {}}).worker)
-    others: list[Any] = [[], {}, {"worker": 1}, {"worker": {}, "data": [1]}]
-    for said in others:
-        with pytest.raises(WatchError, match="not understood"):
-            activity_of(said)
+@pytest.mark.parametrize(
+    ("values", "curve"),
+    [([9, 0, 7, 14], "▅▁▅█ 14.0 read/s"), ([0, 0], "  ▁▁ 0.0 read/s"), ([], " 0.0 read/s"),
+     ([7.0] * 99, "████ 7.0 read/s")],
+)  # fmt: skip
+def test_curves(values: list[float], curve: str) -> None:
+    """Against the largest value; there is one cell for each."""
+    line = line_of(shown(doing(speeds=[[0, value, 0.0] for value in values])), "tokens")
+    assert curve in line

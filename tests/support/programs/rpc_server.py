@@ -85,8 +85,7 @@ def rpc_server(*, megabytes: int | None = None) -> Generator[RpcServer]:
 def main() -> None:
     """Serve until killed."""
     from worker import log
-    from worker.llama import library
-    from worker.llama.process import rpc_server
+    from worker.llama import library, rpc_server
 
     log.configure("console")
     endpoint, *megabytes = sys.argv[1:]

@@ -29,9 +29,10 @@ def doing(*requests: dict[str, Any], **more: Any) -> dict[str, Any]:
         },
         "speeds": [[1795343000 + 5 * index, 10.0 * index, 44.5] for index in range(60)],
         "data": list(requests),
-        "recent": [{"id": "req-before", "route": "POST /v1/completions", "status": 200,
-                    "outcome": "stop", "ended_at": 1795343300.0, "duration_s": 3.25,
-                    "wait_s": 0.0, "first_token_s": 0.2, "prompt_tokens": 30,
+        "recent": [{"id": "req-before", "correlation_id": None, "route": "POST /v1/completions",
+                    "model": "demo", "status": 200, "outcome": "stop", "code": None,
+                    "ended_at": 1795343300.0, "duration_s": 3.25, "wait_s": 0.0,
+                    "first_token_s": 0.2, "prompt_tokens": 30,
                     "cached_tokens": 0, "generated_tokens": 50, "tokens_per_second": 44.0}],
         "log": [["2026-11-22T10:30:00Z", "info", "serve", "ready", "model=demo"]],
         **more,
@@ -49,7 +50,8 @@ def request(name: str, state: str = "reading", **more: Any) -> dict[str, Any]:
 
 
 class WatchedServer(ThreadingHTTPServer):
-    """says: what is answered, as JSON, or bytes as they are; key: what it asks for."""
+    """says: what is answered, as JSON, or bytes as they are; key: what it asks for; asked: paths,
+    each with the host that was meant."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -59,6 +61,7 @@ class WatchedServer(ThreadingHTTPServer):
         self.says: dict[str, Any] | bytes = doing()
         self.status = 200
         self.key: str | None = None
+        self.asked: list[tuple[str, str | None]] = []
         self.closed = threading.Event()
 
     @property
@@ -78,6 +81,7 @@ class _Watched(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """One answer, or one event after the other until the server is closed."""
         server = cast("WatchedServer", self.server)
+        server.asked.append((self.path, self.headers["Host"]))
         wanted = server.key and f"Bearer {server.key}"
         status = 401 if wanted and self.headers["Authorization"] != wanted else server.status
         streams = "stream=true" in self.path and status == 200 and isinstance(server.says, dict)

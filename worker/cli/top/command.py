@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from worker.cli.options import add_options
 
-if TYPE_CHECKING:
-    from worker.cli.top.address import Address
-
-_CANNOT_DRAW = ("dumb", "unknown")
-_DEFAULT_URL = "http://127.0.0.1:8080"
+_URL = "http://127.0.0.1:8080"
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -28,10 +23,8 @@ def add_parser(commands: Any, line: str) -> None:
         epilog="Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "url", nargs="?", default=_DEFAULT_URL, metavar="URL",
-        help=f"the worker's address ({_DEFAULT_URL})",
-    )  # fmt: skip
+    address = f"the worker's address ({_URL})"
+    parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=address)
     add_options(parser, "api_key", "api_key_file")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="print the view once")
@@ -41,31 +34,20 @@ def add_parser(commands: Any, line: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it. Raises UsageError, and WatchError where there is nothing to show."""
-    from worker.cli.top.address import address_from
+    from rich.console import Group
 
-    address = address_from(arguments)
-    cannot_draw = not sys.stdout.isatty() or os.environ.get("TERM") in _CANNOT_DRAW
-    if arguments.json or arguments.once or cannot_draw:
-        return _once(address, as_json=arguments.json)
-    from worker.cli.top.screen import watch
-
-    watch(address)
-    return 0
-
-
-def _once(address: Address, *, as_json: bool) -> int:
     from worker.cli.console import data_console, write_json
-    from worker.cli.top.activity import activity_of
-    from worker.cli.top.address import ask
-    from worker.cli.top.glyphs import Glyphs
-    from worker.cli.top.view import view
+    from worker.cli.top.address import address_from, answers
+    from worker.cli.top.screen import watch
+    from worker.cli.top.view import View
+    from worker.requests.views import LiveReply
 
-    said = ask(address)
-    if as_json:
-        write_json(said)
-        return 0
-    console = data_console()
-    glyphs = Glyphs(ascii_only=console.options.ascii_only)
-    for line in view(activity_of(said), str(address), console.width, None, glyphs=glyphs):
-        console.print(line, no_wrap=True)
+    address, console = address_from(arguments), data_console()
+    if arguments.json:
+        write_json(next(answers(address, dict[str, Any])))
+    elif arguments.once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        view = View(address.url, next(answers(address, LiveReply)))
+        console.print(Group(*view.lines(console.options)))
+    else:
+        watch(address)
     return 0

@@ -1,4 +1,4 @@
-"""The terminal while it shows a worker: the alternate screen, keys, and how it is given back."""
+"""The terminal while it shows a worker: what is followed, keys, and how it is given back."""
 
 from __future__ import annotations
 
@@ -8,21 +8,43 @@ import select
 import signal
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Callable, Generator
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.text import Text
 
-from worker.cli.top.address import Address
-from worker.cli.top.feed import Feed, Sight
-from worker.cli.top.glyphs import Glyphs
-from worker.cli.top.view import view
+from worker.cli.top.address import Address, WatchError, answers
+from worker.cli.top.view import View
+from worker.requests.views import LiveReply
 
-_REDRAW_S = 0.25
-_LEAVE = frozenset("qQ")
+_REDRAW_S, _AGAIN_S = 0.25, 0.5
+
+
+class Feed(threading.Thread):
+    """Follows the worker at `address` until the process ends, also through its restarts."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(daemon=True)  # who leaves must not wait for a worker that hangs
+        self._address = address
+        self.view = View(address.url)  # replaced as a whole, so a reader needs no lock
+        self.start()
+
+    def run(self) -> None:
+        """Look again and again."""
+        while True:
+            before = self.view
+            try:
+                for reply in answers(self._address, LiveReply, follow=True):
+                    self.view = View(before.url, reply)
+                if self.view is before:  # a worker that drains ends its events after the first
+                    raise WatchError(f"{before.url} ends the connection without an event.")
+            except WatchError as error:
+                since = self.view.since or time.monotonic()
+                self.view = View(before.url, self.view.reply, error, since)
+            time.sleep(_AGAIN_S)
 
 
 def watch(address: Address) -> None:
@@ -32,79 +54,41 @@ def watch(address: Address) -> None:
     listens there, or the key is wrong.
     """
     console, feed = Console(highlight=False), Feed(address)
-    with contextlib.suppress(KeyboardInterrupt), _sigterm_interrupts(), _keys() as pressed:
-        with Live(
-            console=console, screen=True, auto_refresh=False,
-            redirect_stdout=False, redirect_stderr=False,
-        ) as live:  # fmt: skip
-            shown = None
-            while not (sight := feed.sight).is_hopeless:
-                wanted = (sight, console.size)
-                # How long a worker has been gone changes by itself.
-                if wanted != shown or sight.error is not None:
-                    live.update(_drawn(sight, address, console), refresh=True)
-                    shown = wanted
-                if _LEAVE & set(pressed()):
-                    return
-        assert sight.error is not None
-        raise sight.error
-
-
-def _drawn(sight: Sight, address: Address, console: Console) -> Group:
-    """What fills the terminal; `console` knows its size now."""
-    width, height = console.size
-    problem = None
-    if sight.error is not None:
-        problem = f"{sight.error.message} Gone for {time.monotonic() - sight.since:.0f} s."
-    if sight.activity is None:
-        words = problem or f"asking {address} ..."
-        return Group(Text(words, no_wrap=True, overflow="ellipsis"))
-    glyphs = Glyphs(ascii_only=console.options.ascii_only)
-    lines = view(sight.activity, str(address), width, height, glyphs=glyphs, problem=problem)
-    return Group(*lines)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is given back first
+    with (
+        contextlib.suppress(KeyboardInterrupt), _keys() as pressed,
+        Live(console=console, screen=True, auto_refresh=False,
+             redirect_stdout=False, redirect_stderr=False) as live,
+    ):  # fmt: skip
+        while not {*b"qQ"} & {*pressed()}:
+            view = feed.view
+            if view.error is not None and view.reply is None and view.error.lasting:
+                raise view.error
+            options = console.options.update_height(console.height)
+            live.update(Group(*view.lines(options)), refresh=True)
 
 
 @contextlib.contextmanager
-def _keys() -> Generator[Callable[[], str]]:
+def _keys() -> Generator[Callable[[], bytes]]:
     """A function that waits a moment for keys and returns those that were pressed.
 
     Without a terminal on standard input there are none. Ctrl-Z is off inside of the block: it
     would leave the shell with the alternate screen.
     """
-    if not sys.stdin.isatty():
-        yield _no_keys
-        return
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
+    terminals = [sys.stdin.fileno()] if sys.stdin.isatty() else []
+
+    def pressed() -> bytes:
+        ready = select.select(terminals, [], [], _REDRAW_S)[0]
+        return (os.read(ready[0], 64) or b"q") if ready else b""  # nothing: the terminal has gone
+
+    before = [termios.tcgetattr(terminal) for terminal in terminals]
     try:
-        tty.setcbreak(number)
-        mode = termios.tcgetattr(number)
-        mode[6][termios.VSUSP] = bytes([os.fpathconf(number, "PC_VDISABLE") & 0xFF])
-        termios.tcsetattr(number, termios.TCSANOW, mode)
-        yield lambda: _pressed(number)
+        for terminal in terminals:
+            tty.setcbreak(terminal)
+            mode = termios.tcgetattr(terminal)
+            mode[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE") & 0xFF])
+            termios.tcsetattr(terminal, termios.TCSANOW, mode)
+        yield pressed
     finally:
-        termios.tcsetattr(number, termios.TCSAFLUSH, before)
-
-
-def _pressed(number: int) -> str:
-    if not select.select([number], [], [], _REDRAW_S)[0]:
-        return ""
-    data = os.read(number, 64)
-    if not data:  # the terminal has gone
-        raise KeyboardInterrupt
-    return data.decode(errors="replace")
-
-
-def _no_keys() -> str:
-    time.sleep(_REDRAW_S)
-    return ""
-
-
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Generator[None]:
-    """SIGTERM is like Ctrl-C inside of the block: the terminal is given back first."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        for terminal, mode in zip(terminals, before, strict=True):
+            termios.tcsetattr(terminal, termios.TCSAFLUSH, mode)

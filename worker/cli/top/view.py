@@ -1,144 +1,179 @@
-"""What a worker does -> lines of text that fit a terminal.
+"""What a worker does, drawn so that it fits a terminal.
 
-Everything that came over the network goes through `plain`: a request's id or a line of log must
-neither control the terminal nor be read as markup.
+Everything that came over the network goes through `harmless` into a Text: a request's id or a line
+of log must neither control the terminal nor be read as markup. Columns have fixed widths, so that
+rows do not jump when a value changes; the first one gets what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from itertools import islice
+from time import monotonic
 
+import msgspec
+from rich.console import ConsoleOptions, Group, RenderableType
+from rich.styled import Styled
+from rich.table import Table
 from rich.text import Text
 
-from worker.cli.console import one_line
-from worker.cli.top.activity import Activity, WatchedWorker
-from worker.cli.top.glyphs import Glyphs
-from worker.cli.top.tables import ended_rows, log_rows, request_rows
+from worker.cli.top.address import WatchError
+from worker.log import harmless
 from worker.machine import human_bytes
+from worker.requests.views import EndedRequest, LiveReply, LiveRequest
 
-_STATES = {"ready": "bold green", "loading": "bold yellow", "draining": "bold yellow"}
-_LEAST_LOG, _MOST_RECENT = 3, 8
-_LOW, _ROOMY = 12, 12  # lines of the terminal, and those below the figures
-_WIDE = 110
-
-
-def view(
-    activity: Activity,
-    address: str,
-    width: int,
-    height: int | None,
-    *,
-    glyphs: Glyphs,
-    problem: str | None = None,
-) -> list[Text]:
-    """Lines of at most `width` cells, at most `height` of them, or as many as there are.
-
-    problem: why this is no longer so, in one sentence; None: it is
-    """  # fmt: skip
-    low = height is not None and height < _LOW
-    figures = list(_figures(activity, width, glyphs))[: 2 if low else None]
-    lines = [*_head(activity.worker, address, problem), *figures]
-    wide = width >= _WIDE
-    requests = request_rows(activity.data, width, glyphs, wide=wide)
-    ended = ended_rows(activity.recent, width, wide=wide)
-    log = log_rows(activity.log)
-    if height is not None:
-        requests, ended, log = _share(height - len(lines), requests, ended, log)
-    for part in (requests, ended, log):
-        if part:
-            lines += [Text(), *part]
-    for index, line in enumerate(lines):
-        if problem is not None and index > 1:
-            line.stylize("dim")  # so it was
-        line.truncate(width, overflow="ellipsis")
-        line.no_wrap = True
-    return lines if height is None else lines[:height]
+_STYLES = {
+    "ready": "bold green", "draining": "bold yellow", "failed": "bold red", "gone": "bold red",
+    "waiting": "yellow", "reading": "cyan", "writing": "green",
+    "cancelled": "yellow", "left": "yellow", "refused": "yellow", "error": "red",
+    "warning": "yellow", "critical": "red",
+}  # fmt: skip
+# Full, half and empty cells of a bar; levels of a curve. Also for who knows ASCII only.
+_BLOCKS, _ASCII = ("█▓░", "▁▂▃▄▅▆▇█"), ("#+.", "_.,-=+*#")
+# Negative: to the right. A column that does not fit is left out, with those behind it.
+_FIRST, _WIDTHS = 10, (10, -17, -9, -9, -8, -8, 10, 25)
 
 
-def _share(
-    room: int, requests: list[Text], ended: list[Text], log: list[Text]
-) -> tuple[list[Text], list[Text], list[Text]]:
-    """What of the three parts, each behind an empty line and a heading, fits into `room` lines.
+class View(msgspec.Struct, frozen=True):
+    """What was seen last of the worker at `url`.
 
-    Requests come first; the log keeps a few lines, and gets what the others leave.
+    reply  None: it did not answer yet
+    error  why it does not now; None: it does, or was not asked yet
+    since  when that began, by the monotonic clock; 0: it did not
     """
-    kept = min(len(log), 1 + _LEAST_LOG) + 1 if room >= _ROOMY else 0
-    requests = _cut(requests, max(2, room - kept - 1))
-    room -= len(requests) + 1
-    spare = room - kept - 1
-    ended = ended[: min(spare, 1 + _MOST_RECENT)] if spare >= 2 else []
-    room -= len(ended) + 1 if ended else 0
-    rows = room - 2
-    return requests, ended, [log[0], *log[1:][-rows:]] if rows > 0 and len(log) > 1 else []
+
+    url: str
+    reply: LiveReply | None = None
+    error: WatchError | None = None
+    since: float = 0.0
+
+    def lines(self, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """As many as there are, or those that fit into the height that `options` give."""
+        gone = self.error and f"{self.error.message} Gone for {monotonic() - self.since:.0f} s."
+        if self.reply is None:
+            yield _line(harmless(gone or f"asking {self.url} ..."))
+            return
+        worker, memory = self.reply.worker, self.reply.worker.memory
+        state, model = "gone" if gone else worker.state, (harmless(worker.model), "bold")
+        up = f"  up {timedelta(seconds=min(worker.uptime_s, 1e9) // 1)}  "
+        yield _line((state, _STYLES[state]), "  ", model, up, (self.url, "dim"))
+        counts = f"{worker.running:,} running, {worker.waiting:,} waiting, {worker.slots:,} slots"
+        held = _of(memory.resident_bytes, memory.planned_bytes + worker.kept.memory_bytes)
+        yield _line((harmless(gone), "red") if gone else f"{counts}, memory {held} planned")
+        # Behind a reason, what was seen last.
+        yield Styled(Group(*_parts(self.reply, options)), "dim" if gone else "")
 
 
-def _cut(rows: list[Text], most: int) -> list[Text]:
-    """The first rows, and how many there are besides."""
-    if len(rows) <= most:
-        return rows
-    return [*rows[: most - 1], Text(f"  … and {len(rows) - most + 1} more", "dim")]
+def _parts(reply: LiveReply, options: ConsoleOptions) -> Iterator[RenderableType]:
+    """Figures, then requests, which come first; the log keeps a third, and gets what is left."""
+    width, room = options.max_width, options.height or sys.maxsize
+    signs = _ASCII if options.ascii_only else _BLOCKS
+    figures = list(_figures(reply, width, *signs))[: 2 if room < 12 else None]
+    room -= 2 + len(figures)
+    kept = min(room // 3, 2 + len(reply.log)) if room >= 12 else 0
+    most = max(1, room - kept - 2)
+    live = reply.data if len(reply.data) <= most else reply.data[: most - 1]
+    room -= 2 + min(len(reply.data), most)
+    ended = reply.recent[: max(0, room - kept - 2)]
+    room -= 2 + len(ended) if ended else 0
+    yield from (*figures, Text())
+    heads = "state,tokens,tok/s,cached,wait,age,,route"
+    yield _table(width, heads, (_row(each, signs[0]) for each in live))
+    if len(live) < len(reply.data):
+        yield _line((f"  … and {len(reply.data) - len(live):,} more", "dim"))
+    if ended:
+        heads = "ended,tokens,tok/s,cached,first,took,,route"
+        yield from (Text(), _table(width, heads, (_row(each, signs[0]) for each in ended)))
+    if reply.log and room > 2:
+        yield from (Text(), _line(("log", "dim")))
+        for clock, level, *words in reply.log[-(room - 2) :]:
+            told = (harmless(" ".join(filter(None, words))), _STYLES.get(level, ""))
+            yield _line((harmless(clock.partition("T")[2][:8]), "dim"), " ", told)
 
 
-def _head(worker: WatchedWorker, address: str, problem: str | None) -> list[Text]:
-    state = ("gone", "bold red") if problem else (worker.state, _STATES.get(worker.state, "bold"))
-    line = Text.assemble(
-        state if problem else (one_line(state[0]).plain, state[1]), "  ",
-        (one_line(worker.model or "no model").plain, "bold"), "  ",
-        (f"up {_span(worker.uptime_s)}  ", ""), (one_line(address).plain, "dim"),
-    )  # fmt: skip
-    counts = f"{worker.running:,} running, {worker.waiting:,} waiting, {worker.slots:,} slots"
-    resident, planned = worker.memory.resident_bytes, worker.memory.planned_bytes
-    memory = f"memory {human_bytes(resident)}" if resident is not None else ""
-    if resident is not None and planned is not None:
-        memory += f" of {human_bytes(planned + worker.kept.memory_bytes)} planned"
-    second = one_line(problem) if problem else Text(counts)
-    second.stylize("red" if problem else "")
-    return [line, second if problem else _joined((second, Text(memory)))]
-
-
-def _figures(activity: Activity, width: int, glyphs: Glyphs) -> Iterable[Text]:
-    worker = activity.worker
-    cells, kept, totals = worker.cells, worker.kept, worker.totals
-    told = _joined((
-        Text(f"{cells.live:,} live", "green"), Text(f"{cells.cached:,} cached", "cyan"),
-        Text(f"{cells.free:,} free", "dim"),
-    ))  # fmt: skip
-    room = max(10, width - 9 - told.cell_len - 2)
-    total = max(1, cells.total)
-    bar = glyphs.bar(((cells.live / total, "green"), (cells.cached / total, "cyan")), room)
-    yield Text.assemble(("cells    ", "dim"), bar, "  ", told)
-    room = max(5, (width - 9) // 2 - 20)
-    pairs: list[Text] = []
+def _figures(reply: LiveReply, width: int, blocks: str, levels: str) -> Iterator[Text]:
+    cells, kept, totals = reply.worker.cells, reply.worker.kept, reply.worker.totals
+    total, half = max(1, cells.total), (width - 9) // 2
+    shares = (cells.live / total, "green"), (cells.cached / total, "cyan")
+    told = _line((f"  {cells.live:,} live", "green"), (f", {cells.cached:,} cached", "cyan"))
+    told.append(f", {cells.free:,} free", "dim")
+    yield _line(("cells    ", "dim"), _bar(blocks, max(10, width - 9 - len(told)), *shares), told)
+    line = _line(("tokens   ", "dim"))
     for column, verb, style in ((1, "read", "yellow"), (2, "written", "green")):
-        values = [point[column] for point in activity.speeds]
-        now = f"{values[-1]:,.1f}" if values else "–"
-        spark = glyphs.sparkline(values, min(room, 120))
-        pairs.append(Text.assemble((spark, style), f" {now} {verb}/s"))
-    pairs[0].pad_right(max(0, (width - 9) // 2 - pairs[0].cell_len))
-    yield Text.assemble(("tokens   ", "dim"), *pairs)
-    yield _joined((
-        Text.assemble(("totals   ", "dim"), f"{totals.requests:,} requests"),
-        Text(f"{totals.errors:,} errors", "red" if totals.errors else ""),
-        Text(f"{totals.prompt_tokens:,} read"), Text(f"{totals.cached_tokens:,} cached"),
-        Text(f"{totals.generated_tokens:,} written"),
-    ))  # fmt: skip
-    parts = [_of("memory", kept.memory_bytes, kept.memory_limit_bytes),
-             _of("disk", kept.disk_bytes, kept.disk_limit_bytes)]  # fmt: skip
-    if any(parts):
-        yield Text.assemble(("kept     ", "dim"), _joined([Text(part) for part in parts if part]))
+        values = [point[column] for point in reply.speeds]
+        curve = _curve(levels, min(max(5, half - 20), 120), values)
+        line.append(curve, style).append(f" {values[-1] if values else 0:,.1f} {verb}/s")
+        line.pad_right(9 + half - len(line))
+    yield line
+    yield _line(
+        ("totals   ", "dim"), f"{totals.requests:,} requests, ",
+        (f"{totals.errors:,} errors", "red" if totals.errors else ""),
+        f", {totals.prompt_tokens:,} read, {totals.cached_tokens:,} cached, "
+        f"{totals.generated_tokens:,} written",
+    )  # fmt: skip
+    memory = _of(kept.memory_bytes, kept.memory_limit_bytes)
+    disk = _of(kept.disk_bytes, kept.disk_limit_bytes)
+    yield _line(("kept     ", "dim"), f"memory {memory}, disk {disk}")
 
 
-def _of(what: str, held: int, limit: int | None) -> str:
-    """Empty where nothing may be kept there."""
-    return f"{what} {human_bytes(held)} of {human_bytes(limit)}" if limit else ""
+def _row(each: LiveRequest | EndedRequest, blocks: str) -> Iterator[Text]:
+    """How far it is, in its prompt and then in what it may write; or how it ended."""
+    bar, count, speed = Text(), 1, each.tokens_per_second
+    if isinstance(each, EndedRequest):
+        state, seconds = each.outcome, (each.first_token_s, each.duration_s)
+        tokens = f"{each.prompt_tokens:,} + {each.generated_tokens:,}"
+    else:
+        state, count, seconds = each.state, each.sequences, (each.wait_s, each.age_s)
+        done, most = each.read_tokens, each.prompt_tokens
+        if state == "writing":
+            done, most = each.generated_tokens, each.max_tokens
+        tokens = f"{done:,} of {most:,}" if count else "made ready"
+        bar = _bar(blocks, 10, (done / max(1, most), _STYLES[state]))
+    yield Text(harmless(each.id) + (f" x {count}" if count > 1 else ""))
+    yield Text(state, _STYLES.get(state, ""))
+    yield from map(
+        Text, (tokens, "" if speed is None else f"{speed:,.1f}", f"{each.cached_tokens:,}")
+    )
+    for took in seconds:
+        yield Text("" if took is None else f"{took:.2f} s" if took < 10 else f"{took:,.0f} s")
+    yield from (bar, Text(harmless(each.route)))
 
 
-def _joined(parts: Sequence[Text]) -> Text:
-    return Text(", ").join(part for part in parts if part.plain)
+def _table(width: int, heads: str, rows: Iterable[Iterable[Text]]) -> Table:
+    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("request", ratio=1, no_wrap=True)
+    room = width - _FIRST
+    for head, size in zip(heads.split(","), _WIDTHS, strict=True):
+        room -= abs(size) + 1
+        if room >= 0:
+            side = "right" if size < 0 else "left"
+            table.add_column(head, width=abs(size), justify=side, no_wrap=True)
+    for row in rows:
+        table.add_row(*islice(row, len(table.columns)))
+    return table
 
 
-def _span(seconds: float) -> str:
-    """3725.2 -> '1:02:05'."""
-    whole = max(0, int(seconds))
-    minutes = f"{whole // 60 % 60}:{whole % 60:02d}"
-    return minutes if whole < 3600 else f"{whole // 3600}:{minutes.zfill(5)}"
+def _of(held: int, most: int) -> str:
+    return f"{human_bytes(held)} of {human_bytes(most)}"
+
+
+def _line(*parts: str | Text | tuple[str, str]) -> Text:
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def _bar(blocks: str, width: int, *shares: tuple[float, str]) -> Text:
+    """Of each (share, style) as many cells as it is of 1, and one at least of what is above 0."""
+    text = Text()
+    for block, (share, style) in zip(blocks, shares, strict=False):
+        count = max(round(min(share, 1) * width), share > 0)
+        text.append(block * min(count, width - len(text)), style)
+    return text.append(blocks[-1] * (width - len(text)), "bright_black")
+
+
+def _curve(levels: str, width: int, values: Sequence[float]) -> str:
+    """The last `width` values against the largest of them; spaces where there are fewer."""
+    shown = [max(0.0, value) for value in values[-width:]]
+    most, top = max(shown, default=0.0) or 1.0, len(levels) - 1
+    return "".join(levels[round(value / most * top)] for value in shown).rjust(width)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from worker.engine.drafts.draft import Draft
+from worker.engine.draft import Draft
 from worker.engine.drafts.rounds import MANY_ROWS, DraftBackend, GuessLine, Held, Rounds, in_common
 from worker.engine.sequence import Sequence
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence as Ordered
 from itertools import chain
 
-from worker.engine.drafts.draft import WORTH, Draft, HitRates, best_rows, expected
+from worker.engine.cost import StepCost
+from worker.engine.draft import WORTH, Draft, HitRates, best_rows, expected
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.drafts.trial import Trial
 from worker.engine.sequence import Sequence
-from worker.engine.steps.cost import StepCost
 
 # Guesses of a draft model: each token costs a round, so there are fewer than from the text.
 _LENGTHS = (1, 2, 3, 4, 5, 7)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from worker.engine.drafts.draft import Draft
+from worker.engine.draft import Draft
 from worker.engine.drafts.rounds import DraftBackend, GuessLine, Held, Rounds, in_common
 from worker.engine.sequence import Sequence
 

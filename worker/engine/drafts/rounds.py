@@ -10,10 +10,10 @@ import numpy as np
 
 from worker import log
 from worker.engine.backend import Batch, BatchError, OutOfCells
-from worker.engine.drafts.draft import Draft
+from worker.engine.cost import StepCost
+from worker.engine.draft import Draft
 from worker.engine.likeliest import log_sum
 from worker.engine.sequence import Sequence
-from worker.engine.steps.cost import StepCost
 
 # Rows that are read at once before it is known what a row costs, and at least.
 _FIRST_ROWS = 64

@@ -8,7 +8,7 @@ import numpy as np
 
 from worker.engine.backend import Backend
 from worker.engine.kv.pool import Pool, StreamPool, UnifiedPool
-from worker.engine.kv.slot import Slot
+from worker.engine.slot import Slot
 
 
 class Cells:

@@ -9,8 +9,8 @@ import numpy as np
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
-from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
+from worker.engine.slot import Slot
 
 # Of a long prompt a state is kept every so many tokens. Those of hybrid models take 20 to 75 MB,
 # as much as the attention cells of some thousand tokens.

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from worker.engine.kv.slot import Slot
+from worker.engine.slot import Slot
 
 
 class Pool(Protocol):

@@ -12,8 +12,8 @@ from worker.engine.backend import Backend
 from worker.engine.kv import keeper
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
-from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
+from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from worker.engine.backend import Backend
+from worker.engine.cost import StepCost, chunk_rows
 from worker.engine.drafts.guesser import Guesser
-from worker.engine.kv.slot import Slot
 from worker.engine.sequence import Sequence
-from worker.engine.steps.cost import StepCost, chunk_rows
+from worker.engine.slot import Slot
 
 Runs = list[tuple[Sequence, int]]
 

@@ -7,9 +7,9 @@ import contextlib
 import numpy as np
 from msgspec.structs import replace
 
+from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
 from worker.llama.context import Context
-from worker.llama.draft import nextn
 from worker.llama.draft.companion import Companion
 from worker.memory.draft import HEAD_OUTPUTS
 
@@ -42,13 +42,13 @@ class Heads(Companion):
         self.max_waiting = context.num_cells
         self.vocab_size = weights.vocab_size
         self._beside = beside
-        self._width = nextn.hidden_width(weights.handle)
+        self._width = hidden_states.hidden_width(weights.handle)
         self.fed = context.feed(self._width)
 
     def hidden(self, row: int) -> np.ndarray:
         """The row's hidden state; all rows of its batch have outputs."""
-        return nextn.hidden_rows(self.context.handle, row + 1, self._width)[row]
+        return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
 
     def model_hidden(self, rows: int) -> np.ndarray:
         """The model's hidden states in the rows that it computed last."""
-        return nextn.hidden_rows(self._beside.handle, rows, self._width)
+        return hidden_states.hidden_rows(self._beside.handle, rows, self._width)

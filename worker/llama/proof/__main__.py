@@ -11,7 +11,7 @@ import msgspec
 
 from worker import log
 from worker.errors import WorkerError
-from worker.llama.proof import verdict
+from worker.llama.soundness import verdict
 
 
 def main() -> int:

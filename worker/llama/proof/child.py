@@ -25,7 +25,7 @@ from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
 from worker.llama.proof.blocks import PROVEN, Rows32
 from worker.llama.proof.model import ROWS, TOKENS, ProofModel
-from worker.llama.proof.said import Done, Features, ProofCase, ProofLine, Wrong, encode
+from worker.llama.soundness.said import Done, Features, ProofCase, ProofLine, Wrong, encode
 from worker.llama.weights import LoadOptions, Weights
 
 # From vectors over small products to whole tiles.

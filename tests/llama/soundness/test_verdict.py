@@ -15,9 +15,10 @@ import pytest
 from tests.support.programs import planted
 from tests.support.programs.processes import WorkerProcess
 from worker.errors import BackendError
-from worker.llama.proof import blocks, verdict
+from worker.llama.proof import blocks
 from worker.llama.proof.child import ROW_COUNTS, WAYS
-from worker.llama.proof.verdict import Soundness
+from worker.llama.soundness import verdict
+from worker.llama.soundness.verdict import Soundness
 from worker.machine import cpu
 
 COMMAND = [sys.executable, "-m", "worker.llama.proof"]

@@ -1,6 +1,6 @@
 """llama.cpp's RPC server: the devices of this machine for a worker on another one.
 
-python -m worker.llama.process.rpc_server HOST:PORT THREADS GPUS
+python -m worker.llama.rpc_server HOST:PORT THREADS GPUS
 
 serves until its standard input ends, so it leaves with whoever started it. It knows no key and no
 encryption, trusts what it reads, and serves one process at a time: a closed net only.

@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence as Ordered
 from typing import Literal
 
-from worker.engine.drafts.lookup import Lookup
-from worker.engine.steps.cost import StepCost
+from worker.engine.cost import StepCost
+from worker.engine.lookup import Lookup
 
 # Where a guess comes from: earlier text of the sequence, or a second model or heads.
 DraftSource = Literal["text", "model"]
