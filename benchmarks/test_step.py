@@ -30,12 +30,8 @@ class NullBackend:
         self.num_slots = slots
         self.unified = slots == 1
         self.stream_cells = cells // slots
-        self.fused = True
-        self.chooses_attention = False
-        self.scan_seconds = 0.0
         self.cuts_tails = True
         self.takes_back = 512
-        self.is_trial = False
         self.needs_rest = False
         self.one_prompt_a_step = False
         self.kernels = Kernels()
@@ -67,7 +63,7 @@ class NullBackend:
     def share(self, source: int, target: int, stop: int) -> bool:
         return True
 
-    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
         return set(slots)
 
     def save(self, slot: int) -> SlotState | None: ...

@@ -44,9 +44,9 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         loops: list[BareLoop] = []
         for fused in (True, False):
-            backend = stack.enter_context(_opened(given.model, given.slots, given.threads))
+            opened = _opened(given.model, given.slots, given.threads, fused=fused)
+            backend = stack.enter_context(opened)
             backend.warm_up()
-            backend.arrange(unified=backend.unified, slots=(), fused=fused)
             loops.append(BareLoop(backend))
         print(f"{'':24}{'fused, ms':>12}{'plain, ms':>12}   fused / plain")
         for depth in DEPTHS:
@@ -59,10 +59,10 @@ def main() -> None:
     print(json.dumps({"model": given.model.name, "threads": given.threads, "steps": found}))
 
 
-def _opened(model: Path, slots: int, threads: int) -> LlamaBackend:
+def _opened(model: Path, slots: int, threads: int, *, fused: bool) -> LlamaBackend:
     options = ContextOptions(
         num_cells=slots * SLOT_CELLS, num_slots=slots, threads=threads, threads_batch=threads,
-        plain_rows=_PLAIN_ROWS,
+        plain_rows=0 if fused else _PLAIN_ROWS,
     )  # fmt: skip
     return LlamaBackend.open(model, LoadOptions(), options)
 

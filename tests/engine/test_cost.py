@@ -33,38 +33,6 @@ def test_the_step_stays_under_the_stall(row: float) -> None:
     assert (rows + 4) % 16 == 0 or rows < 16
 
 
-def lone_rows(row: float, capacity: int = CAPACITY) -> list[int]:
-    """The chunks of a prompt for which nobody waits, on a machine where a row takes `row`."""
-    cost, chunks = StepCost(), list[int]()
-    for _ in range(8):
-        chunks.append(chunk_rows(cost, 0, STALL, capacity))
-        cost.observe(0, chunks[-1], row * chunks[-1])
-    return chunks
-
-
-def test_nothing_runs_beside() -> None:
-    """A prompt alone gets the whole batch where that takes no longer than four stalls."""
-    assert lone_rows(0.001) == [128] + 7 * [CAPACITY]
-    assert lone_rows(0.001, 500) == [128] + 7 * [500]
-    assert lone_rows(0.0)[1:] == 7 * [CAPACITY]
-
-
-def test_nobody_who_comes_waits_for_long() -> None:
-    """Where rows are dear a step for which nobody waits ends within four stalls, if 64 rows do."""
-    assert lone_rows(0.01) == [128] + 7 * [128]
-    assert lone_rows(0.006) == [128] + 7 * [256]
-    assert lone_rows(0.1) == [128] + 7 * [64]
-    assert lone_rows(0.1, 40) == 8 * [40]
-
-
-def test_short_prompts_say_nothing_of_long_ones() -> None:
-    """A row of a prompt of a few tokens takes several times as long as one of many."""
-    cost = StepCost()
-    cost.observe(0, 512, 0.5)
-    cost.observe(0, 12, 0.15)
-    assert chunk_rows(cost, 0, STALL, CAPACITY) == CAPACITY
-
-
 def test_a_slow_machine_still_reads() -> None:
     """Even where every row is too dear a prompt makes progress."""
     assert rows_after(StepCost(), 1.0, base=0.5, stall=0.1) == 8

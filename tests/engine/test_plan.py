@@ -10,6 +10,7 @@ import pytest
 from tests.engine.driving import request
 from tests.support.fakes import FakeBackend
 from worker.cache.store import Store
+from worker.engine.backend import Kernels
 from worker.engine.engine import Engine
 from worker.engine.kv.keeper import APART
 from worker.engine.steps.plan import FEW_CELLS
@@ -141,6 +142,7 @@ def batches_of_eight(length: int, **kind: Any) -> list[int]:
     backend = FakeBackend(
         num_cells=4_000, num_slots=8, capacity=512, vocab_size=10**6, streams=True, **kind
     )
+    backend.kernels = Kernels(piece=128)
     store = Store(10**6, needs_rest=True)
     engine = Engine(backend, lambda: backend.now, store=store, max_stall=1_000)
     for number in range(8):
@@ -156,10 +158,11 @@ def batches_of_eight(length: int, **kind: Any) -> list[int]:
 def test_prompts_that_pause_for_a_copy_are_read_together(kind: dict[str, Any]) -> None:
     """Where states are copied on the way, all that fit a step come to that place in it.
 
-    128 rows of the first step are those of three; then these end beside the other five.
+    128 rows of a step are those of three; then these end beside the next ones.
     """
     pause = APART + 4
-    assert batches_of_eight(pause + 4, **kind) == [3 * pause, 3 * 4 + 5 * pause, 5 * 4]
+    rows = [3 * pause, 3 * (4 + pause), 3 * 4 + 2 * pause, 2 * 4]
+    assert batches_of_eight(pause + 4, **kind) == rows
 
 
 @pytest.mark.parametrize("kind", [{"window": 8}, {"cuts_tails": False}])

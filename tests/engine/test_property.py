@@ -75,7 +75,6 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     kind=st.sampled_from(KINDS),
     num_cells=st.integers(40, 120),
     streams=st.booleans(),
-    scan_seconds=st.sampled_from([0, 1e-4, 0.1]),
     num_slots=st.integers(1, 5),
     capacity=st.integers(5, 24),
     mixed_rows=st.sampled_from([None, 2]),
@@ -87,7 +86,6 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     kept_bytes=st.sampled_from([None, 0, 2_000, 10**6]),
     every=st.sampled_from([None, 3]),
     max_stall=st.sampled_from([0.4, 30.0]),
-    attention=st.one_of(st.none(), st.integers(1, 9)),
     failures=st.lists(st.sampled_from([None, None, None, OutOfCells, BatchError]), max_size=12),
 )
 def test_nobody_starves_nothing_leaks(
@@ -95,7 +93,6 @@ def test_nobody_starves_nothing_leaks(
     kind: dict[str, Any],
     num_cells: int,
     streams: bool,
-    scan_seconds: float,
     num_slots: int,
     capacity: int,
     mixed_rows: int | None,
@@ -107,7 +104,6 @@ def test_nobody_starves_nothing_leaks(
     kept_bytes: int | None,
     every: int | None,
     max_stall: float,
-    attention: int | None,
     failures: list[type[Exception] | None],
 ) -> None:
     """Every request that is not cancelled ends, with the tokens that it gets alone."""
@@ -115,8 +111,6 @@ def test_nobody_starves_nothing_leaks(
         num_cells=num_cells,
         num_slots=num_slots,
         streams=streams,
-        chooses_attention=attention is not None,
-        scan_seconds=scan_seconds,
         capacity=capacity,
         mixed_rows=mixed_rows,
         memory=memory,
@@ -145,22 +139,15 @@ def test_nobody_starves_nothing_leaks(
         if every is not None:  # copy states in many places
             for name in ("EVERY", "APART", "WORTH_A_STOP"):
                 stack.enter_context(mock.patch.object(keeper, name, every))
-        run_arrivals(arrivals, engine, backend, num_cells, attention)
+        run_arrivals(arrivals, engine, backend, num_cells)
         if store is not None:
             store.check_integrity()
 
 
 def run_arrivals(
-    arrivals: list[Arrival],
-    engine: Engine,
-    backend: FakeBackend,
-    num_cells: int,
-    attention: int | None,
+    arrivals: list[Arrival], engine: Engine, backend: FakeBackend, num_cells: int
 ) -> None:
-    """Run them to their end and compare each with what it gets alone.
-
-    attention: so often, in steps, the other way to compute it seems to be faster
-    """
+    """Run them to their end and compare each with what it gets alone."""
     requests = {request.id: request for request in requests_of(arrivals, backend)}
     times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, _) in enumerate(arrivals)}
     tokens: dict[str, list[int]] = {name: [] for name in requests}
@@ -173,9 +160,6 @@ def run_arrivals(
             if cancel is not None and delay + cancel == step and name not in ended:
                 engine.abort(name)
                 cancelled.add(name)
-        other = engine.scheduler.layout.attention
-        if attention and other and step % attention == 0:
-            other.lost_s = 1e9
         for delta in engine.step():
             assert delta.id not in ended
             assert delta.id not in cancelled

@@ -19,7 +19,6 @@ from worker import log
 from worker.engine.backend import Kernels
 from worker.engine.steps.plan import StepPlan
 from worker.errors import ModelFileError, ModelLoadError
-from worker.llama import residency
 from worker.llama.library import native
 from worker.model.config import load_config
 
@@ -342,14 +341,11 @@ def test_all_at_random(start: Open) -> None:
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 40_000, 1 << 26])
-def test_both_layouts_at_random(
-    name: str, start: Open, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_layouts_at_random(name: str, start: Open, kept_bytes: int) -> None:
     """The same where some sequences outgrow a stream, so that the layout changes and changes back.
 
     Whatever is kept of what ended, and whatever has to leave again, changes nothing.
     """
-    monkeypatch.setattr(residency, "SCAN_SECONDS", 1e-4)  # the unified layout soon costs too much
     session = start(num_cells=1024, num_slots=4, batch_size=64, kept_bytes=kept_bytes)
     changes = session.count_changes()
     soak(session, 5, 40, reach=500)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,6 @@ from tests.support.models.architectures import WRITERS
 from tests.support.slots import kept, open_slots, random_tokens, read
 from worker import log
 from worker.engine.backend import BatchError
-from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
-from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.library import native
 from worker.memory.buffers import compute_bytes, step_bytes
@@ -47,13 +41,6 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return WRITERS[request.param](tmp_path_factory.mktemp("attention") / "model.gguf")
 
 
-@pytest.fixture
-def backend(path: Path) -> Generator[LlamaBackend]:
-    """Slots in streams, attention fused."""
-    with open_slots(path, flash_attn="auto", plain_rows=32) as backend:
-        yield backend
-
-
 def same(left: Any, right: Any) -> bool:
     """Whether two kept states are equal byte for byte."""
     rows = [np.concatenate([packed for packed, _ in parts]) for parts, _ in (left, right)]
@@ -67,109 +54,64 @@ def next_logits(backend: LlamaBackend, slot: int, length: int) -> np.ndarray:
     return found
 
 
-def test_there_and_back(backend: LlamaBackend) -> None:
-    """What slots hold goes over byte for byte, and hardly anything else follows from it."""
-    for slot, length in LENGTHS.items():
-        read(backend, slot, random_tokens(slot, length))
-    states = {slot: kept(backend.save(slot)) for slot in LENGTHS}
-    wanted = {slot: next_logits(backend, slot, length) for slot, length in LENGTHS.items()}
-    for fused in (False, True, False):
-        assert backend.arrange(unified=False, slots=tuple(LENGTHS), fused=fused) == set(LENGTHS)
-        assert backend.fused == fused
+def test_in_another_layout(path: Path) -> None:
+    """Plain in streams, fused where a row looks at everybody's cells; states go over byte for byte
+    and hardly anything else follows from them."""
+    with open_slots(path, flash_attn="auto", plain_rows=32) as backend:
         for slot, length in LENGTHS.items():
-            assert backend.context.span(slot) == (0, length - 1)
-            assert same(kept(backend.save(slot)), states[slot])
-            found = next_logits(backend, slot, length)
-            assert np.abs(found - wanted[slot]).max() < NEAR
+            read(backend, slot, random_tokens(slot, length))
+        states = {slot: kept(backend.save(slot)) for slot in LENGTHS}
+        wanted = {slot: next_logits(backend, slot, length) for slot, length in LENGTHS.items()}
+        for unified in (True, False, True):
+            assert backend.context.fused != unified
+            assert backend.arrange(unified=unified, slots=tuple(LENGTHS)) == set(LENGTHS)
+            assert backend.context.fused == unified
+            for slot, length in LENGTHS.items():
+                assert backend.context.span(slot) == (0, length - 1)
+                assert same(kept(backend.save(slot)), states[slot])
+                found = next_logits(backend, slot, length)
+                assert np.abs(found - wanted[slot]).max() < NEAR
 
 
-def test_read_in_either_way(backend: LlamaBackend) -> None:
+def test_read_in_either_way(path: Path) -> None:
     """A prompt that plain attention reads, in several parts, leaves what fused attention needs."""
     tokens = random_tokens(1, 200)
-    wanted = read(backend, 0, tokens)
-    backend.arrange(unified=False, slots=(), fused=False)
-    assert np.abs(read(backend, 2, tokens) - wanted).max() < NEAR
-    state, found = kept(backend.save(2)), next_logits(backend, 2, 200)
-    assert backend.share(2, 1, 150)
-    assert backend.drop(2, 150)
-    assert np.abs(next_logits(backend, 1, 150) - next_logits(backend, 2, 150)).max() < NEAR
-    backend.arrange(unified=False, slots=(), fused=True)
-    assert backend.restore(3, *state)
-    assert np.abs(next_logits(backend, 3, 200) - found).max() < NEAR
+    with (
+        open_slots(path, flash_attn="auto") as fused,
+        open_slots(path, flash_attn="auto", plain_rows=32) as plain,
+    ):
+        assert np.abs(read(plain, 2, tokens) - read(fused, 0, tokens)).max() < NEAR
+        state, found = kept(plain.save(2)), next_logits(plain, 2, 200)
+        assert plain.share(2, 1, 150)
+        assert plain.drop(2, 150)
+        assert np.abs(next_logits(plain, 1, 150) - next_logits(plain, 2, 150)).max() < NEAR
+        assert fused.restore(3, *state)
+        assert np.abs(next_logits(fused, 3, 200) - found).max() < NEAR
 
 
-def test_in_another_layout(backend: LlamaBackend) -> None:
-    """The layout and attention can change together."""
-    tokens = random_tokens(1, 200)
-    wanted = read(backend, 1, tokens)
-    backend.arrange(unified=False, slots=(1,), fused=False)
-    assert backend.arrange(unified=True, slots=(1,), fused=True) == {1}
-    assert backend.unified
-    assert backend.fused
-    assert backend.drop(1, 199)
-    assert np.abs(read(backend, 1, tokens[199:], 199) - wanted).max() < NEAR
+def test_a_slot_alone_is_its_own_pool(path: Path) -> None:
+    """Nobody else's cells are there to be looked at."""
+    with open_slots(path, num_slots=1, flash_attn="auto", plain_rows=32) as backend:
+        assert backend.unified
+        assert not backend.context.fused
 
 
-def test_a_change_that_fails(backend: LlamaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention stays as it was, and so does what states are written for."""
-    read(backend, 1, random_tokens(1, 40))
-    state = kept(backend.save(1))
     create, failures = native.llama_init_from_model, [None]
 
     def fail_first(weights: Any, params: Any) -> Any:
         return failures.pop() if failures else create(weights, params)
 
-    monkeypatch.setattr(native, "llama_init_from_model", fail_first)
-    with pytest.raises(BatchError, match="could not be changed"):
-        backend.arrange(unified=False, slots=(1,), fused=False)
-    assert backend.fused
-    assert backend.restore(1, *state)
-    assert same(kept(backend.save(1)), state)
-
-
-def test_texts_through_the_engine(backend: LlamaBackend) -> None:
-    """Streams that run while attention changes, there and back, write what they write without.
-
-    Where the two likeliest tokens are near each other either may be written; after that the texts
-    differ. So each token is judged by the logits that fused attention gives the text before it.
-    """
-    clock = itertools.count()
-    engine = Engine(backend, lambda: next(clock) * 1e-4)
-    attention = engine.scheduler.layout.attention
-    assert attention is not None
-    prompts = {f"r{i}": tuple(random_tokens(i, 40 + 90 * i).tolist()) for i in range(3)}
-    for name, prompt in prompts.items():
-        sampling = SamplingParams(temperature=0, ignore_eos=True)
-        engine.add(
-            Request(
-                id=name,
-                prompt=Prompt(prompt),
-                params=GenerationParams(max_tokens=24, sampling=sampling),
-            )
-        )
-    tokens: dict[str, list[int]] = {name: [] for name in prompts}
-    ways: list[bool] = []
-    for step in itertools.count():
-        if engine.is_idle:
-            break
-        if step % 7 == 6:
-            attention.lost_s, attention.is_losing = 1e9, True
-        for delta in engine.step():
-            assert delta.error is None
-            if delta.token is not None:
-                tokens[delta.id].append(delta.token)
-        ways.append(backend.fused)
-    assert {True, False} <= set(ways)
-    backend.arrange(unified=False, slots=(), fused=True)
-    for name, prompt in prompts.items():
-        text = np.array([*prompt, *tokens[name]], np.int32)
-        assert len(text) == len(prompt) + 24
-        logits = read(backend, 0, text[: len(prompt)])
-        for place in range(len(prompt), len(text)):
-            logits[list(backend.end_tokens)] = -np.inf
-            assert logits[text[place]] > logits.max() - NEAR
-            logits = read(backend, 0, text[place : place + 1], place)
-        backend.drop(0)
+    with open_slots(path, flash_attn="auto", plain_rows=32) as backend:
+        read(backend, 1, random_tokens(1, 40))
+        state = kept(backend.save(1))
+        monkeypatch.setattr(native, "llama_init_from_model", fail_first)
+        with pytest.raises(BatchError, match="could not be changed"):
+            backend.arrange(unified=True, slots=(1,))
+        assert not backend.context.fused
+        assert backend.restore(1, *state)
+        assert same(kept(backend.save(1)), state)
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))

@@ -38,7 +38,7 @@ def draft(
 
 def opened(path: Path, backend: LlamaBackend) -> DraftModel:
     options = ContextOptions(num_cells=1024, num_slots=4)
-    return DraftModel(path, LoadOptions(n_gpu_layers=0), options, beside=backend.context)
+    return DraftModel(path, LoadOptions(n_gpu_layers=0), options)
 
 
 @pytest.mark.parametrize("kind", SAMPLINGS)

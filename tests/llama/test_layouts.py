@@ -91,14 +91,6 @@ def test_without_cells(tmp_path: Path, name: str) -> None:
             read(backend, slot, random_tokens(slot, 300))
         backend.arrange(unified=True, slots=(2,))
         assert [backend.context.span(slot)[1] for slot in range(4)] == [-1, -1, 299, -1]
-        assert backend.scan_seconds == 0
-
-
-def test_scan_seconds(tmp_path: Path, model: Path) -> None:
-    """A scan costs by heads and by layers that have cells."""
-    with open_slots(model) as plain, open_slots(WRITERS["lfm2"](tmp_path / "h.gguf")) as hybrid:
-        assert plain.scan_seconds == pytest.approx(1.4e-9 * 4 * 2)
-        assert hybrid.scan_seconds == pytest.approx(1.4e-9 * 4 * 2)  # two of four layers
 
 
 def worst_of_split_batches(path: Path, *, unified: bool, one_prompt: bool = False) -> float:

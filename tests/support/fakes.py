@@ -79,21 +79,15 @@ class FakeBackend:
         mixed_rows: int | None = None,
         fewest: int = 0,
         streams: bool = False,
-        scan_seconds: float = 0.0,
-        chooses_attention: bool = False,
     ) -> None:
         self.num_cells = num_cells
         self.num_slots = num_slots
         self.stream_cells = num_cells // num_slots if streams and num_slots > 1 else 0
         self.unified = not self.stream_cells
-        self.fused = True
-        self.chooses_attention = chooses_attention
-        self.scan_seconds = scan_seconds
         self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
         self.takes_back = capacity if cuts_tails else takes_back
         self._fresh: dict[int, int] = {}  # slot -> rows that can be taken back, once
-        self.is_trial = False
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
         self.kernels = Kernels(fewest=fewest, mixed=mixed_rows or capacity)
@@ -217,11 +211,9 @@ class FakeBackend:
             self.cells[target] = _copy(given[:stop])
         return True
 
-    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
         """Keep copies of these slots in another layout; fail, or lose the first one, as planned."""
-        assert (self.unified, self.fused) != (unified, fused)
-        assert fused or self.chooses_attention
-        assert fused or not unified or self.num_slots == 1, "a row would look at others' cells"
+        assert self.unified != unified
         assert unified or self.stream_cells
         planned = self.failures.pop(0) if self.failures else None
         kept = set(slots[planned is OutOfCells :]) if planned is not BatchError else set[int]()
@@ -231,7 +223,7 @@ class FakeBackend:
             self.cells[slot] = _copy(cells) if slot in kept else []
         if planned is BatchError:
             raise BatchError("planned")
-        self.unified, self.fused = unified, fused
+        self.unified = unified
         return kept
 
     def save(self, slot: int) -> SlotState | None:

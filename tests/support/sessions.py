@@ -104,7 +104,6 @@ class Session:
                 draft,
                 LoadOptions(n_gpu_layers=0),
                 ContextOptions(num_cells=512, num_slots=4),
-                beside=self.backend.context,
             )
         self.truth = truth
         self.store: Store | None = None
@@ -194,9 +193,9 @@ class Session:
         changes: list[bool] = []
         arrange = self.backend.arrange
 
-        def counted(*, unified: bool, slots: Ordered[int], fused: bool = True) -> set[int]:
+        def counted(*, unified: bool, slots: Ordered[int]) -> set[int]:
             changes.append(unified)
-            return arrange(unified=unified, slots=slots, fused=fused)
+            return arrange(unified=unified, slots=slots)
 
         self.backend.arrange = counted
         return changes

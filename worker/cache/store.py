@@ -22,12 +22,14 @@ class Found(NamedTuple):
     num_common  tokens whose rows are known, >= num_tokens; more only where a rest is missing
     num_read    bytes that must be read from disk for it
     prompt      the prompt's tokens, for `Store.load`
+    is_whole    whether nothing is known to have followed them
     """
 
     num_tokens: int
     num_common: int
     num_read: int
     prompt: bytes
+    is_whole: bool = False
 
 
 class KeptState(NamedTuple):
@@ -101,7 +103,7 @@ class Store:
         if self._disk is not None:
             num_read = sum(self._disk.nbytes(key) for key in place.files)
             num_read += self._disk.nbytes(place.rest) if isinstance(place.rest, FileKey) else 0
-        return Found(place.num_tokens, place.num_common, num_read, prompt)
+        return Found(place.num_tokens, place.num_common, num_read, prompt, _is_whole(place))
 
     def load(self, found: Found) -> KeptState | None:
         """The state that `find` named, or of fewer tokens, or None if nothing is left of it.
@@ -264,6 +266,14 @@ class Store:
         if path.num_tokens and (rest := self._tree.rest_at(prompt, path.blocks, path.num_tokens)):
             items.append(_rest_item(rest))
         self._disk.offer(items)
+
+
+def _is_whole(place: _Place) -> bool:
+    """Whether a place is where a kept sequence ends, as far as blocks tell."""
+    last = place.files[-1] if place.files else place.blocks[-1] if place.blocks else None
+    if last is None or place.num_tokens % BLOCK != last.num_tokens % BLOCK:
+        return False
+    return last.num_tokens < BLOCK if isinstance(last, FileKey) else not last.children
 
 
 def _block_item(block: KeptBlock) -> DiskItem:

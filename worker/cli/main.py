@@ -26,6 +26,7 @@ COMMANDS = {
     "plan": "say how much memory a model needs, and what context fits",
     "bench": "measure quant levels on this machine, and say which one to take",
     "quantize": "write a model in another encoding",
+    "calibrate": "measure which attention is faster on this CPU",
     "top": "watch what a running worker does",
     "fleet": "serve several models or replicas behind one endpoint, on one machine or many",
     "version": "say what is installed and which backends it has",

@@ -19,7 +19,8 @@ def add_parser(commands: Any, line: str) -> None:
         "version",
         help=line,
         description="Versions, the backends of the installed llama.cpp and the devices they see, "
-        "and which features of this CPU it uses, since when that is proven.",
+        "which features of this CPU it uses, since when that is proven, and which attention is "
+        "faster here, as far as that is measured.",
         epilog="Example: worker version --json",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -32,8 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     from rich.table import Table
 
+    from worker.cli.calibrate import told
     from worker.cli.console import data_console, write_json
     from worker.llama import library, variants
+    from worker.llama.calibrate import kept
     from worker.llama.soundness import verdict
 
     build, devices = library.build(), library.devices()
@@ -46,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             "build": build,
             "cpu": machine.cpu()[0],
             "proof": proof,
+            "attention": kept(),
             "devices": devices,
         }
         write_json(report)
@@ -54,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
     console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
+    for found in kept():
+        console.print(f"attention: {told(found)}")
     if build.variant:
         able, every = variants.ranked(library.FOLDER), variants.found(library.FOLDER)
         console.print(f"CPU variant: {build.variant}; {len(able)} of {len(every)} run here")

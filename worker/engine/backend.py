@@ -62,19 +62,25 @@ class Batch:
 
 
 class Kernels(msgspec.Struct, frozen=True):
-    """In which numbers of rows the backend computes well.
+    """In which numbers of rows the backend computes well, decided before it runs.
 
     block   rows that a multiplication with the weights computes at once
     fewest  a step of one row each is filled up to `block` from so many rows on; 0: never
     tile    rows of one prompt that attention computes at once
     mixed   rows that several sequences share a step with at most in the unified layout; in a step
             of more rows each row is computed against the cells of all sequences
+    piece   rows of prompts in a step for which nobody waits
+    whole   a request that runs alone takes a multiple of so many known tokens, see `Prefixes`
+    cell_s  seconds to fill or to copy what one cell holds
     """
 
     block: int = 16
     fewest: int = 0
     tile: int = 64
     mixed: int = 512
+    piece: int = 512
+    whole: int = 1
+    cell_s: float = 8e-6
 
     def missing(self, rows: int) -> int:
         """Rows that fill a step of so many sequences up, where that takes less time."""
@@ -97,13 +103,9 @@ class Backend(Protocol):
 
     unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
                    looks at everybody's cells; or streams, a number of cells for each slot
-    fused          whether attention is fused now; else it is plain (`engine/kv/attention.py`)
-    chooses_attention  whether `arrange` can make it plain
     num_cells      cells of the unified layout
     stream_cells   cells of each slot in the layout of streams; 0: there is no such layout
     num_slots      sequences that can be resident, running or cached
-    scan_seconds   what a row pays for a cell of another sequence in the unified layout, seconds;
-                   0 where it is not known
     cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
                    keeps one state instead of cells (recurrent and hybrid models)
     takes_back     rows at the end of what was computed last that `drop` can take back; of any tail
@@ -116,15 +118,12 @@ class Backend(Protocol):
     max_outputs    rows whose logits one batch may ask for
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
-    is_trial       whether the last decode was made in an unusual way, to learn whether it is
-                   faster: its time says nothing about others
     end_tokens     ids that end a generation
     pieces         token id -> bytes as shown to a client; control tokens are empty
     """
 
     num_cells: int
     stream_cells: int
-    chooses_attention: bool
     num_slots: int
     cuts_tails: bool
     takes_back: int
@@ -134,7 +133,6 @@ class Backend(Protocol):
     max_outputs: int
     vocab_size: int
     batch: Batch
-    is_trial: bool
     end_tokens: frozenset[int]
 
     @property
@@ -142,12 +140,6 @@ class Backend(Protocol):
 
     @property
     def unified(self) -> bool: ...
-
-    @property
-    def fused(self) -> bool: ...
-
-    @property
-    def scan_seconds(self) -> float: ...
 
     @property
     def one_prompt_a_step(self) -> bool: ...
@@ -196,9 +188,8 @@ class Backend(Protocol):
         """
         ...
 
-    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
-        """Make the cache anew in this layout, for this attention. Only states of `slots` are there
-        afterwards.
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
+        """Make the cache anew in this layout. Only states of `slots` are there afterwards.
 
         Returns the slots whose state was kept; there may be no memory to copy all. Raises
         BatchError where the layout is as it was, and all slots are empty.

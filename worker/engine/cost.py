@@ -13,12 +13,6 @@ _HICCUP = 0.5
 _NEXT_ROW = 0.6
 _FIRST_CHUNK = 32
 _SMALLEST_CHUNK = 8
-_FIRST_LONE_CHUNK = 128
-# A step of prompts for which nobody waits may take so many times what streams may wait: whoever
-# comes meanwhile, leaves or stops the worker waits for its end. 512 rows of a Llama-1B take 2 s
-# after 0 tokens and 9 s after 4,096 (2 cores).
-_LONE_STALLS = 4
-_NEW_LONE_ROW = 0.5  # contexts get deeper with each of them
 
 
 class StepCost:
@@ -34,13 +28,11 @@ class StepCost:
     All estimates follow the machine: a deeper context or a busy neighbour shows in a few steps.
 
     prompt_row  seconds that a prompt row adds; None before a prompt was read beside streams
-    lone_row    seconds of a row in a large step for which nobody waits; None before there was one
     """
 
     def __init__(self, kernels: Kernels = USUAL_KERNELS) -> None:
         self.kernels = kernels
         self.prompt_row: float | None = None
-        self.lone_row: float | None = None
         self._decode: dict[int, float] = {}  # rows -> seconds
 
     def observe(
@@ -52,8 +44,6 @@ class StepCost:
         nobody waits for is large, and its rows are cheaper: they say nothing of the others.
         """
         if not decode_rows and not num_waiting:
-            if prompt_rows >= self.kernels.tile:
-                self.lone_row = _blend(self.lone_row, seconds / prompt_rows, _NEW_LONE_ROW)
             return
         if prompt_rows:
             added = max(0.0, seconds - self.decode(decode_rows or num_waiting)) / prompt_rows
@@ -88,18 +78,11 @@ def chunk_rows(
 ) -> int:
     """Prompt rows with which those that wait for a token get it within `max_stall` seconds.
 
-    decode_rows: rows of those that wait; without any, a step may take `_LONE_STALLS` times as long
+    decode_rows: rows of those that wait, at least one
     capacity: rows of a batch
     alone: whether the decode rows have a step of their own
     """
     tile, block = cost.kernels.tile, cost.kernels.block
-    if not decode_rows:
-        if cost.lone_row is None:
-            return min(_FIRST_LONE_CHUNK, capacity)
-        if not cost.lone_row:  # a clock may stand still
-            return capacity
-        rows = int(min(_LONE_STALLS * max_stall / cost.lone_row, capacity))
-        return rows if rows == capacity else min(max(tile, rows - rows % tile), capacity)
     if not cost.prompt_row:
         return min(_FIRST_CHUNK, capacity)
     others = cost.decode(decode_rows) * (2 if alone else 1)

@@ -16,13 +16,10 @@ from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
 from worker.engine.kv.layout import Layout
 from worker.engine.kv.prefix import Prefixes
-from worker.engine.sequence import Sequence
+from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 from worker.engine.steps.plan import Planner, StepPlan
-
-# Cells kept free for each running sequence at admission, so that it is not put back right away.
-RESERVE = 16
 
 
 class Scheduler:
@@ -55,7 +52,7 @@ class Scheduler:
         self.cells = Cells(backend)
         self.keeper = Keeper(self.cells, backend, store, self.running, clock, max_stall)
         self.prefixes = Prefixes(self.cells, backend, self.keeper, stats)
-        self.layout = Layout(self.cells, backend, self.keeper, self.running, clock, stats)
+        self.layout = Layout(self.cells, backend, self.keeper, self.running, stats)
         self.cost = StepCost(backend.kernels)
         self.only_writes = False
         self._backend = backend
@@ -89,11 +86,8 @@ class Scheduler:
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
         self.only_writes = not plan.prompt_rows and not self.waiting
-        if self._backend.is_trial:
-            return
         rows = plan.decode_rows + len(plan.padding)
         self.cost.observe(rows, plan.prompt_rows, seconds, num_waiting=plan.num_waiting)
-        self.layout.observe(plan, seconds)
 
     def put_back(self, sequence: Sequence) -> None:
         """Return a running sequence to the head of the queue; it keeps its tokens."""
@@ -150,9 +144,7 @@ class Scheduler:
 
     def _find_room(self) -> None:
         """Give sequences that outgrow the layout another one, or put them back until they can."""
-        waiting = self.waiting[0].num_known + RESERVE if self.waiting else 0
-        self.layout.consider_streams(waiting)
-        self.layout.consider_attention()
+        self.layout.consider_streams(self.waiting[0] if self.waiting else None)
         for sequence in reversed(self.running):
             alone = len(self.running) == 1
             if not self.layout.has_room(sequence.num_known) and not self.layout.unify(now=alone):

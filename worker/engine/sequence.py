@@ -13,6 +13,9 @@ from worker.engine.request import Request
 from worker.engine.slot import Slot
 from worker.errors import WorkerError
 
+# Cells kept free for each running sequence at admission, so that it is not put back right away.
+RESERVE = 16
+
 
 class Timings(msgspec.Struct, frozen=True):
     """When a request reached each stage: seconds of a clock whose zero means nothing."""

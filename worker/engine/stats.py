@@ -59,7 +59,7 @@ class Stats(msgspec.Struct):
     disk_tokens       and on the disk
     sampled_tokens    tokens that the model chose
     num_drafts        guesses that were verified: drafted_tokens, accepted_tokens of them right
-    num_rearranged    times that the cells were made anew, for another layout or attention
+    num_rearranged    times that the cells were made anew, for another layout
     num_stalls        times that a stream waited for its next token longer than it may
     num_busy          sequences that ran, counted in each step
     longest           tokens of the longest sequence that has ended or was put back

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from worker import log, machine
 from worker.cache.store import Store
@@ -74,8 +75,15 @@ class Loaded:
     @property
     def is_fused(self) -> bool:
         """Whether attention is fused now."""
-        backend = self.backend
-        return backend.fused and is_fused(self.config, backend.context.options.flash_attn)
+        context = self.backend.context
+        return context.fused and is_fused(self.config, context.options.flash_attn)
+
+    @property
+    def attention(self) -> Literal["fused", "plain"]:
+        """How attention is computed where each sequence has cells of its own."""
+        options = self.backend.context.options
+        is_plain = options.plain_rows or not is_fused(self.config, options.flash_attn)
+        return "plain" if is_plain else "fused"
 
     @property
     def memory_architecture(self) -> str:
@@ -112,6 +120,8 @@ class Loaded:
             "planned_mb": _mb(self.plan.total_bytes),
             "context": self.backend.num_cells,
             "parallel": self.plan.num_slots,
+            "threads": self.backend.context.threads,
+            "attention": self.attention,
             "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,
             "layers": _count(residency.layers),
             "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),

@@ -18,9 +18,7 @@ from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
 from worker.llama.guides.guides import Guides
-from worker.llama.library import native
-from worker.llama.process.threads import ThreadChoice
-from worker.llama.residency import kernels_of, scan_seconds
+from worker.llama.residency import kernels_of
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.spin import Spin
@@ -68,21 +66,23 @@ class LlamaBackend:
             self.num_cells = self.context.num_cells
             self.num_slots = self.context.num_slots
             self.stream_cells = self.context.stream_cells
-            self.chooses_attention = context.plain_rows > 0
             self.cuts_tails = not self.weights.is_recurrent
             self.takes_back = self.context.takes_back
             self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
             self.max_outputs = self.context.max_outputs
             self.batch = self.context.batch
-            self.kernels = kernels_of(self.weights.residency, self.context.residency)
+            self.kernels = kernels_of(
+                self.weights.residency,
+                self.context.residency,
+                self.num_cells,
+                self.batch.capacity,
+            )
             self.spin = Spin(self.context.threads)
             self.vocab_size = self.vocab.size
             self._workspace = Workspace(self.vocab_size)
             self.guides = Guides(self.vocab)
             self.end_tokens = self.vocab.end_tokens
             self.pieces = self.vocab.pieces
-            self._choice: ThreadChoice | None = None
-            self.is_trial = False
             self._stack = stack.pop_all()
 
     @classmethod
@@ -110,45 +110,7 @@ class LlamaBackend:
 
     def decode(self) -> None:
         """Compute the batch."""
-        choice = self._choice
-        is_lesson = choice is not None and self._set_threads(choice)
-        seconds = self.spin.timed(self.context.decode)
-        if choice is not None:
-            choice.note_neighbours(busy=self.spin.is_shared)
-            if is_lesson:
-                choice.observe(self.batch.size, seconds)
-
-    def choose_threads(self) -> None:
-        """Learn on real steps from now on how many threads are fastest, up to those there are."""
-        self._choice = ThreadChoice(self.context.threads)
-
-    def settle_threads(self) -> None:
-        """Choose now, on rows that nobody reads, and learn no more: for who measures steps."""
-        if self._choice is None:
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
-            for rows in (1, min(8, self.num_slots, self.batch.capacity)):
-                while not self._choice.is_settled(rows):
-                    pool.submit(self._compute_rows, rows).result()
-        self._use_threads(*self._choice.best)
-        self._choice = None
-        self.batch.clear()
-
-    def _set_threads(self, choice: ThreadChoice) -> bool:
-        """The numbers of threads for the batch; whether its time says something about them."""
-        rows = self.batch.size
-        slots = self.batch.slots[:rows]
-        is_lesson = rows == 1 or bool((slots[1:] != slots[:-1]).all())
-        self.is_trial = is_lesson and choice.is_trial(rows)
-        self._use_threads(*((choice.one, choice.several) if is_lesson else choice.best))
-        return is_lesson
-
-    def _use_threads(self, one: int, several: int) -> None:
-        before = self.context.threads
-        if (one, several) != (before, self.context.threads_batch):
-            self.context.set_threads(one, several)
-        if one != before:
-            self.spin.set_threads(one)
+        self.spin.timed(self.context.decode)
 
     def make_sampler(self, request: Request) -> Sampler:
         """A sampler for one sequence."""
@@ -185,11 +147,6 @@ class LlamaBackend:
         return self.context.unified
 
     @property
-    def fused(self) -> bool:
-        """Whether attention is fused now."""
-        return self.context.fused
-
-    @property
     def one_prompt_a_step(self) -> bool:
         """Whether a batch must not hold more than one row of more than one sequence.
 
@@ -199,12 +156,6 @@ class LlamaBackend:
         layout. Where all sequences but one have a single row, nothing looks at the lost cells.
         """
         return self.unified and not self.cuts_tails and self.weights.sliding_window > 0
-
-    @property
-    def scan_seconds(self) -> float:
-        """What one row pays for skipping one cell of another sequence; 0 where unknown."""
-        heads = native.llama_model_n_head(self.weights.handle)
-        return scan_seconds(self.context.residency, heads, self.context.threads_batch)
 
     @property
     def state_form(self) -> StateForm | None:
@@ -233,12 +184,12 @@ class LlamaBackend:
         """Replace what the slot holds by a state that was kept; False: the slot is empty now."""
         return self._states.restore(slot, parts, rest)
 
-    def arrange(self, *, unified: bool, slots: Sequence[int], fused: bool = True) -> set[int]:
+    def arrange(self, *, unified: bool, slots: Sequence[int]) -> set[int]:
         """Another layout of the cells; only states of `slots` are there afterwards: of which.
         Raises BatchError where that failed: then all slots are empty, in the layout that `unified`
         says. Raises DoesNotFitError where no cells could be allocated at all.
         """
-        return self._states.arrange(slots, unified=unified, fused=fused)
+        return self._states.arrange(slots, unified=unified)
 
     def warm_up(self) -> None:
         """Decode a little, so that the first request does not wait for memory to be touched.

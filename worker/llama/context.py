@@ -42,7 +42,6 @@ class Context:
     has_cells     whether the model is none of those
     takes_back    rows at the end of what was computed last that can be dropped
     unified       the layout now
-    fused         attention is as `flash_attn` says now; else plain, with values stored transposed
     options       what it was made with
     """
 
@@ -73,7 +72,6 @@ class Context:
         self.threads, self.threads_batch = options.threads, options.threads_batch
         self._observer = library.observe(observer, observed) if observer else None
         self.unified = options.unified or not self.stream_cells
-        self.fused = True
         self._create()
         capacity = native.llama_n_batch(self.handle)
         self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
@@ -88,11 +86,20 @@ class Context:
         return 1 if self.unified else self.num_slots
 
     @property
+    def fused(self) -> bool:
+        """Whether attention is as `flash_attn` says now; else plain, with values transposed.
+
+        A row of the plain one writes a score for each cell of the pool, so it must be its own.
+        """
+        is_own = not self.unified or self.num_slots == 1
+        return not (self.options.plain_rows and is_own)
+
+    @property
     def slot_cells(self) -> int:
         """The most cells that one slot can have now."""
         return self.num_cells if self.unified else self.stream_cells
 
-    def arrange(self, *, unified: bool, fused: bool) -> None:
+    def arrange(self, *, unified: bool) -> None:
         """Change the layout; all slots are empty afterwards. The old cells are freed before.
 
         Raises BatchError where the old layout had to be made again; else what the constructor does.
@@ -101,12 +108,11 @@ class Context:
             self.clear()
             raise BatchError("There are too few cells for streams.")
         self.close()
-        before = self.unified, self.fused
-        self.unified, self.fused = unified, fused
+        before, self.unified = self.unified, unified
         try:
             self._create()
         except WorkerError as error:
-            self.unified, self.fused = before
+            self.unified = before
             self._create()
             raise BatchError(f"The layout of the cells could not be changed: {error}") from error
 

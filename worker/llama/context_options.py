@@ -16,7 +16,8 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_slots     sequences at once, 1 to 256
     unified       start with the pool, also where each slot could have cells of its own
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
-    plain_rows    rows that plain attention computes at once; 0: there is none but `flash_attn`'s
+    plain_rows    attention is plain where a row looks at its own sequence's cells only, so many
+                  rows at once; 0: it is as `flash_attn` says
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
                   gives the hidden states which they read, and forgets wrong guesses
     """

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # the load begins before the engine is imported
 
 HOST = "CPU"
 _REPACKED = "CPU_REPACK"
-# For one cell in one head of one layer, measured with ggml's flash attention on one thread.
-SCAN_SECONDS = 1.4e-9
 # ggml's attention on a CPU works in tiles of so many rows (GGML_FA_TILE_Q): 64 rows of a prompt of
 # the 125M shape take 67 ms of CPU time, 60 take 82. Each row of a tile computes with the cells of
 # all sequences in the unified layout: 62 streams of the Llama-1B shape write 113 tokens a second,
@@ -36,12 +34,16 @@ _TILE = 64
 _ROW_BLOCK, _FEWEST = 16, 13
 # Rows of a step that any number of sequences may share.
 _ANY = 1 << 30
+# Whoever comes while a prompt is read alone, leaves or stops the worker waits for the end of such a
+# piece: 128 rows of a Llama-1B take 0.5 s after 0 tokens and 2 s after 4,096 (2 cores).
+_PIECE = 128
+# Bytes of cells that are taken to be filled or copied in a second, a quarter of what was seen.
+_COPIED_PER_S = 1e9
 # A buffer's size is printed as MiB with two decimals; tensors in it begin at multiples of 32.
 _ROUNDING, _PADDING = 5300, 32
 _LAYER = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+?),")
 _BUFFER = re.compile(r"load_tensors:\s+(\S+) model buffer size =\s+([\d.]+) MiB")
 _KV_LAYER = re.compile(r"layer\s+(\d+): dev = (\S+)")
-_ATTENDING = re.compile(r": layer\s+(\d+): dev = (\S+)")  # recurrent ones have a comma before
 _KV_BUFFER = re.compile(r":\s+(\S+) (?:KV|RS) buffer size =\s+([\d.]+) MiB")
 _COMPUTE_BUFFER = re.compile(r":\s+(\S+) compute buffer size =\s+([\d.]+) MiB")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -61,11 +63,9 @@ class CacheResidency(msgspec.Struct, frozen=True):
     """Where the cells and recurrent states are.
 
     layers     number and device of each layer that has some
-    attending  numbers of those that have cells
     """
 
     layers: tuple[tuple[int, str], ...]
-    attending: frozenset[int]
     kv_buffers: _Sizes
     compute_buffers: _Sizes
 
@@ -82,7 +82,6 @@ def cache_residency(lines: Sequence[str]) -> CacheResidency:
     """Read it from the lines that llama.cpp logs while it makes a context."""
     return CacheResidency(
         layers=tuple(sorted(_devices(_KV_LAYER, lines).items())),
-        attending=frozenset(_devices(_ATTENDING, lines)),
         kv_buffers=_sizes(_KV_BUFFER, lines),
         compute_buffers=_sizes(_COMPUTE_BUFFER, lines),
     )
@@ -179,17 +178,28 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-def scan_seconds(cache: CacheResidency, heads: int, threads: int) -> float:
-    """What one row pays for skipping one cell of another sequence; 0 where unknown, as on a GPU."""
-    on_cpu = sum(place == "CPU" and layer in cache.attending for layer, place in cache.layers)
-    return SCAN_SECONDS * heads * on_cpu / threads
+def kernels_of(
+    weights: WeightsResidency,
+    cache: CacheResidency | None = None,
+    num_cells: int = 1,
+    capacity: int = 1,
+) -> Kernels:
+    """In which numbers of rows they compute well. cache: None: it is not there yet
 
-
-def kernels_of(weights: WeightsResidency, cache: CacheResidency | None = None) -> Kernels:
-    """In which numbers of rows they compute well. cache: None: it is not there yet"""
+    capacity: rows of a batch
+    """
     is_repacked = any(name == _REPACKED for name, _ in weights.buffers)
     on_cpu = cache is not None and any(device == HOST for _, device in cache.layers)
-    mixed = _TILE - 1 if on_cpu else _ANY
+    nbytes = 0 if cache is None else sum(nbytes for _, nbytes in cache.kv_buffers)
+    piece = min(_PIECE, capacity) if on_cpu else capacity
     from worker.engine.backend import Kernels
 
-    return Kernels(block=_ROW_BLOCK, fewest=_FEWEST if is_repacked else 0, tile=_TILE, mixed=mixed)
+    return Kernels(
+        block=_ROW_BLOCK,
+        fewest=_FEWEST if is_repacked else 0,
+        tile=_TILE,
+        mixed=_TILE - 1 if on_cpu else _ANY,
+        piece=piece,
+        whole=piece,
+        cell_s=nbytes / num_cells / _COPIED_PER_S,
+    )

@@ -32,6 +32,8 @@ def test_info(server: Server) -> None:
     assert (info["status"], info["device"], info["backend"]) == ("ready", "CPU-0", "cpu")
     assert (info["implementation"], info["version"]) == ("gguf-worker", __version__)
     assert (info["quant_kind"], info["vocab_size"], info["context_length"]) == ("F32", 320, 2048)
+    assert (info["threads"], info["threads_batch"]) == (1, 1)
+    assert info["attention"] in ("fused", "plain")
     assert (info["memory_architecture"], info["vram_bytes"]) == ("unified", 0)
     assert info["memory_bytes"] > 10e6
     assert info["pid"] == server.process.pid

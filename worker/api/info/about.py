@@ -24,6 +24,8 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     model_ref     what the manager calls the model; null: it did not say
     memory_bytes  host and GPU memory that is held now, measured; vram_bytes of it on GPUs
     slots         sequences that run at once
+    threads       compute threads of a step of one row; threads_batch of several
+    attention     where each sequence has cells of its own: fused or plain
     draft         who guesses tokens: none, ngram, model, mtp or both
     draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
@@ -36,6 +38,9 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     context_length: int
     vocab_size: int
     slots: int
+    threads: int
+    threads_batch: int
+    attention: str
     queue_size: int
     memory_bytes: int
     vram_bytes: int
@@ -82,6 +87,9 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         context_length=loaded.backend.max_length,
         vocab_size=loaded.backend.vocab_size,
         slots=engine.max_running,
+        threads=loaded.backend.context.threads,
+        threads_batch=loaded.backend.context.threads_batch,
+        attention=loaded.attention,
         queue_size=worker.settings.queue_size,
         cache_limit_bytes=engine.kept.memory_limit,
         cache_disk_limit_bytes=engine.kept.disk_limit,

@@ -58,7 +58,7 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
         ("one",): backend.context.threads, ("several",): backend.context.threads_batch,
     }  # fmt: skip
     yield Reading("gauge", "worker_compute_threads", "Compute threads of a step of one row, and of "
-                  "several, now", threads, ("rows",))  # fmt: skip
+                  "several", threads, ("rows",))  # fmt: skip
     for name, text, value in (
         ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
          loaded.is_fused),
@@ -119,8 +119,8 @@ def _counters(engine: EngineSnapshot) -> Iterator[Reading]:
         ("worker_cache_disk_read_bytes", "Kept states read again", kept.disk_read),
         ("worker_cache_disk_errors", "Files damaged, unreadable, unwritten", kept.disk_errors),
         ("worker_preemptions", "Sequences put back for want of cells", engine.num_preempted),
-        ("worker_rearrangements", "Times that the cells were made anew, for another layout or "
-         "attention", stats.num_rearranged),
+        ("worker_rearrangements", "Times that the cells were made anew, for another layout",
+         stats.num_rearranged),
         ("worker_stalls", "Tokens later than --max-stall-ms after the one before",
          stats.num_stalls),
         ("worker_drafts", "Guesses verified", stats.num_drafts),

@@ -99,7 +99,6 @@ def _speed(job: StageJob, report: OnShare) -> BareSpeed:
     needs = needs_of(config, job.settings, memory_with(find_devices(job.settings)))
     tests = (2 if job.sizes.depth else 1) * 3 + 2
     with open_level(job.path, job.settings) as backend:
-        backend.settle_threads()
         large_pages.use()
         found = measure_speed(backend, job.sizes, job.settings.slots, _ticking(report, tests))
         tensors = [(tensor.name, tensor.nbytes) for tensor in open_header(Path(job.path)).tensors]

@@ -24,10 +24,8 @@ APART = 32
 # Where states must be copied at exactly one place, a sequence that computes stops there for
 # others only if they have so many tokens of it.
 WORTH_A_STOP = 32
-_NEW = 0.3
-# Guesses until the first copy is measured: a Llama-1B's token takes 32 KB, memory gives 4 GB/s.
-_FIRST_TOKEN_S = 8e-6
-_FIRST_READ_S = 1e-9
+# Seconds in which a byte is read from disk: 500 MB a second.
+_READ_S = 2e-9
 
 
 class Keeper:
@@ -53,8 +51,6 @@ class Keeper:
         self._running = running
         self._clock = clock
         self._max_stall = max_stall
-        self._token_s = _FIRST_TOKEN_S
-        self._read_s = _FIRST_READ_S
         self._spent_s = 0.0  # on copies since the last step
 
     @property
@@ -63,8 +59,8 @@ class Keeper:
         return self._store is not None and any(not slot.is_saved for slot in self._cells.cached)
 
     def seconds(self, num_tokens: int) -> float:
-        """How long it takes to copy the state of so many tokens, as measured."""
-        return num_tokens * self._token_s
+        """How long it takes to copy the state of so many tokens."""
+        return num_tokens * self._backend.kernels.cell_s
 
     def begin(self) -> None:
         """A step is over: streams wait from now on."""
@@ -80,7 +76,7 @@ class Keeper:
         if self._store is None:
             return None
         found = self._store.find(tokens)
-        wait = found.num_read * self._read_s + self.seconds(found.num_tokens)
+        wait = found.num_read * _READ_S + self.seconds(found.num_tokens)
         return None if not found.num_common or self.holds_up(wait) else found
 
     def restore(self, slot: Slot, found: Found) -> tuple[int, int]:
@@ -92,18 +88,16 @@ class Keeper:
             return 0, 0
         started = self._clock()
         loaded = self._store.load(found)
-        read = self._clock()
-        self._spent_s += read - started
-        if found.num_read:
-            self._read_s += _NEW * ((read - started) / found.num_read - self._read_s)
+        self._spent_s += self._clock() - started
         cells = self._cells
         if loaded is None or (self._backend.unified and loaded.num_tokens > cells.num_available):
             return 0, 0
         cells.make_room(loaded.num_tokens)
+        started = self._clock()
         if not self._backend.restore(slot.index, loaded.parts, loaded.rest):
             return 0, 0
         cells.grow(slot, loaded.num_tokens)
-        self._observe(loaded.num_tokens, self._clock() - read)
+        self._spent_s += self._clock() - started
         return loaded.num_tokens, loaded.num_read
 
     def save_ended(self) -> None:
@@ -165,8 +159,4 @@ class Keeper:
         state = self._backend.save(slot.index)
         if state is not None and state.num_tokens == slot.length:
             self._store.keep(tokens, state)
-            self._observe(slot.length, self._clock() - started)
-
-    def _observe(self, num_tokens: int, seconds: float) -> None:
-        self._spent_s += seconds
-        self._token_s += _NEW * (seconds / num_tokens - self._token_s)
+            self._spent_s += self._clock() - started

@@ -59,11 +59,13 @@ class Prefixes:
         self._stats = stats
         self._following: dict[Sequence, _Following] = {}
 
-    def match(self, sequence: Sequence, running: Iterable[Sequence]) -> Match:
+    def match(self, sequence: Sequence, running: list[Sequence]) -> Match:
         """Who knows the longest beginning of a sequence which waits.
 
         One token is left over, because computing it gives the logits. Nobody where all rows must
         be computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
+        Where nobody runs and it does not go on from all that is there, it gets whole pieces: then
+        its rows are computed in the same pieces as if nobody knew any, and it says the same.
         """
         if sequence.prompt_logprobs is not None or sequence.is_suspect:
             return Match(0, None, None)
@@ -79,9 +81,17 @@ class Prefixes:
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
         found = self._keeper.find(tokens)
+        if not running and not self._shares_exactly:
+            kernels = self._backend.kernels
+            # Rows of less than a tile are computed like single ones.
+            whole = kernels.whole if sequence.num_known >= kernels.tile else 1
+            if best is not None and most != best.length:
+                most -= most % whole
+            if found is not None and not found.is_whole:
+                found = found._replace(num_tokens=found.num_tokens // whole * whole)
         if found is not None and found.num_tokens > most:
             return Match(found.num_tokens, None, found)
-        return Match(most, best, found)
+        return Match(most, best if most else None, found)
 
     def slot_for(self, sequence: Sequence, match: Match) -> Slot:
         """A slot for a sequence that is to run; `follow` then shares what is there already."""

@@ -81,7 +81,8 @@ class Planner:
         if backend.one_prompt_a_step:
             prompts = prompts[:1]
         capacity, room = backend.batch.capacity, num_available - count
-        rows = min(self._chunk_rows(count), capacity - count, room)
+        rows = self._chunk_rows(count) if count else backend.kernels.piece
+        rows = min(rows, capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
             alone = min(self._chunk_rows(count, alone=True), room)
             cheap, tile = backend.kernels.mixed - count, backend.kernels.tile

@@ -24,21 +24,17 @@ class Companion:
     layers: tuple[str, ...]
     buffers: tuple[tuple[str, int], ...]
 
-    def __init__(self, context: Context, beside: Context, stack: contextlib.ExitStack) -> None:
-        """`beside`: the model's context; both compute in the same thread, with as many compute
-        threads: libgomp makes a new team for each other number. `stack` frees all that is its."""
+    def __init__(self, context: Context, stack: contextlib.ExitStack) -> None:
+        """`context` has as many compute threads as the model's, in the same thread: libgomp makes a
+        new team for each other number. `stack` frees all that is its."""
         self.context = context
-        self._beside = beside
         self._stack = stack
         self.num_slots = context.num_slots
         self.batch = context.batch
 
     def decode(self) -> None:
         """Compute the batch."""
-        own, beside = self.context, self._beside
-        if (own.threads, own.threads_batch) != (beside.threads, beside.threads_batch):
-            own.set_threads(beside.threads, beside.threads_batch)
-        own.decode()
+        self.context.decode()
 
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], valid until the next decode."""

@@ -34,13 +34,14 @@ class Heads(Companion):
         )
         with contextlib.ExitStack() as stack:
             context = stack.enter_context(Context(weights, options))
-            super().__init__(context, beside, stack.pop_all())
+            super().__init__(context, stack.pop_all())
         self.layers = tuple(device for _, device in context.residency.layers)
         self.buffers = (*context.residency.kv_buffers, *context.residency.compute_buffers)
         self.max_length = backend.max_length
         self.max_outputs = context.max_outputs
         self.max_waiting = context.num_cells
         self.vocab_size = weights.vocab_size
+        self._beside = beside
         self._width = hidden_states.hidden_width(weights.handle)
         self.fed = context.feed(self._width)
 

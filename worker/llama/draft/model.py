@@ -17,12 +17,8 @@ from worker.llama.weights import LoadOptions, Weights
 class DraftModel(Companion):
     """Implements `engine.drafts.rounds.DraftBackend`."""
 
-    def __init__(
-        self, path: Path, load: LoadOptions, options: ContextOptions, *, beside: Context
-    ) -> None:
+    def __init__(self, path: Path, load: LoadOptions, options: ContextOptions) -> None:
         """Load the model and allocate its cells.
-
-        beside: the context of the model that it guesses for
 
         Raises ModelLoadError for a model that cannot go back to an earlier token, BackendError,
         DoesNotFitError.
@@ -36,7 +32,7 @@ class DraftModel(Companion):
                 )
             options = replace(options, unified=True, chunk_outputs=0)
             context = stack.enter_context(Context(self.weights, options))
-            super().__init__(context, beside, stack.pop_all())
+            super().__init__(context, stack.pop_all())
         cells = context.residency
         self.layers = self.weights.residency.layers
         self.buffers = (

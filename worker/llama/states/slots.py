@@ -78,11 +78,11 @@ class SlotStates:
             return False
         return self._write(target, [(state.arrays, stop)], state.rest)
 
-    def arrange(self, slots: Sequence[int], *, unified: bool, fused: bool) -> set[int]:
+    def arrange(self, slots: Sequence[int], *, unified: bool) -> set[int]:
         """Another layout of the cells, with the states of `slots`; see `engine.backend.Backend`."""
         context = self._context
         before = context.fused
-        if not context.has_cells or (unified == context.unified and fused == before):
+        if not context.has_cells or unified == context.unified:
             for slot in set(range(context.num_slots)) - set(slots):
                 context.drop(slot)
             context.unified = unified
@@ -94,11 +94,9 @@ class SlotStates:
         if blobs and not self._is_learned:
             self._read(next(iter(blobs.values())))  # as they are stored now
         try:
-            context.arrange(unified=unified, fused=fused)
+            context.arrange(unified=unified)
         finally:
             self._transposes ^= context.fused != before
-        if context.fused != before:
-            log.get("llama").info("attention", kind="fused" if context.fused else "plain")
         kept: set[int] = set()
         for slot in list(blobs):
             state = self._read(blobs.pop(slot))

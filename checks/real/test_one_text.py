@@ -1,0 +1,84 @@
+"""One prompt, one seed, alone: one text, whatever the worker has done before and beside."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from checks.real.conftest import Real, complete
+from tests.support.programs.processes import Server
+
+# Lengths of prompts: less than one piece of a prompt, several, and longer than a stream.
+LENGTHS = (80, 625, 3_000)
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "drawn": {"temperature": 0.8, "top_p": 0.95, "seed": 7},
+}
+Texts = dict[tuple[int, str], list[str]]
+
+
+def prompt_of(real: Real, length: int) -> list[int]:
+    """Of the reference's text."""
+    return real.values.text[:length]
+
+
+def ask(server: Server, real: Real, said: Texts, length: int, times: int = 1) -> None:
+    """The same prompt so many times in each way: its text and its probabilities."""
+    for _ in range(times):
+        for way, sampling in WAYS.items():
+            body = {**sampling, "max_tokens": 16, "ignore_eos": True}
+            choice = complete(server, prompt_of(real, length), **body)["choices"][0]
+            text = f"{choice['text']} {choice['logprobs']['token_logprobs']}"
+            said.setdefault((length, way), []).append(text)
+
+
+def use(server: Server, real: Real) -> None:
+    """Others come: shorter and longer, with the same beginning, one by one and all at once."""
+    prompts = [prompt_of(real, length) for length in (25, 300, 627, 2_500, 700)]
+    for prompt in prompts:
+        complete(server, prompt, max_tokens=5)
+        complete(server, [9, *prompt], max_tokens=5)
+
+    def answer(prompt: list[int]) -> None:
+        complete(server, [8, *prompt], max_tokens=20)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(answer, prompts))
+
+
+@contextlib.contextmanager
+def neighbours() -> Generator[None]:
+    """Two processes that never wait."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while 1: pass"]))
+            stack.callback(process.kill)
+        yield
+
+
+@pytest.mark.parametrize("kept", ["kept", "not kept"])
+def test_one_text(real: Real, kept: str) -> None:
+    """200 texts: in fresh workers, in a used one, and beside busy processes."""
+    if real.name == "gemma3" and kept == "kept":
+        pytest.skip("a window goes on from wherever a state was kept: see docs/limits.md")
+    options = ["-c", "8192", "-np", "4", *(["--cache-ram", "0"] if kept == "not kept" else [])]
+    said: Texts = {}
+    for length in LENGTHS:
+        with real.serving(*options) as server:
+            ask(server, real, said, length)
+    with real.serving(*options) as server:
+        for _ in range(3):
+            for length, times in zip(LENGTHS, (15, 10, 3), strict=True):
+                ask(server, real, said, length, times)
+            use(server, real)
+        with neighbours():
+            for length in LENGTHS:
+                ask(server, real, said, length, 5)
+    assert sum(map(len, said.values())) >= 200
+    assert {key: len(set(texts)) for key, texts in said.items()} == dict.fromkeys(said, 1)

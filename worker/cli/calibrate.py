@@ -1,0 +1,79 @@
+"""worker calibrate: measure which attention is faster for a model's heads on this CPU."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from worker.cli.model import model_path
+from worker.cli.options import add_options, settings_from
+from worker.errors import BackendError
+
+if TYPE_CHECKING:
+    from worker.llama.calibrate import Calibration
+
+
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
+    parser = commands.add_parser(
+        "calibrate",
+        help=line,
+        description="Times fused and plain attention on this CPU, in a layer with the heads of a "
+        "model, and keeps what is found: workers take it at their next start. A worker that finds "
+        "nothing kept does the same before it is ready.",
+        epilog="Example: worker calibrate tinyllama.Q4_K_M.gguf",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="GGUF file or model's name (default: the embedded demo model)",
+    )
+    add_options(parser, "catalog", "cache_type_k", "cache_type_v")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, keep and print. Raises BackendError where that cannot be."""
+    from worker.cli.console import data_console, write_json
+    from worker.lifecycle.loading import attention_shape
+    from worker.llama import library
+    from worker.llama.calibrate import calibrate
+    from worker.model.config import load_config
+
+    arguments.model = arguments.file
+    settings = settings_from(arguments)
+    config = load_config(model_path(settings))
+    library.proof().verdict().require()  # before anything is computed
+    found = calibrate(attention_shape(config, settings))
+    if found is None:
+        raise BackendError(
+            "Attention could not be measured.", hint="Start again when the machine is less busy."
+        )
+    if arguments.json:
+        write_json(found)
+        return 0
+    console = data_console()
+    console.print(told(found))
+    console.print(_table(found))
+    return 0
+
+
+def told(found: Calibration) -> str:
+    """What was measured and what follows from it, in a line."""
+    return (
+        f"{found.shape}: {found.attention} attention; plain takes {found.ratio:.2f} of the time of "
+        f"fused, measured {found.measured} in {found.seconds:.1f} s"
+    )
+
+
+def _table(found: Calibration) -> Any:
+    from rich.table import Table
+
+    table = Table("rows", "tokens before", "fused, ms", "plain, ms", box=None)
+    for step in found.steps:
+        times = (f"{1e3 * seconds:.3f}" for seconds in (step.fused_s, step.plain_s))
+        table.add_row(str(step.rows), str(step.depth), *times)
+    return table
