@@ -15,6 +15,10 @@ _MODES = {"auto": "auto", "required": "required", "any": "required", "none": "no
 _FORMS = 'auto, none, required, or an object of type "function" with a name'
 
 
+# Types of tools that the client runs; others are left out, here as among `tools`.
+_OWN = ("function", "tool", "custom", None)
+
+
 class NamedTool(msgspec.Struct):
     """A tool that a choice names: its name stands here, or one level deeper in chat."""
 
@@ -50,7 +54,8 @@ def choice_of(asked: str | ChoiceObject | None, tools: tuple[Tool, ...]) -> Tool
             choice = ToolChoice(_MODES[word])
         case ChoiceObject(type="allowed_tools"):
             allowed = asked.allowed_tools or AllowedTools(asked.mode, asked.tools)
-            names = tuple(_name(tool) for tool in allowed.tools or ())
+            own = [tool for tool in allowed.tools or () if tool.type in _OWN]
+            names = tuple(_name(tool) for tool in own)
             mode = _mode(allowed.mode or "auto", _MODES.keys() - {"none"})
             choice = ToolChoice(mode, allowed=names)
         case _:
@@ -67,6 +72,6 @@ def _mode(word: str, known: Collection[str]) -> str:
 
 def _name(tool: NamedTool) -> str:
     name = tool.function.name if tool.function is not None else tool.name
-    if tool.type not in ("function", "tool", None) or name is None:
+    if tool.type not in _OWN or name is None:
         raise RequestError(f"tool_choice must be {_FORMS}.", param="tool_choice")
     return name

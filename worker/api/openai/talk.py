@@ -58,7 +58,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         ),
         variables=body.chat_template_kwargs or {},
         opens=body.add_generation_prompt is not False,
-        continues=bool(body.continue_final_message),
+        continues=_continues(body),
         truncates=truncates(body.truncation),
         sampling=sampling_of(body, loaded),
         max_tokens=tokens_of(
@@ -71,6 +71,13 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         tells_progress=bool(body.stream and body.return_progress),
         logprobs=_logprobs(body),
     )
+
+
+def _continues(body: ChatRequest) -> bool:
+    """Others say so in the message itself."""
+    last = body.messages[-1] if body.messages else None
+    marked = last is not None and last.role == "assistant" and (last.prefix or last.partial)
+    return bool(body.continue_final_message or marked)
 
 
 def _logprobs(body: ChatRequest) -> int | None:
