@@ -133,6 +133,7 @@ ELSEWHERE = {
     "CONNECTIONS": "http/test_connections.py::test_health_gets_in_where_all_are_being_answered",
     "COUNTED": "http/test_wire.py::test_what_no_context_holds_is_reckoned",
     "PIPELINED": "http/test_connections.py::test_requests_before_an_answer_are_few",
+    "PATH": "http/test_protocol.py::test_refused",
     "HEADERS": "http/test_protocol.py::test_refused",
     "HOST": "service/test_bad_requests.py::test_the_host_header",
     "RECEIVE": "http/test_connections.py::test_a_body_must_arrive",

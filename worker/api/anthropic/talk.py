@@ -11,10 +11,10 @@ from worker.api.anthropic.schemas import (
 from worker.api.common.limits import stops_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.shapes.anthropic import UNTHREADED
-from worker.api.common.talk.talk import Talk
+from worker.api.common.talk.talk import Talk, puts_words
 from worker.api.common.talk.tools import ToolChoice, check_choice, tools_of
 from worker.api.common.thinking import thinking_of
-from worker.chat.message import Message, Tool
+from worker.chat.message import Tool
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -54,7 +54,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         parallel=not (asked and asked.disable_parallel_tool_use),
         thinking=thinking_of(body),
         variables=body.chat_template_kwargs or {},
-        continues=_continues(messages),
+        continues=puts_words(messages),
     )
 
 
@@ -71,12 +71,6 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
         choice = ToolChoice(mode, asked.name)
     check_choice(choice, {tool.name for tool in tools})
     return choice
-
-
-def _continues(messages: tuple[Message, ...]) -> bool:
-    """Whether the answer goes on with what the last message puts into the model's mouth: a text."""
-    last = messages[-1]
-    return last.role == "assistant" and not last.calls and bool((last.content or "").strip())
 
 
 def _max_tokens(given: int | None) -> int | None:

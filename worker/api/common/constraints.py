@@ -20,6 +20,7 @@ from worker.grammar.lark import grammar_constraint
 from worker.grammar.wrapped import is_schema, unwrapped
 from worker.limits import GRAMMAR
 
+_OTHER_FORMS = {"grammar": grammar_constraint, "regex": regex_constraint}  # others' words
 _ANY_OBJECT = schema_constraint(None, "format")
 _log = log.get("service")
 
@@ -152,6 +153,11 @@ def _of_form(value: Any, name: str) -> Constraint | None:
     if is_object and is_schema(kind):
         return _of_schema(kind, name)
     word = kind.get("type")
+    if isinstance(word, str) and word in _OTHER_FORMS:
+        text = next((kind[each] for each in (word, "value", "pattern") if each in kind), None)
+        if not isinstance(text, str):
+            raise RequestError(f"{name} of type {word} has no {word}.", param=name)
+        return _OTHER_FORMS[word](text, name)
     if word not in (None, "text", "json", "json_object", "json_schema"):
         raise RequestError(
             f"{name} must be text, json_object or json_schema with a schema.", param=name

@@ -6,7 +6,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.limits import check_alternatives, stops_of
 from worker.api.common.prompts import infill_prompt, text_prompt
 from worker.api.common.sampling import sampling_of
-from worker.api.common.talk.talk import Talk
+from worker.api.common.talk.talk import Talk, puts_words
 from worker.api.common.talk.tools import DeclaredTools, tools_of
 from worker.api.common.thinking import thinking_of
 from worker.api.ollama.history import messages_of
@@ -78,6 +78,7 @@ def _talk(
         tools=tools.shown,
         left_out=tuple(tools.left_out),
         thinking=thinking_of(body, options),
+        continues=puts_words(messages),
         variables=(body.chat_template_kwargs or {}) | (options.chat_template_kwargs or {}),
     )
 

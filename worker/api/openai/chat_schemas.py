@@ -22,10 +22,13 @@ from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 class ChatMessage(PastMessage, kw_only=True):
     """One message of the conversation.
 
-    role  system, developer, user, assistant, tool, or whatever else the template knows
+    role             system, developer, user, assistant, tool, or whatever else the template knows
+    prefix, partial  true, of an assistant's last message: the answer goes on with it
     """
 
     role: str
+    prefix: bool | None = None
+    partial: bool | None = None
 
 
 class ChatRequest(TalkFields, kw_only=True):

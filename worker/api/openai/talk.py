@@ -71,9 +71,16 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         ),
         variables=body.chat_template_kwargs or {},
         opens=body.add_generation_prompt is not False,
-        continues=bool(body.continue_final_message),
+        continues=_continues(body),
         truncates=truncates(body.truncation),
     )
+
+
+def _continues(body: ChatRequest) -> bool:
+    """Others say so in the message itself."""
+    last = body.messages[-1] if body.messages else None
+    marked = last is not None and last.role == "assistant" and (last.prefix or last.partial)
+    return bool(body.continue_final_message or marked)
 
 
 def _logprobs(body: ChatRequest) -> int | None:

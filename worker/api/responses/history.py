@@ -92,6 +92,8 @@ class _History:
 
     def read(self, item: InputItem, place: str) -> None:
         kind, role = spelled(item.get("type")) or "message", item.get("role")
+        if kind == "message" and item.keys() <= {"type", "id"}:
+            kind = "item_reference"  # which need not say so
         if role is not None and not isinstance(role, str):
             raise RequestError(f"{place}.role must be a text.", param=PARAM)
         match kind:
@@ -188,9 +190,7 @@ def _returned(item: InputItem) -> InputItem:
 
 
 def _thought(item: InputItem) -> str:
-    """Its text, or what this worker sealed, or the summary."""
-    if item.get("content"):
-        return text_of(item["content"])
-    if (text := _unsealed(item.get("encrypted_content"))) is not None:
-        return text
-    return text_of(item.get("summary")) or text_of(item.get("text"))
+    """Its text, or what this worker sealed, and a summary that says something else."""
+    text = text_of(item.get("content")) or _unsealed(item.get("encrypted_content")) or ""
+    told = (text, text_of(item.get("summary")), text_of(item.get("text")))
+    return "\n\n".join(filter(None, dict.fromkeys(told)))

@@ -162,7 +162,10 @@ def _is_plain(schema: dict[str, Any]) -> bool:
         and len(properties_of(schema, schema)) > 1
         and schema.get("additionalProperties") in (None, True, False)
         and isinstance(required, list)
-        and all(name in schema["properties"] for name in cast("list[Any]", required))
+        and all(
+            isinstance(name, str) and name in schema["properties"]
+            for name in cast("list[Any]", required)
+        )
     )
 
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-_KINDS = {"image": "image", "audio": "audio", "video": "video", "screenshot": "image"}
+_KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[_/].*)?|(?:\w+_)?(screenshot)")
 # What one may say of itself, there or one level deeper.
 _WORDS = (
     "title", "filename", "text", "transcript", "revised_prompt", "prompt", "caption", "alt",
     "alt_text", "description", "error",
 )  # fmt: skip
+# All fields of such a part.
+MEDIA_FIELDS = frozenset({
+    *_WORDS, "source", "image_url", "input_audio", "audio", "video_url", "image", "video", "data",
+    "url", "mimeType", "mime_type", "media_type", "format", "file_id", "detail", "result", "status",
+})  # fmt: skip
 
 
 def medium_of(part: Mapping[str, Any]) -> str | None:
     """image, audio or video where a part is one; else None."""
-    kind = str(part.get("type") or "")
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        return None
     if isinstance(part.get("content"), list):
         return None  # a block around others
     if isinstance(part.get("source"), dict) and kind == "document":
         return None
-    return next((medium for word, medium in _KINDS.items() if word in kind), None)
+    found = _KIND.fullmatch(kind)
+    return found and (found[1] or "image")
 
 
 def is_heard(part: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ _UNSAID = frozenset({
 })  # fmt: skip
 _BYTES = frozenset({"data", "b64_json", "blob", "bytes", "result", "file_data", "url"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\-\r\n]{256,}")
-_DATA_URL = re.compile(r"data:[^,]{0,200},")
+_DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[^,]{0,200};base64,")
 _FAILED = frozenset({"incomplete", "failed", "error", "cancelled", "canceled"})
 _DEPTH = 20  # of values in each other that are searched for bytes
 _NO = frozenset({"", "0", "false", "no", "none", "null"})

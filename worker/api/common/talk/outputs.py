@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from worker.api.common.talk.media import medium_of
+from worker.api.common.talk.media import MEDIA_FIELDS, medium_of
 from worker.api.common.talk.notes import has_failed, note_of, said_fields, written
-from worker.api.common.talk.parts import KINDS, text_of
+from worker.api.common.talk.parts import KINDS, PART_FIELDS, text_of
 from worker.chat.message import Message
 
 # Fields that hold what was returned, the first that is there.
@@ -53,4 +53,9 @@ def _is_part(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     part = cast("Mapping[str, Any]", value)
-    return part.get("type") in KINDS or medium_of(part) is not None
+    kind, is_medium = part.get("type"), medium_of(part) is not None
+    if not isinstance(kind, str) or not (kind in KINDS or is_medium):
+        return False
+    # What a part of that kind never has is a tool's own, and would not be told.
+    rest = said_fields(part, MEDIA_FIELDS if is_medium else PART_FIELDS)
+    return not any(not name.startswith("_") for name in rest)

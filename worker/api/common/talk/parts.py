@@ -30,6 +30,21 @@ _HEADS = ("title", "filename", "context")
 _WORDS = ("text", "value", "refusal", "thinking", "reasoning", "transcript")
 _INSIDE = ("source", "content", "output", "summary")
 _READ = frozenset({*_HEADS, *_WORDS, *_INSIDE, "error", "is_error", "isError", "status"})
+# All fields of a part of one of these types.
+PART_FIELDS = _READ | {
+    "file",
+    "file_id",
+    "file_url",
+    "file_data",
+    "resource",
+    "uri",
+    "url",
+    "mimeType",
+    "mime_type",
+    "tool_name",
+    "name",
+    "format",
+}
 _HIDDEN = frozenset({"redacted_thinking"})  # only its author can read it
 
 
@@ -118,10 +133,12 @@ def check_pictures(content: MessageContent, where: str, param: str) -> None:
 
 
 def newest(roles: list[str | None]) -> int:
-    """The place of the question that is to be answered: the user's last message, unless an
+    """The place of the question that is to be answered: the user's last messages, unless an
     assistant or a tool has spoken after it or just before it. None: behind the last message."""
     for place in range(len(roles) - 1, -1, -1):
         if roles[place] == "user":
+            while place > 0 and roles[place - 1] == "user":  # they are one question
+                place -= 1
             is_shown = place > 0 and roles[place - 1] in ("tool", "function")
             return len(roles) if is_shown else place
         if roles[place] not in ("system", "developer"):

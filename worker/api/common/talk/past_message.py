@@ -13,6 +13,7 @@ from worker.chat.message import Message
 
 _THOUGHTS = ("thinking", "reasoning")
 _RESULTS = ("tool", "function")
+_THOUGHT_WORDS = {"text", "thinking", "summary"}  # else only their author can read them
 
 
 class PastMessage(msgspec.Struct, kw_only=True):
@@ -23,7 +24,7 @@ class PastMessage(msgspec.Struct, kw_only=True):
     images   a note in brackets each; refused in the newest question
     refusal  what an assistant said instead of content, or beside it
     audio    what an assistant said aloud: its transcript is read
-    reasoning_content, reasoning, thinking
+    reasoning_content, reasoning, reasoning_text, thinking, thinking_blocks, reasoning_details
              what an assistant thought
     tool_calls
              what an assistant called
@@ -33,6 +34,8 @@ class PastMessage(msgspec.Struct, kw_only=True):
              of a tool's result: whose it is
     is_error, status, error
              of a tool's result: whether the tool failed, and how
+    output, result
+             of a tool's result: other names of its content
     """
 
     content: MessageContent = None
@@ -41,7 +44,10 @@ class PastMessage(msgspec.Struct, kw_only=True):
     name: MessageContent = None
     reasoning_content: MessageContent = None
     reasoning: MessageContent = None
+    reasoning_text: MessageContent = None
     thinking: MessageContent = None
+    thinking_blocks: MessageContent = None
+    reasoning_details: MessageContent = None
     tool_calls: PastCalls = None
     function_call: PastCall | list[Any] | Spelled = None
     tool_call_id: MessageContent = None
@@ -53,6 +59,8 @@ class PastMessage(msgspec.Struct, kw_only=True):
     is_error: Any = None
     status: Any = None
     error: Any = None
+    output: Any = None
+    result: Any = None
 
 
 def message_of(given: PastMessage, role: str) -> Message:
@@ -68,7 +76,11 @@ def message_of(given: PastMessage, role: str) -> Message:
     calls, notes = calls_of(given.tool_calls)
     older, more = calls_of(given.function_call)
     content = "\n".join(filter(None, (*said, *notes, *more)))
-    thoughts = [given.reasoning_content, given.reasoning, given.thinking]
+    thoughts = [given.reasoning_content, given.reasoning, given.reasoning_text, given.thinking]
+    thoughts += [
+        [part for part in parts_of(details) if part.keys() & _THOUGHT_WORDS]
+        for details in (given.thinking_blocks, given.reasoning_details)
+    ]
     thoughts += [[part for part in parts if part.get("type") in kinds]]
     thought = "\n\n".join(filter(None, dict.fromkeys(map(text_of, thoughts))))
     return Message(
@@ -82,7 +94,7 @@ def message_of(given: PastMessage, role: str) -> Message:
 
 def _result(given: PastMessage) -> Message:
     fields = {
-        "content": next((each for each in _contents(given) if each is not None), None),
+        "content": next((each for each in _returned(given) if each is not None), None),
         "is_error": given.is_error,
         "status": given.status,
         "error": given.error,
@@ -92,6 +104,10 @@ def _result(given: PastMessage) -> Message:
     found = result_of(fields, call_id=whose, name=name)
     content = "\n".join(filter(None, (found.content, *_shown(given.images))))
     return msgspec.structs.replace(found, content=content)
+
+
+def _returned(given: PastMessage) -> tuple[Any, ...]:
+    return *_contents(given), given.output, given.result
 
 
 def _contents(given: PastMessage) -> tuple[MessageContent, ...]:

@@ -44,3 +44,12 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
         if self.choice == "none":
             return ()
         return tuple(tool for tool in self.tools if self.only in (None, tool.name))
+
+
+def puts_words(messages: tuple[Message, ...]) -> bool:
+    """Whether the last message puts words into the model's mouth, as Anthropic and Ollama have it:
+    the answer goes on with them."""
+    if not messages:
+        return False
+    last = messages[-1]
+    return last.role == "assistant" and not last.calls and bool((last.content or "").strip())

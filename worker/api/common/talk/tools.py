@@ -20,6 +20,8 @@ _MAX_NAME = 256
 # Words for what may be called, also those of Anthropic and Mistral -> ours.
 _MODES = {"auto": "auto", "required": "required", "any": "required", "none": "none"}
 _FORMS = 'auto, none, required, or an object of type "function" with a name'
+# Types that a choice gives tools that the client runs; it may name others, which are left out.
+_CHOSEN = ("function", "tool", "custom", None)
 
 
 AnySchema = dict[str, Any] | list[Any] | Spelled
@@ -202,7 +204,8 @@ def choice_of(asked: str | ChoiceObject | None, tools: tuple[Tool, ...]) -> Tool
             choice = ToolChoice(_MODES[word])
         case ChoiceObject(type="allowed_tools"):
             allowed = asked.allowed_tools or AllowedTools(asked.mode, asked.tools)
-            names = tuple(_name(tool) for tool in allowed.tools or ())
+            own = [tool for tool in allowed.tools or () if tool.type in _CHOSEN]
+            names = tuple(_name(tool) for tool in own)
             mode = _mode(allowed.mode or "auto", _MODES.keys() - {"none"})
             choice = ToolChoice(mode, allowed=names)
         case _:
@@ -219,6 +222,6 @@ def _mode(word: str, known: Collection[str]) -> str:
 
 def _name(tool: NamedTool) -> str:
     name = tool.function.name if tool.function is not None else tool.name
-    if tool.type not in ("function", "tool", None) or name is None:
+    if tool.type not in _CHOSEN or name is None:
         raise RequestError(f"tool_choice must be {_FORMS}.", param="tool_choice")
     return name
