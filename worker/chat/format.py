@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from worker.chat.constraint import AnswerForms, CallChoice
 from worker.chat.continued import Continued, marked_end, says_nothing
 from worker.chat.conversation import Conversation
+from worker.chat.declared import declared, told_whole
 from worker.chat.dialects.dialect import PLAIN, Headed, dialect_of
 from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
@@ -88,13 +89,13 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
-        shown = [_declared(tool, describes=self._describes) for tool in tools]
-        declared = {"tools": shown} if tools else self._no_tools
+        shown = [declared(tool, describes=self._describes) for tool in tools]
+        variable = {"tools": shown} if tools else self._no_tools
         is_on = self._defaults.get("enable_thinking")
         if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
             thinking = msgspec.structs.replace(thinking, is_on=is_on)
         thoughts = self.thoughts.variables(thinking)
-        given = {**self._defaults, **thoughts, **switched(variables), **declared}
+        given = {**self._defaults, **thoughts, **switched(variables), **variable}
 
         last = messages[-1]
         if continues and (says_nothing(last) or last.role not in ("user", "assistant")):
@@ -116,7 +117,11 @@ class ChatFormat:
         found = made(self._history)
         if tools and self._shows_tools:
             try:
-                _ = found.text
+                whole = told_whole(shown, found.text)
+                if whole is not None:
+                    given["tools"] = whole
+                    richer = made(self._history)
+                    return richer if richer.text else found
             except RequestError:  # some templates want more of a schema than it says
                 del given["tools"]
                 given |= self._no_tools
@@ -225,21 +230,3 @@ class ChatFormat:
             before=self.dialect.overlap(prompt),
             opened=self.thoughts.opened(prompt),
         )
-
-
-def _declared(tool: Tool, *, describes: bool) -> dict[str, Any]:
-    """With a description in any case: some templates fail where there is none.
-
-    describes  its parameters have one, too
-    """
-    parameters = tool.parameters
-    if describes and isinstance(parameters.get("properties"), dict):
-        told: dict[str, Any] = {
-            name: {"description": "", **cast("dict[str, Any]", schema)}
-            if isinstance(schema, dict)
-            else schema
-            for name, schema in parameters["properties"].items()
-        }
-        parameters = {**parameters, "properties": told}
-    function = {"name": tool.name, "description": tool.description or ""}
-    return {"type": "function", "function": {**function, "parameters": parameters}}
