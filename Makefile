@@ -18,7 +18,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-real test-harm real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real test-harm test-install real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -53,7 +53,7 @@ test-managers: ## test examples/ with supervisor, circus, litellm and others in 
 	@$(INSTALL) --quiet --extra dev
 	@test -x .venv-managers/bin/python || .venv/bin/python -m venv .venv-managers
 	@.venv-managers/bin/python -m pip install --quiet --disable-pip-version-check --requirement examples/requirements.txt
-	@PATH="$(CURDIR)/.venv-managers/bin:$$PATH" exec .venv/bin/python -m pytest tests/examples $(ARGS)
+	@PATH="$(CURDIR)/.venv-managers/bin:$$PATH" exec .venv/bin/python -m pytest checks/examples $(ARGS)
 
 # Where there is no Chromium, Debian's is installed if that is allowed; the tests say what is missing.
 test-page: ## test the page at / with Chromium, by Playwright in .venv-page
@@ -90,6 +90,9 @@ test-api: ## test the API against its own description with schemathesis, in .ven
 	@test -x .venv-api/bin/python || .venv/bin/python -m venv .venv-api
 	@.venv-api/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/api/requirements.txt
 	@API_VENV="$(CURDIR)/.venv-api" exec .venv/bin/python -m pytest checks/api $(ARGS)
+
+test-install: ## test the installer and the programs in examples/, really run
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/install checks/examples $(ARGS)
 
 # A short run of each of the next three.
 test-harm: ## test with damaged files, failing system calls and a short soak

@@ -143,14 +143,14 @@ def test_changing_header(client: anthropic.Anthropic) -> None:
             messages=HELLO,
             system=[
                 {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={n};"},
-                {"type": "text", "text": "Answer as a sailor of the last century would."},
+                {"type": "text", "text": "Answer as a sailor would. " * 60},
             ],
         ).usage
         for n in range(2)
     ]
     first, second = ((usage.input_tokens, usage.cache_read_input_tokens or 0) for usage in usages)
     assert sum(first) == sum(second)
-    assert second[0] == 1
+    assert second[1] >= 128
 
 
 def test_structured(client: anthropic.Anthropic) -> None:

@@ -147,8 +147,6 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": [{"role": "user", "content": "x" * 10**7}]}, "messages", "available context"),
     ({"messages": [{"role": "user", "content": "é" * 3000}]}, "messages", "context"),
     ({"chat_template": "{{ 1 }}"}, "chat_template", "not accepted"),
-    ({"continue_final_message": True, "messages": [{"role": "user", "content": " "}]},
-     "continue_final_message", "last message"),
     ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
     ({"logprobs": True, "top_logprobs": 101}, "top_logprobs", "from 0 to 100"),
     ({"n": 0}, "n", "n must be"),

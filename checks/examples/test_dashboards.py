@@ -14,7 +14,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tests.examples.programs import EXAMPLES
+from checks.examples.programs import EXAMPLES
 from tests.support.metrics import fake_worker
 from worker.api.info.readings import readings
 from worker.engine.stats import Histogram

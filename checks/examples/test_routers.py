@@ -10,8 +10,8 @@ import httpx
 import openai
 import pytest
 
-from tests.examples import programs
-from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
+from checks.examples import programs
+from checks.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
 from tests.support import http
 from tests.support.metrics import count_ended
 from tests.support.models import ggufs

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import programs
-from tests.examples.programs import EXAMPLES, Reader
-from tests.examples.supervision import (
+from checks.examples import programs
+from checks.examples.programs import EXAMPLES, Reader
+from checks.examples.supervision import (
     Manager,
     check_a_killed_worker_is_replaced,
     check_workers_leave_with,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.examples import programs
-from tests.examples.programs import EXAMPLES, Program, Reader
+from checks.examples import programs
+from checks.examples.programs import EXAMPLES, Program, Reader
 from tests.support import http
 from tests.support.programs.processes import until
 from worker.demo import MODEL_PATH

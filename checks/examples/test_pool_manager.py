@@ -14,8 +14,8 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.examples import programs
-from tests.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
+from checks.examples import programs
+from checks.examples.programs import EXAMPLES, MODEL, Load, Program, Reader
 from tests.support.metrics import count_ended
 from tests.support.programs.processes import until
 

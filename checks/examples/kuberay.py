@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.examples.programs import EXAMPLES
+from checks.examples.programs import EXAMPLES
 
 
 def parts() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -6,8 +6,8 @@ import os
 import signal
 from abc import abstractmethod
 
-from tests.examples import programs
-from tests.examples.programs import Load, Program, Reader
+from checks.examples import programs
+from checks.examples.programs import Load, Program, Reader
 from tests.support.programs.processes import until
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.examples import programs
-from tests.examples.kuberay import parts, templates
+from checks.examples import programs
+from checks.examples.kuberay import parts, templates
 
 SERVICE = {"serveConfigV2", "rayClusterConfig"}
 CLUSTER = {
