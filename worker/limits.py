@@ -79,7 +79,9 @@ COUNTED = Limit(
 )  # fmt: skip
 MESSAGES = Limit(4096, "messages of a conversation")
 TOOLS = Limit(1024, "tools")
-TEMPLATE = Limit(2000, "milliseconds of CPU time of the chat template")
+TEMPLATE = Limit(
+    2000, "milliseconds of CPU time of the chat template, and 5 for each message; 6,000 at most"
+)  # fmt: skip
 MADE = Limit(
     2**24, "characters that the chat template makes, and 64 more for each that it is given"
 )

@@ -16,6 +16,7 @@ from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
 from worker.chat.history import History
+from worker.chat.mentions import without_mentions
 from worker.chat.message import Message, Tool
 from worker.chat.places import PlaceProbe
 from worker.chat.reader import ChatReader
@@ -104,6 +105,8 @@ class ChatFormat:
                 messages = messages[:-1] or [BEGINS]
         if continues:
             messages = [*messages[:-1], self._in_words(last)]
+
+        messages = without_mentions(messages, self.thoughts.tags)
 
         def made(history: History) -> Conversation:
             return Conversation(

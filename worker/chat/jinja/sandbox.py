@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import BuiltinMethodType, FrameType, MethodType
 from typing import Any, cast
@@ -31,6 +31,7 @@ from worker.chat.jinja.lists import GivenLists
 from worker.limits import MADE, RANGE, TEMPLATE
 
 MAX_SECONDS = TEMPLATE.most / 1000
+_SECONDS_A_MESSAGE, _MOST_SECONDS = 0.005, 6.0
 _MAX_BITS = 4096  # of a product
 _MAX_PRECISION = 400  # digits; a float has no more
 
@@ -70,7 +71,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(finalize=self._shown, optimized=False, **options)
-        self._left, self._end = MADE.most, 0.0
+        self._left, self._end, self._seconds = MADE.most, 0.0, MAX_SECONDS
         self._given = GivenLists(None)
         self._lock = threading.Lock()
         self.filters = {
@@ -96,14 +97,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.concat: Any = self._concat
 
     @contextmanager
-    def budget(self, given: object) -> Generator[None]:
-        """Limit a rendering of `given` inside the block to `MAX_SECONDS` and `MADE.most`.
+    def budget(self, given: Mapping[str, Any]) -> Generator[None]:
+        """Limit a rendering of `given` inside the block to `TEMPLATE.most` and `MADE.most`.
 
-        Where `given` is large, more characters are allowed. Raises BudgetError.
+        Where there are many messages, and where they are long, more is allowed. Raises BudgetError.
         """
         with self._lock:
             self._left = MADE.most + 64 * growth.size(given, MADE.most)
-            self._end = time.thread_time() + MAX_SECONDS
+            count = len(given.get("messages", ()))
+            self._seconds = min(_MOST_SECONDS, MAX_SECONDS + _SECONDS_A_MESSAGE * count)
+            self._end = time.thread_time() + self._seconds
             self._given = GivenLists(given)
             before = sys.gettrace()
             sys.settrace(self._watch())
@@ -133,7 +136,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _check_time(self) -> None:
         if time.thread_time() > self._end:
-            raise BudgetError(f"it takes longer than {MAX_SECONDS:g} s")
+            raise BudgetError(f"it takes longer than {self._seconds:g} s")
 
     def _spend(self, count: int) -> None:
         self._left -= count
