@@ -31,7 +31,8 @@ class DeclaredFunction(msgspec.Struct):
     """A function that the model may call.
 
     parameters    JSON schema of its arguments; what is none leaves them free
-    input_schema  Anthropic's name of it
+    input_schema, inputSchema
+                  Anthropic's name of it, and MCP's
     strict        told in what is echoed
     """
 
@@ -39,12 +40,13 @@ class DeclaredFunction(msgspec.Struct):
     description: MessageContent = None
     parameters: AnySchema = None
     input_schema: AnySchema = None
+    mcp_schema: AnySchema = msgspec.field(default=None, name="inputSchema")
     strict: AnySchema = None
 
     @property
     def tool(self) -> Tool:
         """In its neutral form; without a name its name is empty."""
-        schemas = (self.parameters, self.input_schema)
+        schemas = (self.parameters, self.input_schema, self.mcp_schema)
         given = [schema for schema in schemas if isinstance(schema, dict)]
         schema = given[0] if given else {}
         told = None if self.description is None else text_of(self.description)
