@@ -48,19 +48,6 @@ def test_the_same_text(backend: LlamaBackend, draft: DraftModel, kind: str) -> N
     guesses_change_nothing(backend, SAMPLINGS[kind], drafting=True, draft_model=draft)
 
 
-def test_it_computes_with_the_same_threads(backend: LlamaBackend, draft: DraftModel) -> None:
-    """Where the model's threads have changed, the draft's have at its next batch."""
-    before = backend.context.threads, backend.context.threads_batch
-    backend.context.set_threads(2, 3)
-    draft.context.clear()
-    draft.batch.clear()
-    draft.batch.add_one(5, 0, 0)
-    draft.decode()
-    draft.context.clear()
-    assert (draft.context.threads, draft.context.threads_batch) == (2, 3)
-    backend.context.set_threads(*before)
-
-
 def test_a_model_with_one_state_cannot_draft(tmp_path: Path, backend: LlamaBackend) -> None:
     """A recurrent model is refused when it is loaded."""
     from tests.support.models.architectures import WRITERS

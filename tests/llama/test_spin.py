@@ -73,16 +73,6 @@ def test_neighbours_come_and_go(decoding: Spin, monkeypatch: pytest.MonkeyPatch)
     assert not is_parked()
 
 
-def test_another_number_of_threads_forgets_nothing(
-    decoding: Spin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The parked team goes with the old number; neighbours that stay make another one."""
-    assert steps(decoding, [SHARED] * 3, monkeypatch)[-1]
-    decoding.set_threads(2)
-    assert not decoding.is_short
-    assert steps(decoding, [SHARED], monkeypatch) == [True]
-
-
 def test_a_hiccup_decides_nothing(decoding: Spin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who took a CPU for a tenth of a second is gone before a short spin helps."""
     assert not any(steps(decoding, [ALONE, SHARED, ALONE, SHARED, ALONE], monkeypatch))

@@ -110,12 +110,6 @@ class Spin:
         self._gomp = None if _CHOSEN_BY_USER or self._waited is None else _libgomp()
         self._release = threading.Event()
 
-    def set_threads(self, threads: int) -> None:
-        """The decoding thread has another number of compute threads from now on."""
-        self.threads = threads
-        self.displaced()  # what others waited for meanwhile does not count
-        self.close()  # the parked team was made for the old number
-
     def timed(self, compute: Callable[[], object]) -> float:
         """Compute a batch; the seconds that it took, which are counted."""
         started = time.perf_counter()

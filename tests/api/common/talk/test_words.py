@@ -10,7 +10,6 @@ import pytest
 
 from worker.api.common.talk.notes import note_of
 from worker.api.common.talk.outputs import output_of
-from worker.api.common.talk.parts import newest
 from worker.api.common.talk.past_message import PastMessage, message_of
 
 OWN: list[Any] = [
@@ -40,22 +39,6 @@ def test_data_is_no_event_stream() -> None:
     """A text of server-sent events is no URL of data."""
     assert "tail" in note_of("x", {"input": 'data: {"x":1}, tail'})
     assert "tail" not in note_of("x", {"input": "data:image/png;base64,tail"})
-
-
-@pytest.mark.parametrize(
-    ("roles", "place"),
-    [
-        (["user"], 0),
-        (["user", "user"], 0),
-        (["user", "assistant", "user", "user"], 2),
-        (["user", "assistant", "user", "system"], 2),
-        (["user", "tool", "user", "user"], 4),
-        (["user", "assistant"], 2),
-    ],
-)
-def test_the_newest_question(roles: list[str | None], place: int) -> None:
-    """Neighbouring messages of the user are one."""
-    assert newest(roles) == place
 
 
 @pytest.mark.parametrize(

@@ -133,12 +133,10 @@ def check_pictures(content: MessageContent, where: str, param: str) -> None:
 
 
 def newest(roles: list[str | None]) -> int:
-    """The place of the question that is to be answered: the user's last messages, unless an
+    """The place of the question that is to be answered: the user's last message, unless an
     assistant or a tool has spoken after it or just before it. None: behind the last message."""
     for place in range(len(roles) - 1, -1, -1):
         if roles[place] == "user":
-            while place > 0 and roles[place - 1] == "user":  # they are one question
-                place -= 1
             is_shown = place > 0 and roles[place - 1] in ("tool", "function")
             return len(roles) if is_shown else place
         if roles[place] not in ("system", "developer"):
