@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -14,8 +15,12 @@ import pytest
 from checks.real.conftest import Real, complete
 from tests.support.programs.processes import Server
 
-# Lengths of prompts: less than one piece of a prompt, several, and longer than a stream.
-LENGTHS = (80, 625, 3_000)
+# With EXHAUSTIVE=1 200 texts, which take a quarter of an hour.
+EXHAUSTIVE = bool(os.environ.get("EXHAUSTIVE"))
+# Lengths of prompts -> how often each is asked, and as often again after others came: less than
+# one piece of a prompt, several, and longer than a stream.
+LENGTHS = {80: 15, 625: 10, 3_000: 3} if EXHAUSTIVE else {80: 2, 625: 2}
+TURNS, BESIDE = (3, 5) if EXHAUSTIVE else (2, 1)
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "drawn": {"temperature": 0.8, "top_p": 0.95, "seed": 7},
@@ -64,7 +69,7 @@ def neighbours() -> Generator[None]:
 
 @pytest.mark.parametrize("kept", ["kept", "not kept"])
 def test_one_text(real: Real, kept: str) -> None:
-    """200 texts: in fresh workers, in a used one, and beside busy processes."""
+    """In fresh workers, in a used one, and beside busy processes."""
     if real.name == "gemma3" and kept == "kept":
         pytest.skip("a window goes on from wherever a state was kept: see docs/limits.md")
     options = ["-c", "8192", "-np", "4", *(["--cache-ram", "0"] if kept == "not kept" else [])]
@@ -73,12 +78,12 @@ def test_one_text(real: Real, kept: str) -> None:
         with real.serving(*options) as server:
             ask(server, real, said, length)
     with real.serving(*options) as server:
-        for _ in range(3):
-            for length, times in zip(LENGTHS, (15, 10, 3), strict=True):
+        for _ in range(TURNS):
+            for length, times in LENGTHS.items():
                 ask(server, real, said, length, times)
             use(server, real)
         with neighbours():
             for length in LENGTHS:
-                ask(server, real, said, length, 5)
-    assert sum(map(len, said.values())) >= 200
+                ask(server, real, said, length, BESIDE)
+    assert sum(map(len, said.values())) >= (200 if EXHAUSTIVE else 20)
     assert {key: len(set(texts)) for key, texts in said.items()} == dict.fromkeys(said, 1)
