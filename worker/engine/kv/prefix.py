@@ -65,7 +65,8 @@ class Prefixes:
         One token is left over, because computing it gives the logits. Nobody where all rows must
         be computed: each row's logits are wanted, or the sequence is suspect and depends on nobody.
         Where nobody runs and it does not go on from all that is there, it gets whole pieces: then
-        its rows are computed in the same pieces as if nobody knew any, and it says the same.
+        its rows are computed in the same pieces as if nobody knew any, and it says the same. Not so
+        with states that are of use only as they were saved.
         """
         if sequence.prompt_logprobs is not None or sequence.is_suspect:
             return Match(0, None, None)
@@ -81,7 +82,7 @@ class Prefixes:
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
         found = self._keeper.find(tokens)
-        if not running and not self._shares_exactly:
+        if not running and not self._backend.needs_rest:
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
             whole = kernels.whole if sequence.num_known >= kernels.tile else 1
