@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.models import templates
 from worker.chat.declared import declared, told_whole
 from worker.chat.message import Message, Tool
 from worker.chat.thinking import Thinking
+from worker.errors import RequestError
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -61,3 +63,31 @@ def test_every_template_tells_all_of_a_schema(name: str) -> None:
         variables={},
     ).text
     assert [word for word in ("zqname", "zqiso", "zqday", "zqplain") if word not in text] == []
+
+
+def test_what_was_said_does_not_change_how_tools_are_told() -> None:
+    """Else a later turn's prompt would begin in another way."""
+    tool = Tool(name="f", description="x", parameters=SCHEMA)
+    chat = format_of("openai-gpt-oss-120b")
+
+    def begin(said: str) -> str:
+        return chat.conversation(
+            [Message(role="user", content=f"zqbegin {said}")], [tool], thinking=Thinking(),
+            add_generation_prompt=True, continues=False, variables={},
+        ).text.partition("zqbegin")[0]  # fmt: skip
+
+    assert "zqiso" in begin("hello")
+    assert begin("hello") == begin("zqname zqiso zqday zqplain")
+
+
+def test_a_schema_too_deep_to_be_looked_at() -> None:
+    """It is told as the template does, or refused: it is no failure of ours."""
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(200):
+        deep = {"type": "object", "properties": {"a": deep}}
+    chat = format_of("openai-gpt-oss-120b")
+    with contextlib.suppress(RequestError):
+        chat.conversation(
+            [Message(role="user", content="a")], [Tool(name="f", parameters=deep)],
+            thinking=Thinking(), add_generation_prompt=True, continues=False, variables={},
+        )  # fmt: skip

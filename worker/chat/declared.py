@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from worker.chat.message import Tool
+from worker.chat.reading.parameters import referred
 
 Declared = dict[str, Any]
 # Words as they stand in a prompt, however the template escapes what is between them; in them it
@@ -83,20 +84,12 @@ def _followed(value: Any, root: Mapping[str, Any], names: tuple[str, ...]) -> An
     own = cast("dict[str, Any]", value)
     name = own.get("$ref")
     if isinstance(name, str) and name not in names and len(names) < _DEEPEST:
-        target = _target(name, root)
-        if target is not None:
+        target = referred(name, root)
+        if isinstance(target, dict):
             rest = {key: each for key, each in own.items() if key != "$ref"}
-            return _followed({**target, **rest}, root, (*names, name))
+            whole = {**cast("dict[str, Any]", target), **rest}
+            return _followed(whole, root, (*names, name))
     return {key: _followed(each, root, names) for key, each in own.items()}
-
-
-def _target(name: str, root: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not name.startswith("#/"):
-        return None
-    value: Any = root
-    for part in name[2:].split("/"):
-        value = cast("dict[str, Any]", value).get(part) if isinstance(value, dict) else None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _texts(schema: Any) -> Iterator[str]:

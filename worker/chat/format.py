@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +22,7 @@ from worker.chat.history import History
 from worker.chat.mentions import without_mentions
 from worker.chat.message import Message, Tool
 from worker.chat.places import PlaceProbe
+from worker.chat.probe import USER
 from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
@@ -69,6 +73,7 @@ class ChatFormat:
             example = example.replace(word, shown)
         self._past = past = PLAIN.past if isinstance(self.dialect, Headed) else self.dialect.past
         self._shows_tools = probe.shows_tools
+        self._whole = functools.lru_cache(maxsize=8)(self._told_whole)  # turns have the same tools
         self._history = History(probe, example.strip(), past, tells=not probe.shows_tools)
         self._told = History(probe, example.strip(), past, tells=True)
         tags = self.thoughts.tags
@@ -91,6 +96,9 @@ class ChatFormat:
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
         shown = [declared(tool, describes=self._describes) for tool in tools]
+        if tools and self._shows_tools:
+            with contextlib.suppress(RecursionError):  # too deep to be looked at
+                shown = self._whole(json.dumps(shown, ensure_ascii=False)) or shown
         variable = {"tools": shown} if tools else self._no_tools
         is_on = self._defaults.get("enable_thinking")
         if thinking.is_on is None and thinking.effort is None and isinstance(is_on, bool):
@@ -120,16 +128,23 @@ class ChatFormat:
         found = made(self._history)
         if tools and self._shows_tools:
             try:
-                whole = told_whole(shown, found.text)
-                if whole is not None:
-                    given["tools"] = whole
-                    richer = made(self._history)
-                    return richer if richer.text else found
+                _ = found.text
             except RequestError:  # some templates want more of a schema than it says
                 del given["tools"]
                 given |= self._no_tools
                 return made(self._told)
         return found
+
+    def _told_whole(self, declared_tools: str) -> list[dict[str, Any]] | None:
+        """Tools, as JSON, as `told_whole` has them. They are looked at without the conversation:
+        what is said in it must not change how the prompt begins."""
+        tools = json.loads(declared_tools)
+        variables = {**self._defaults, "tools": tools}
+        with contextlib.suppress(RequestError):
+            return told_whole(
+                tools, self.template.render([USER], add_generation_prompt=True, **variables)
+            )
+        return None
 
     @property
     def _around_thought(self) -> tuple[str, str]:
