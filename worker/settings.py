@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs variables of the template where a request does not name them
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: none, ngram, model, mtp or both; see `guesses`
+    pooling          how vectors of texts are made, so that the worker gives some; None: as the file
+                     says
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
@@ -89,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     draft_model: str | None = None
     draft: str | None = None
+    pooling: str | None = None
     threads: int | None = None
     threads_batch: int | None = None
     batch_size: int = 512

@@ -57,7 +57,7 @@ _IN_REQUEST = "Send it with each request."
 _TEMPLATE = "Answers are read as the chat template says."
 _ONE_MODEL = "One worker serves one model: give its file with --model."
 _TEXT_ONLY = "This worker reads text only."
-_GENERATES = "This worker continues texts; it has no embeddings."
+_GENERATES = "Name how vectors of texts are made with --pooling."
 _CONTEXT = "A sequence ends where its context is full; choose --ctx-size."
 _PLACEMENT = "Place layers with --n-gpu-layers, --device and --tensor-split."
 _AS_IN_FILE = "The model runs as its file describes it."
@@ -73,7 +73,7 @@ REFUSED: dict[str, str] = {
         --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast""",
     _TEXT_ONLY: """--mmproj -mm --mmproj-url -mmu --mmproj-auto --image-min-tokens
         --image-max-tokens --model-vocoder -mv --tts-use-guide-tokens""",
-    _GENERATES: """--embedding --embeddings --rerank --reranking --pooling --attention
+    _GENERATES: """--embedding --embeddings --rerank --reranking --attention
         --embd-normalize""",
     _IN_REQUEST: """--samplers --sampler-seq --sampling-seq --seed -s --temp --temperature --top-k
         --top-p --min-p --top-n-sigma --top-nsigma --typical --typical-p --xtc-probability

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 
 from worker.cache.state import Parts
@@ -18,6 +19,7 @@ from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
 from worker.llama.guides.guides import Guides
+from worker.llama.library import native
 from worker.llama.residency import kernels_of
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
@@ -30,6 +32,39 @@ from worker.memory.plan import whole_cells
 
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4
+
+
+class LlamaEmbedder:
+    """Implements `engine.embedding.EmbeddingBackend`, in a context beside the one that writes."""
+
+    def __init__(self, weights: Weights, options: ContextOptions, pooling: str) -> None:
+        """Allocate the context. Raises what `Context` raises."""
+        self.pooling = pooling
+        self.context = Context(weights, options)
+        native.llama_set_embeddings(self.context.handle, True)
+        self.batch = self.context.batch
+        self.step_rows = self.batch.capacity
+        self.max_inputs = self.context.num_slots
+        self.max_length = min(self.context.num_cells - self.step_rows, weights.n_ctx_train)
+        self.splits = True
+        self._width = native.llama_model_n_embd_out(weights.handle)
+
+    def compute(self) -> np.ndarray:
+        """The batch's hidden states, float32 [rows, width], valid until the next step."""
+        self.context.decode()
+        found = native.llama_get_embeddings(self.context.handle)
+        return np.ctypeslib.as_array(found, (self.batch.size, self._width))
+
+    def forget(self, first: int) -> None:
+        """Empty the slots from this one on."""
+        for slot in range(first, self.max_inputs):
+            self.context.drop(slot)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
 
 
 class LlamaBackend:
@@ -133,6 +168,19 @@ class LlamaBackend:
     def drop(self, slot: int, start: int = 0) -> bool:
         """Free the slot's cells from position `start`."""
         return self.context.drop(slot, start)
+
+    def open_embedder(self, pooling: str | None) -> LlamaEmbedder | None:
+        """What gives vectors, which is closed with this; None where there is no pooling."""
+        if pooling is None:
+            return None
+        options = msgspec.structs.replace(
+            self.context.options,
+            num_slots=64,
+            unified=True,
+            chunk_outputs=self.batch.capacity,
+            plain_rows=0,
+        )
+        return self._stack.enter_context(LlamaEmbedder(self.weights, options, pooling))
 
     def prepare(self, constraint: Constraint) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.

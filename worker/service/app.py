@@ -28,6 +28,7 @@ from worker.api.ollama.models import ollama_version, ps, show, tags
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions
+from worker.api.openai.embeddings import embeddings
 from worker.api.openai.models import model, models
 from worker.api.requests.lookout import Lookout
 from worker.api.requests.routes import cancel_request, live_requests
@@ -41,7 +42,7 @@ from worker.service.ahead import make_first_decoders
 from worker.service.description.routes import Description, docs, openapi_json
 
 ROUTES: list[Any] = [
-    *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
+    *(completions, chat_completions, chat_input_tokens, apply_template, models, model, embeddings),
     *(responses, input_tokens),
     infill,
     *(messages, count_tokens),

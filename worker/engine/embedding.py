@@ -1,0 +1,241 @@
+"""Texts whose vectors are wanted: they have steps of their own, in a context of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from worker.engine.backend import Batch
+from worker.engine.request import Request, check_length
+from worker.engine.sequence import Delta
+from worker.errors import RequestError, WorkerError
+
+# While others write, texts are read for this share of the time.
+_SHARE = 0.2
+_NEW_ROW = 0.3  # weight of the newest step in the running estimate of what a row costs
+
+
+class EmbeddingRequest(Request, frozen=True, kw_only=True):
+    """Texts whose vectors are wanted; the prompt holds their tokens one after the other.
+
+    ends  where each text ends in it, ascending; the last one is its length
+    """
+
+    ends: tuple[int, ...]
+
+
+class Embedded(Delta, frozen=True):
+    """The one delta of such a request: a vector for each text, float32."""
+
+    vectors: tuple[np.ndarray, ...] = ()
+
+
+class EmbeddingBackend(Protocol):
+    """A context that gives vectors. All calls come from the engine's thread.
+
+    pooling     how the rows of a text become its vector
+    batch       the rows of the next step
+    step_rows   rows with which a step is efficient; a longer text has a step of its own
+    max_inputs  texts in a step
+    max_length  tokens of a text
+    splits      whether a text can be read in several steps
+    """
+
+    pooling: str
+    batch: Batch
+    step_rows: int
+    max_inputs: int
+    max_length: int
+    splits: bool
+
+    def compute(self) -> np.ndarray:
+        """float32 [rows of the batch, width], valid until the next step. Raises BatchError."""
+        ...
+
+    def forget(self, first: int) -> None:
+        """Empty the slots from this one on."""
+        ...
+
+
+class _Text:
+    """One text of a request, and what is known of its vector."""
+
+    def __init__(self, job: _Job, place: int, tokens: np.ndarray) -> None:
+        self.job, self.place, self.tokens = job, place, tokens
+        self.num_read = 0
+        self.sum: np.ndarray | None = None
+
+    @property
+    def num_missing(self) -> int:
+        return len(self.tokens) - self.num_read
+
+    def take(self, rows: np.ndarray) -> None:
+        """Some more of its rows."""
+        added = rows.sum(axis=0, dtype=np.float64)
+        self.sum = added if self.sum is None else self.sum + added
+        self.num_read += len(rows)
+
+    def vector(self) -> np.ndarray:
+        assert self.sum is not None
+        return (self.sum / len(self.tokens)).astype(np.float32)
+
+
+class _Job:
+    """A request on its way; its texts wait in the order of their lengths."""
+
+    def __init__(self, request: EmbeddingRequest) -> None:
+        self.request = request
+        tokens = np.array(request.prompt.tokens, np.int32)
+        begins = (0, *request.ends[:-1])
+        texts = [
+            _Text(self, place, tokens[begin:end])
+            for place, (begin, end) in enumerate(zip(begins, request.ends, strict=True))
+        ]
+        self.vectors: list[np.ndarray | None] = [None] * len(texts)
+        self.num_left = len(texts)
+        self.waiting = sorted(texts, key=_length)
+
+
+class EmbeddingLane:
+    """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it."""
+
+    def __init__(
+        self, backend: EmbeddingBackend, clock: Callable[[], float], max_stall: float
+    ) -> None:
+        self.backend = backend
+        self._clock, self._max_stall = clock, max_stall
+        self._jobs: deque[_Job] = deque()
+        self._begun: _Text | None = None  # read in part
+        self._is_awaited = False
+        self._row_s = 0.0
+        self._last_s = self._credit_s = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is there."""
+        return not self._jobs
+
+    def check(self, request: EmbeddingRequest, vocab_size: int) -> None:
+        """Raise RequestError for a text that no step could read; any thread may call it."""
+        begin, param, tokens = 0, request.params.prompt_param, request.prompt.tokens
+        if not tokens:
+            raise RequestError(f"{param} is empty.", param=param)
+        if min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise RequestError(
+                f"{param} holds token ids outside 0 to {vocab_size - 1}.", param=param
+            )
+        for end in request.ends:
+            if end == begin:
+                raise RequestError(f"{param} holds a text without tokens.", param=param)
+            check_length(end - begin, self.backend.max_length, param)
+            begin = end
+
+    def add(self, request: EmbeddingRequest) -> None:
+        """Queue a checked request."""
+        self._jobs.append(_Job(request))
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; unknown ids are fine."""
+        for job in [job for job in self._jobs if job.request.id == request_id]:
+            self._jobs.remove(job)
+            if self._begun is not None and self._begun.job is job:
+                self._begun = None
+                self.backend.forget(0)
+
+    def others_had(self, seconds: float) -> None:
+        """Those that write had a step of so many seconds."""
+        self._credit_s += seconds * _SHARE / (1 - _SHARE)
+
+    def is_due(self, *, awaited: bool) -> bool:
+        """Whether the next step is one of these. awaited: others write meanwhile"""
+        self._is_awaited = awaited
+        return not self.is_idle and (not awaited or self._credit_s >= self._last_s)
+
+    def step(self) -> list[Delta]:
+        """Read texts; the requests that are whole now."""
+        started = self._clock()
+        parts = self._choose()
+        batch = self.backend.batch
+        batch.clear()
+        for slot, (text, count) in enumerate(parts):
+            tokens = text.tokens[text.num_read : text.num_read + count]
+            first = batch.add(tokens, text.num_read, slot)
+            batch.outputs[first : first + count] = 1
+        try:
+            rows = self.backend.compute()
+        except WorkerError as error:
+            self.backend.forget(0)
+            self._begun = None
+            jobs = {id(text.job): text.job for text, _ in parts}
+            return [self._end(job, Delta(job.request.id, error=error)) for job in jobs.values()]
+        deltas = self._read(parts, rows)
+        seconds = self._clock() - started
+        cost = seconds / batch.size
+        self._row_s += _NEW_ROW * (cost - self._row_s) if self._row_s else cost
+        self._last_s, self._credit_s = seconds, 0.0
+        return deltas
+
+    def _choose(self) -> list[tuple[_Text, int]]:
+        """Texts of the next step and how many rows each gets; one that was begun has slot 0."""
+        backend, room = self.backend, self.backend.step_rows
+        if self._is_awaited and self._row_s:
+            room = max(1, min(room, int(self._max_stall / self._row_s)))
+        parts: list[tuple[_Text, int]] = []
+        if self._begun is not None:
+            count = min(self._begun.num_missing, room)
+            parts.append((self._begun, count))
+            room -= count
+        self._jobs.rotate(-1)  # everybody is the first one in turn
+        for job in self._jobs:
+            while job.waiting and len(parts) < backend.max_inputs:
+                place = _fitting(job.waiting, room)
+                if place < 0 and parts:
+                    break
+                text = job.waiting.pop(max(place, 0))
+                count = min(text.num_missing, room) if backend.splits else text.num_missing
+                parts.append((text, count))
+                room -= count
+        return parts
+
+    def _read(self, parts: Sequence[tuple[_Text, int]], rows: np.ndarray) -> list[Delta]:
+        deltas: list[Delta] = []
+        first, self._begun = 0, None
+        for text, count in parts:
+            text.take(rows[first : first + count])
+            first += count
+            if text.num_missing:
+                self._begun = text
+                continue
+            job = text.job
+            job.vectors[text.place] = text.vector()
+            job.num_left -= 1
+            if not job.num_left:
+                vectors = tuple(vector for vector in job.vectors if vector is not None)
+                deltas.append(
+                    self._end(job, Embedded(job.request.id, finish_reason="stop", vectors=vectors))
+                )
+        self.backend.forget(0 if self._begun is None else 1)
+        return deltas
+
+    def _end(self, job: _Job, delta: Delta) -> Delta:
+        self._jobs.remove(job)
+        return delta
+
+
+def _length(text: _Text) -> int:
+    return len(text.tokens)
+
+
+def _fitting(texts: Sequence[_Text], room: int) -> int:
+    """Place of the longest one that fits, of texts in the order of their lengths; -1: none."""
+    low, high = 0, len(texts)
+    while low < high:
+        middle = (low + high) // 2
+        if len(texts[middle].tokens) <= room:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
