@@ -155,9 +155,10 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "who guesses tokens, which are verified in the same step: the text itself, the "
                "draft model, the file's own heads, or text and model or heads (model where there "
                "is one, else none)", "none|ngram|model|mtp|both"),
-        Option("pooling", ("--pooling",), values.one_of("mean"),
-               "give vectors of texts too, each the mean of its tokens' (none are given)",
-               "mean", env=("LLAMA_ARG_POOLING",)),
+        Option("pooling", ("--pooling",), values.one_of("none", "mean", "cls", "last", "rank"),
+               "make vectors of texts too: one for each token, their mean, the first or the last "
+               "one's, or a classifier's score (embedding models as their file says, others make "
+               "none)", "none|mean|cls|last|rank"),
         Option("threads", ("--threads", "-t"), values.integer(1, 4096),
                "compute threads (as many as are fastest, at most the CPUs this process may use)"),
         Option("threads_batch", ("--threads-batch", "-tb"), values.integer(1, 4096),

@@ -113,7 +113,7 @@ def judge(
 def _check_header(candidate: Candidate, findings: _Findings) -> None:
     """Raise ModelFileError as a service would, but for OTHERS in a folder."""
     try:
-        findings.config = load_config(candidate.path)
+        findings.config = load_config(candidate.path, purpose="serve")
         return
     except ModelFileError as error:
         if not candidate.found or error.code not in OTHERS:

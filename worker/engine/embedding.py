@@ -21,10 +21,12 @@ _NEW_ROW = 0.3  # weight of the newest step in the running estimate of what a ro
 class EmbeddingRequest(Request, frozen=True, kw_only=True):
     """Texts whose vectors are wanted; the prompt holds their tokens one after the other.
 
-    ends  where each text ends in it, ascending; the last one is its length
+    ends       where each text ends in it, ascending; the last one is its length
+    per_token  a vector for each token is wanted, as without pooling
     """
 
     ends: tuple[int, ...]
+    per_token: bool = False
 
 
 class Embedded(Delta, frozen=True):
@@ -36,7 +38,8 @@ class Embedded(Delta, frozen=True):
 class EmbeddingBackend(Protocol):
     """A context that gives vectors. All calls come from the engine's thread.
 
-    pooling     how the rows of a text become its vector
+    pooling     how the rows of a text become its vector: none, mean, cls, last; or rank, where a
+                classifier makes them
     batch       the rows of the next step
     step_rows   rows with which a step is efficient; a longer text has a step of its own
     max_inputs  texts in a step
@@ -55,6 +58,10 @@ class EmbeddingBackend(Protocol):
         """float32 [rows of the batch, width], valid until the next step. Raises BatchError."""
         ...
 
+    def scores(self, slots: Sequence[int]) -> np.ndarray:
+        """What a classifier made of the texts in these slots, float32 [slots, outputs]."""
+        ...
+
     def forget(self, first: int) -> None:
         """Empty the slots from this one on."""
         ...
@@ -66,21 +73,30 @@ class _Text:
     def __init__(self, job: _Job, place: int, tokens: np.ndarray) -> None:
         self.job, self.place, self.tokens = job, place, tokens
         self.num_read = 0
-        self.sum: np.ndarray | None = None
+        self._kept: list[np.ndarray] = []
 
     @property
     def num_missing(self) -> int:
         return len(self.tokens) - self.num_read
 
-    def take(self, rows: np.ndarray) -> None:
+    def take(self, rows: np.ndarray, pooling: str) -> None:
         """Some more of its rows."""
-        added = rows.sum(axis=0, dtype=np.float64)
-        self.sum = added if self.sum is None else self.sum + added
+        match pooling:
+            case "mean":
+                self._kept.append(rows.sum(axis=0, dtype=np.float64))
+            case "cls":
+                self._kept = self._kept or [rows[0].copy()]
+            case "last":
+                self._kept = [rows[-1].copy()]
+            case _:
+                self._kept.append(rows.copy())
         self.num_read += len(rows)
 
-    def vector(self) -> np.ndarray:
-        assert self.sum is not None
-        return (self.sum / len(self.tokens)).astype(np.float32)
+    def vector(self, pooling: str) -> np.ndarray:
+        """Once all is read: float32 [width], or without pooling [tokens, width]."""
+        if pooling == "mean":
+            return (sum(self._kept) / len(self.tokens)).astype(np.float32)
+        return np.concatenate(self._kept) if pooling == "none" else self._kept[0]
 
 
 class _Job:
@@ -202,15 +218,20 @@ class EmbeddingLane:
 
     def _read(self, parts: Sequence[tuple[_Text, int]], rows: np.ndarray) -> list[Delta]:
         deltas: list[Delta] = []
+        pooling = self.backend.pooling
+        if pooling == "rank":
+            rows = self.backend.scores(range(len(parts))).repeat([n for _, n in parts], axis=0)
+            pooling = "last"
         first, self._begun = 0, None
         for text, count in parts:
-            text.take(rows[first : first + count])
+            own = "none" if text.job.request.per_token else pooling
+            text.take(rows[first : first + count], own)
             first += count
             if text.num_missing:
                 self._begun = text
                 continue
             job = text.job
-            job.vectors[text.place] = text.vector()
+            job.vectors[text.place] = text.vector(own)
             job.num_left -= 1
             if not job.num_left:
                 vectors = tuple(vector for vector in job.vectors if vector is not None)

@@ -90,9 +90,7 @@ class Engine:
         """Raise RequestError for what `add` must not see; safe to call from any thread."""
         if isinstance(request, EmbeddingRequest):
             if self.lane is None:
-                raise RequestError(
-                    "This worker makes text, not embeddings.", hint="Start it with --pooling."
-                )
+                raise RequestError("This worker makes no vectors.", hint="Start it with --pooling.")
             self.lane.check(request, self.backend.vocab_size)
             return
         check_request(request, self.backend.vocab_size, self.backend.max_length)

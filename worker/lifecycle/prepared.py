@@ -52,12 +52,25 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
-    config = load_config(path)
+    config = load_config(path, purpose="serve")
     devices = find_devices(settings)
+    check_task(config, settings)
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
     return Prepared(config, devices, plan, settings.guesses, draft)
+
+
+def check_task(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError for options that mean nothing for a model that writes no text."""
+    given = {
+        "--draft": settings.guesses != "none",
+        "--cache-ram": bool(settings.cache_ram),
+        "--cache-dir": settings.cache_dir is not None,
+    }
+    named = [name for name, is_given in given.items() if is_given]
+    if config.only_embeds and named:
+        raise UsageError(f"{named[0]} is for text, and this {config.task}.", hint="Leave it out.")
 
 
 def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
@@ -134,7 +147,7 @@ def load_weights(
         on_progress,
     )
     try:
-        if not weights.generates:
+        if not weights.generates and not prepared.config.only_embeds:
             raise ModelLoadError(
                 f"{path.name} does not continue text: it is an encoder or a diffusion model.",
                 hint="Choose a decoder model.",

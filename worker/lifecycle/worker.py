@@ -153,7 +153,7 @@ class Worker:
             drafting=prepared.guesses in ("ngram", "both"),
             draft_model=draft if heads is None else None,
             heads=heads,
-            embedder=backend.open_embedder(self.settings.pooling),
+            embedder=backend.embedder,
         )
         thread = EngineThread(
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
 import numpy as np
 
 from worker.cache.state import Parts
@@ -18,8 +17,8 @@ from worker.grammar.constraint import Constraint
 from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
+from worker.llama.embedder import LlamaEmbedder
 from worker.llama.guides.guides import Guides
-from worker.llama.library import native
 from worker.llama.residency import kernels_of
 from worker.llama.sampling.sampler import Sampler
 from worker.llama.sampling.workspace import Workspace
@@ -28,49 +27,19 @@ from worker.llama.states.slots import SlotStates
 from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.embedding import EmbeddingShape
 from worker.memory.plan import whole_cells
 
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
 _WARM_ROWS = 4
 
 
-class LlamaEmbedder:
-    """Implements `engine.embedding.EmbeddingBackend`, in a context beside the one that writes."""
-
-    def __init__(self, weights: Weights, options: ContextOptions, pooling: str) -> None:
-        """Allocate the context. Raises what `Context` raises."""
-        self.pooling = pooling
-        self.context = Context(weights, options)
-        native.llama_set_embeddings(self.context.handle, True)
-        self.batch = self.context.batch
-        self.step_rows = self.batch.capacity
-        self.max_inputs = self.context.num_slots
-        self.max_length = min(self.context.num_cells - self.step_rows, weights.n_ctx_train)
-        self.splits = True
-        self._width = native.llama_model_n_embd_out(weights.handle)
-
-    def compute(self) -> np.ndarray:
-        """The batch's hidden states, float32 [rows, width], valid until the next step."""
-        self.context.decode()
-        found = native.llama_get_embeddings(self.context.handle)
-        return np.ctypeslib.as_array(found, (self.batch.size, self._width))
-
-    def forget(self, first: int) -> None:
-        """Empty the slots from this one on."""
-        for slot in range(first, self.max_inputs):
-            self.context.drop(slot)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
-
-
 class LlamaBackend:
     """Implements `engine.backend.Backend`. A context manager; it frees everything in order.
 
-    seconds  what the parts of its making took: context, vocabulary, warm-up
+    seconds   what the parts of its making took: context, vocabulary, warm-up
+    embedder  makes vectors of texts, in the same context where the model is for nothing else; None:
+              nobody asked for that
     """
 
     def __init__(
@@ -80,8 +49,11 @@ class LlamaBackend:
         *,
         observer: library.Observer | None = None,
         observed: frozenset[str] = frozenset(),
+        embeds: EmbeddingShape | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
+
+        embeds: of a context that makes vectors and no text
 
         Raises BackendError or DoesNotFitError.
         """
@@ -90,6 +62,8 @@ class LlamaBackend:
             self.weights = stack.enter_context(weights)
             cells = whole_cells(context.num_cells)
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
+            if embeds is not None:
+                self.max_length = embeds.length
             # Python reads the vocabulary while llama.cpp fills the cells with zeros.
             with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
                 reading = pool.submit(self._read_vocabulary)
@@ -97,6 +71,9 @@ class LlamaBackend:
                     made = Context(self.weights, context, observer=observer, observed=observed)
                     self.context = stack.enter_context(made)
                 self.vocab = reading.result()
+            self.embedder: LlamaEmbedder | None = None
+            if embeds is not None:
+                self.embedder = LlamaEmbedder(self.weights, self.context, embeds)
             self._states = SlotStates(self.weights, self.context)
             self.num_cells = self.context.num_cells
             self.num_slots = self.context.num_slots
@@ -169,18 +146,11 @@ class LlamaBackend:
         """Free the slot's cells from position `start`."""
         return self.context.drop(slot, start)
 
-    def open_embedder(self, pooling: str | None) -> LlamaEmbedder | None:
-        """What gives vectors, which is closed with this; None where there is no pooling."""
-        if pooling is None:
-            return None
-        options = msgspec.structs.replace(
-            self.context.options,
-            num_slots=64,
-            unified=True,
-            chunk_outputs=self.batch.capacity,
-            plain_rows=0,
-        )
-        return self._stack.enter_context(LlamaEmbedder(self.weights, options, pooling))
+    def open_embedder(self, shape: EmbeddingShape, options: ContextOptions) -> None:
+        """Make vectors of texts too, in a context beside this one. Raises what `Context` raises."""
+        context = Context(self.weights, options)
+        embedder = LlamaEmbedder(self.weights, context, shape)
+        self.embedder = self._stack.enter_context(embedder)
 
     def prepare(self, constraint: Constraint) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.
@@ -208,7 +178,7 @@ class LlamaBackend:
     @property
     def state_form(self) -> StateForm | None:
         """How states are laid out; None: they cannot be kept. Before `warm_up` slot 0 is empty."""
-        return self._states.layout(0)
+        return None if self.context.options.embeds else self._states.layout(0)
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
         """Whether the slot still has all that a token at `stop` looks at from `begin` on."""
@@ -254,13 +224,24 @@ class LlamaBackend:
             self._timed("warm-up"),
             ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool,
         ):
-            pool.submit(self._states.layout, 0).result()
-            if any(device != "CPU" for device in self.weights.residency.layers):
+            if self.embedder is not None:
+                pool.submit(self._embed_one, self.embedder).result()
+            if not self.context.options.embeds:
+                pool.submit(self._states.layout, 0).result()
+            on_gpu = any(device != "CPU" for device in self.weights.residency.layers)
+            if on_gpu and not self.context.options.embeds:
                 rows = min(_WARM_ROWS, self.num_slots, self.batch.capacity)
                 pool.submit(self._compute_rows, rows).result()
         self.context.set_threads(*threads)
         self.batch.clear()
         self.spin = Spin(self.context.threads)
+
+    def _embed_one(self, embedder: LlamaEmbedder) -> None:
+        """Make the vector of a token."""
+        embedder.batch.clear()
+        embedder.batch.add_one(0, 0, 0)
+        embedder.compute()
+        embedder.forget(0)
 
     def _compute_rows(self, rows: int) -> None:
         """Compute one row of each of `rows` sequences, then forget them."""

@@ -34,4 +34,9 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
     plain_rows: int = 0
-    purpose: Literal["text", "heads", "text beside heads"] = "text"
+    purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it makes vectors or scores and no logits that anybody reads."""
+        return self.purpose in ("vectors", "scores")

@@ -85,6 +85,8 @@ class Vocab:
         self.max_history = max_history
         self.adds_bos = bool(native.llama_vocab_get_add_bos(handle))
         self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
+        self.adds_sep = bool(native.llama_vocab_get_add_sep(handle))
+        self.sep = _token(native.llama_vocab_sep(handle))
         self.bos = _token(native.llama_vocab_bos(handle))
         self.eos = _token(native.llama_vocab_eos(handle))
         self.infill = tuple(

@@ -27,6 +27,7 @@ from worker.model.hyperparameters import (
     sampling_defaults,
 )
 from worker.model.tokenizer import TokenizerConfig, tokenizer_config
+from worker.model.vectors import VectorConfig, vector_config
 
 Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
 _CARD = "worker.card."
@@ -92,6 +93,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     mix: dict[str, Share]
     quant: str
 
+    vectors: VectorConfig
     tokenizer: TokenizerConfig | None
     sampling: SamplingDefaults
 
@@ -99,6 +101,22 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> str:
         """The first or only file."""
         return self.files[0].path
+
+    @property
+    def only_embeds(self) -> bool:
+        """Whether it makes vectors or scores of texts and writes none."""
+        if self.kind != "decoder":
+            return self.kind == "encoder"
+        return not self.causal or self.vectors.pooling not in (None, "none")
+
+    @property
+    def task(self) -> str:
+        """What it is for, as a part of a sentence."""
+        if not self.only_embeds:
+            return f"is a {self.architecture} model that writes text"
+        if self.vectors.pooling == "rank":
+            return f"is a {self.architecture} model that scores texts and writes none"
+        return f"is a {self.architecture} model that turns texts into vectors and writes none"
 
     @property
     def max_heads(self) -> int:
@@ -116,8 +134,8 @@ def load_config(
 ) -> ModelConfig:
     """The typed config of the model at `path`, with all its split files.
 
-    For the purpose `generate` a model that cannot continue a text is refused, a vocabulary or an
-    encoder for example; `inspect` reads them too. Raises ModelFileError.
+    For the purpose `generate` a model that cannot continue a text is refused, for `serve` one that
+    makes no vectors of it either; `inspect` reads vocabularies too. Raises ModelFileError.
     """
     policy = policy or Policy()
     header = open_header(path, policy)
@@ -208,6 +226,7 @@ def config_of(header: Header) -> ModelConfig:
         file_type=file_type,
         mix=mix,
         quant=label_of(file_type, mix, Path(header.path).name),
+        vectors=vector_config(fields, embedding, fields.text("general.name")),
         tokenizer=tokenizer,
         sampling=sampling_defaults(fields),
     )

@@ -7,7 +7,15 @@ from typing import Any
 from worker.api.common.described import JSON, LINES, Api, Described
 from worker.api.common.refusals import BODY, CHAT, GENERATION, PROMPT
 from worker.api.common.shapes.ollama import OllamaErrorReply
-from worker.api.ollama.missing import delete_model, embed, store_models
+from worker.api.ollama.embedding import (
+    OllamaEmbeddingsReply,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedReply,
+    OllamaEmbedRequest,
+    ollama_embed,
+    ollama_embeddings,
+)
+from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import (
     OllamaVersion,
     ShownModel,
@@ -20,11 +28,12 @@ from worker.api.ollama.models import (
 from worker.api.ollama.replies import ChatLine, GenerateLine
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
-from worker.errors import NotSupportedError
+from worker.errors import NotSupportedError, RequestError
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
 _SHORT: dict[str, Any] = {"options": {"temperature": 0, "num_predict": 12}}
 _LINES = "A line of JSON for each part; with `stream` false one reply with all of it."
+_NO_VECTORS = RequestError("The model makes no vectors.", code="no_vectors")
 _NO_STORE = NotSupportedError("There is no store of models here.")
 
 API = Api(
@@ -62,7 +71,18 @@ API = Api(
         Described(handler=store_models, gives={}, refuses=(_NO_STORE,)),
         Described(handler=delete_model, gives={}, refuses=(_NO_STORE,)),
         Described(
-            handler=embed, gives={}, refuses=(NotSupportedError("There are no embeddings here."),)
+            handler=ollama_embed,
+            takes=OllamaEmbedRequest,
+            gives={JSON: OllamaEmbedReply},
+            refuses=(*BODY, *PROMPT, *GENERATION, _NO_VECTORS),
+            examples={"two texts": {"input": ["It rains.", "The sky is clear."]}, "nothing": {}},
+        ),
+        Described(
+            handler=ollama_embeddings,
+            takes=OllamaEmbeddingsRequest,
+            gives={JSON: OllamaEmbeddingsReply},
+            refuses=(*BODY, *PROMPT, *GENERATION, _NO_VECTORS),
+            examples={"text": {"prompt": "It rains."}, "nothing": {}},
         ),
     ),
 )

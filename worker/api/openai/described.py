@@ -12,7 +12,6 @@ from worker.api.openai.chat import apply_template, chat_completions, chat_input_
 from worker.api.openai.chat_schemas import ChatCompletion, ChatRequest, TemplateReply
 from worker.api.openai.completion_schemas import Completion, CompletionRequest
 from worker.api.openai.completions import completions
-from worker.api.openai.embeddings import EmbeddingList, EmbeddingsRequest, embeddings
 from worker.api.openai.models import ModelEntry, ModelList, model, models
 from worker.http.replies import ErrorReply
 
@@ -70,14 +69,6 @@ API = Api(
                 "logprobs": {**_SUM, "max_tokens": 4, "logprobs": True, "top_logprobs": 2},
                 "long conversation": {**_SUM, "max_tokens": 12, "truncation": "auto"},
             },
-        ),
-        Described(
-            handler=embeddings,
-            takes=EmbeddingsRequest,
-            needs=("input",),
-            gives={JSON: EmbeddingList},
-            refuses=(*BODY, *PROMPT, *GENERATION),
-            notes="A worker that was started without `--pooling` refuses.",
         ),
         Described(
             handler=apply_template,

@@ -38,6 +38,7 @@ def add_parser(commands: Any, line: str) -> None:
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
+        "pooling",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("Two models are named.", hint="Leave out FILE or --model.")
         arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))
-    config = load_config(model_path(settings))
+    config = load_config(model_path(settings), purpose="serve")
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = estimate(config, settings, memory_with(find_devices(settings)), draft)
@@ -96,6 +97,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
+        ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip
     title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
     title += f"{plan.num_slots} sequences at once"

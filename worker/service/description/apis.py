@@ -6,6 +6,7 @@ import msgspec
 
 from worker.api.anthropic.described import API as ANTHROPIC
 from worker.api.common.described import HTML, JSON, Described
+from worker.api.embeddings.described import API as VECTORS
 from worker.api.infill.described import API as INFILL
 from worker.api.info.described import API as WORKER
 from worker.api.jobs.described import API as JOBS
@@ -22,4 +23,4 @@ _OWN = (
 )
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *_OWN))
 
-APIS = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, INFILL, TOKENS, JOBS, REQUESTS, _WORKER)
+APIS = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, INFILL, VECTORS, TOKENS, JOBS, REQUESTS, _WORKER)
