@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from worker.api.common.described import JSON, Api, Described
-from worker.api.common.refusals import BODY, CANCELLED, ENGINE, PROMPT, QUEUE
+from worker.api.common.refusals import BODY, NO_SCORES, NO_VECTORS, PROMPT, QUEUE
 from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
 from worker.api.embeddings.schemas import (
@@ -20,13 +20,10 @@ from worker.api.embeddings.schemas import (
     ScoreList,
     ScoreRequest,
 )
-from worker.errors import RequestError
 
-_NO_VECTORS = RequestError("The model makes no vectors.", code="no_vectors")
-_NO_SCORES = RequestError("The model makes no scores.", code="no_scores")
-_COMPUTED = (*BODY, *PROMPT, *QUEUE, *CANCELLED, *ENGINE)
-_RAIN: dict[str, Any] = {"input": ["It rains.", "The sky is clear."]}
-_QUESTION = "Is it wet?"
+_COMPUTED = (*BODY, *PROMPT, *QUEUE)
+_RAIN: dict[str, Any] = {"input": ["Once it rains.", "The sky is clear."]}
+_QUESTION = "What is wet?"
 _NOTES = "Of embedding models, and of others with `--pooling`."
 
 API = Api(
@@ -39,20 +36,20 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: EmbeddingList},
-            refuses=(*_COMPUTED, _NO_VECTORS),
+            refuses=(*_COMPUTED, *NO_VECTORS),
             notes=_NOTES,
             examples={"two texts": _RAIN, "token ids": {"input": [[1, 40], [1, 50, 60]]},
                       "base64": {**_RAIN, "encoding_format": "base64"},
-                      "cut": {"input": "It rains.", "truncate_prompt_tokens": 3}},
+                      "cut": {"input": "Once it rains.", "truncate_prompt_tokens": 3}},
         ),
         Described(
             handler=llama_embeddings,
             takes=LlamaEmbeddingRequest,
             gives={JSON: list[LlamaEmbedding]},
-            refuses=(*_COMPUTED, _NO_VECTORS),
+            refuses=(*_COMPUTED, *NO_VECTORS),
             notes=_NOTES,
             examples={
-                "text": {"content": "It rains."},
+                "text": {"content": "Once it rains."},
                 "as it is": {**_RAIN, "embd_normalize": -1},
             },
         ),
@@ -61,7 +58,7 @@ API = Api(
             takes=EmbeddingsRequest,
             needs=("input",),
             gives={JSON: PooledList},
-            refuses=(*_COMPUTED, _NO_VECTORS),
+            refuses=(*_COMPUTED, *NO_VECTORS),
             notes=_NOTES,
             examples={"two texts": _RAIN},
         ),
@@ -70,7 +67,7 @@ API = Api(
             takes=RerankRequest,
             needs=("query",),
             gives={JSON: RerankReply | list[InferenceRank]},
-            refuses=(*_COMPUTED, _NO_SCORES),
+            refuses=(*_COMPUTED, *NO_SCORES),
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
             examples={
                 "documents": {"query": _QUESTION, "documents": _RAIN["input"], "top_n": 1},
@@ -81,9 +78,9 @@ API = Api(
             handler=score,
             takes=ScoreRequest,
             gives={JSON: ScoreList},
-            refuses=(*_COMPUTED, _NO_SCORES),
+            refuses=(*_COMPUTED, *NO_SCORES),
             notes="By a reranker's scores, or by the cosine of an embedding model's vectors.",
-            examples={"pair": {"text_1": _QUESTION, "text_2": "It rains."}},
+            examples={"pair": {"text_1": _QUESTION, "text_2": "Once it rains."}},
         ),
     ),
 )  # fmt: skip

@@ -32,7 +32,10 @@ class EmbeddingsRequest(msgspec.Struct, kw_only=True):
 
 
 class LlamaEmbeddingRequest(EmbeddingsRequest, kw_only=True):
-    """POST /embedding and /embeddings; `content` is another name of input."""
+    """POST /embedding and /embeddings.
+
+    content  another name of input
+    """
 
     content: Inputs = None
 
@@ -92,11 +95,13 @@ class RerankRequest(msgspec.Struct, kw_only=True):
     query             what the documents are to match
     documents         texts, or objects with a field text
     texts             the same, for clients of text-embeddings-inference, who get another answer
+    model             anything: one worker serves one model
     top_n             the best so many; all where it is not given
-    return_documents  true: each result with its document; return_text is another name
+    return_documents  true: each result with its document
+    return_text       another name of it
     raw_scores        true: what the classifier says, which else becomes a number from 0 to 1
-    truncate_prompt_tokens, max_tokens_per_doc
-                      longer documents are cut, so that both have so many tokens; -1: to fit
+    truncate_prompt_tokens  longer documents are cut, so that both have so many tokens; -1: to fit
+    max_tokens_per_doc      another name of it
     """
 
     query: str | None = None
@@ -141,7 +146,13 @@ class InferenceRank(msgspec.Struct, omit_defaults=True):
 class ScoreRequest(msgspec.Struct, kw_only=True):
     """POST /v1/score and /score: one text against each of several, or pairs of texts.
 
-    text_1, text_2  texts; `queries` and `documents` are other names
+    text_1     a text, or several
+    text_2     a text, or several: as many as text_1 has, where that has more than one
+    queries    another name of text_1
+    documents  another name of text_2
+    model      anything: one worker serves one model
+    raw_scores              true: what the classifier says, which else is a number from 0 to 1
+    truncate_prompt_tokens  longer texts of text_2 are cut; -1: to fit
     """
 
     text_1: str | list[str] | None = None

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from worker.api.common.described import JSON, LINES, Api, Described
-from worker.api.common.refusals import BODY, CHAT, GENERATION, PROMPT
+from worker.api.common.refusals import (
+    BODY,
+    CHAT,
+    GENERATION,
+    NO_VECTORS,
+    PROMPT,
+    QUEUE,
+    TOKENIZED,
+)
 from worker.api.common.shapes.ollama import OllamaErrorReply
 from worker.api.ollama.embedding import (
     OllamaEmbeddingsReply,
@@ -28,12 +36,11 @@ from worker.api.ollama.models import (
 from worker.api.ollama.replies import ChatLine, GenerateLine
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import NotSupportedError
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
 _SHORT: dict[str, Any] = {"options": {"temperature": 0, "num_predict": 12}}
 _LINES = "A line of JSON for each part; with `stream` false one reply with all of it."
-_NO_VECTORS = RequestError("The model makes no vectors.", code="no_vectors")
 _NO_STORE = NotSupportedError("There is no store of models here.")
 
 API = Api(
@@ -74,15 +81,18 @@ API = Api(
             handler=ollama_embed,
             takes=OllamaEmbedRequest,
             gives={JSON: OllamaEmbedReply},
-            refuses=(*BODY, *PROMPT, *GENERATION, _NO_VECTORS),
-            examples={"two texts": {"input": ["It rains.", "The sky is clear."]}, "nothing": {}},
+            refuses=(*BODY, *PROMPT, *QUEUE, *NO_VECTORS),
+            examples={
+                "two texts": {"input": ["Once it rains.", "The sky is clear."], "truncate": False},
+                "nothing": {},
+            },
         ),
         Described(
             handler=ollama_embeddings,
             takes=OllamaEmbeddingsRequest,
             gives={JSON: OllamaEmbeddingsReply},
-            refuses=(*BODY, *PROMPT, *GENERATION, _NO_VECTORS),
-            examples={"text": {"prompt": "It rains."}, "nothing": {}},
+            refuses=(*BODY, *TOKENIZED, *QUEUE, *NO_VECTORS),
+            examples={"text": {"prompt": "Once it rains."}, "nothing": {}},
         ),
     ),
 )

@@ -32,6 +32,7 @@ class OllamaEmbedRequest(msgspec.Struct, kw_only=True):
     """POST /api/embed.
 
     input       a text, or a list of texts
+    model       anything: one worker serves one model
     truncate    false: a text that is too long is refused, else it is cut
     dimensions  the first so many elements, of a model that was trained for that
     """
@@ -43,7 +44,11 @@ class OllamaEmbedRequest(msgspec.Struct, kw_only=True):
 
 
 class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True):
-    """POST /api/embeddings; prompt: the text."""
+    """POST /api/embeddings.
+
+    prompt  the text
+    model   anything: one worker serves one model
+    """
 
     prompt: str | None = None
     model: str | None = None
