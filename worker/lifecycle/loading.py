@@ -97,6 +97,7 @@ def _for_vectors(options: ContextOptions, shape: EmbeddingShape) -> ContextOptio
         batch_size=shape.rows,
         ubatch_size=shape.rows,
         plain_rows=0,
+        flash_attn=shape.flash_attn,
         purpose="scores" if shape.pooling == "rank" else "vectors",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.memory.buffers import (
+    CACHE_ENCODINGS,
     Step,
     compute_bytes,
     kv_bytes_per_token,
@@ -25,6 +26,9 @@ _INPUTS = 64
 # A decoder computes logits of each row, wanted or not: a step has as many as take this, or 64.
 _LOGIT_BYTES = 64 << 20
 _FEW_ROWS = 64
+# Attention is plain where its scores take no more than this. Fused, a vector depends by up to 9e-4
+# of an element on what shares its step, because llama.cpp sums in 16 bits there; plain by 2e-5.
+_SCORE_BYTES = 320 << 20
 # Encoders for which llama.cpp makes cells all the same.
 _WITH_CELLS = frozenset({"llama-embed", "t5encoder"})
 
@@ -41,6 +45,7 @@ class EmbeddingShape(msgspec.Struct, frozen=True, kw_only=True):
     inputs     texts in a step
     cells      of the KV cache, or rows where there is none
     has_cells  whether there is one
+    flash_attn on, off or auto
     """
 
     pooling: str
@@ -51,6 +56,7 @@ class EmbeddingShape(msgspec.Struct, frozen=True, kw_only=True):
     inputs: int
     cells: int
     has_cells: bool
+    flash_attn: str
 
 
 def embedding_shape(
@@ -72,6 +78,12 @@ def embedding_shape(
     if is_decoder:
         step_rows = min(step_rows, max(_FEW_ROWS, _LOGIT_BYTES // (4 * config.vocab_size)))
     rows = step_rows if splits else max(step_rows, length)
+    has_cells = is_decoder or config.architecture in _WITH_CELLS
+    cells = rows + length if splits else rows
+    may_be_plain = settings.flash_attn == "auto" and not (
+        has_cells and CACHE_ENCODINGS[settings.cache_type_v].quantized
+    )
+    is_plain = may_be_plain and 4 * config.max_heads * rows * cells <= _SCORE_BYTES
     return EmbeddingShape(
         pooling=pooling,
         length=length,
@@ -79,8 +91,9 @@ def embedding_shape(
         step_rows=step_rows,
         rows=rows,
         inputs=min(settings.slots if config.recurrent else _INPUTS, rows),
-        cells=rows + length if splits else rows,
-        has_cells=is_decoder or config.architecture in _WITH_CELLS,
+        cells=cells,
+        has_cells=has_cells,
+        flash_attn="off" if is_plain else settings.flash_attn,
     )
 
 
@@ -110,11 +123,15 @@ def embedding_bytes(
     """As llama.cpp allocates it, once the longest texts have come."""
     rows = shape.rows
     settings = msgspec.structs.replace(
-        settings, parallel=shape.inputs, batch_size=rows, ubatch_size=rows
+        settings,
+        parallel=shape.inputs,
+        batch_size=rows,
+        ubatch_size=rows,
+        flash_attn=shape.flash_attn,
     )
     step = step_bytes(config, settings, shape.cells, chunk_outputs=rows)
-    if not shape.has_cells:  # the mask is made in F32 first; nothing computes logits
-        mask = 4 * rows * rows
+    if not shape.has_cells:  # the mask is made in F32 at first; nothing computes logits
+        mask = 4 * rows * rows * (shape.flash_attn != "off")
         step = msgspec.structs.replace(
             step, mask=step.mask + mask, block=step.block + mask, output=step.rows
         )

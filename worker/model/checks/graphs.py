@@ -21,6 +21,7 @@ _TOGETHER: dict[str, tuple[str, tuple[str, ...]]] = {
     "nemotron_h_moe": _MAMBA2, "qwen35": _GATED_DELTA, "qwen35moe": _GATED_DELTA,
 }  # fmt: skip
 _LATENT = frozenset({"deepseek2"})
+_FEWEST_BUCKETS = 4  # of T5's distances; native code divides by their quarter
 _MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
 
 
@@ -95,8 +96,9 @@ def _check_embedder(fields: Fields) -> None:
         if (length := fields.count(key)) not in (None, 0, width):
             fields.bad(key, length, f"{width}, the width")
     if fields.architecture == "t5encoder":
-        if not fields.count(".attention.relative_buckets_count"):
-            fields.missing(".attention.relative_buckets_count")
+        buckets = fields.count(".attention.relative_buckets_count") or 0
+        if buckets < _FEWEST_BUCKETS:
+            fields.bad(".attention.relative_buckets_count", buckets, f"{_FEWEST_BUCKETS} or more")
         name = "enc.blk.0.attn_rel_b.weight"
         if all(tensor.name != name for tensor in tensors):
             raise refuse(
