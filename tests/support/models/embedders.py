@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support.models.architectures import HEAD, Model
 from tests.support.models.ggufs import (
     BOOL,
     I32,
@@ -310,3 +311,24 @@ def _bucket(far: np.ndarray) -> np.ndarray:
 
 
 ARCHITECTURES: tuple[str, ...] = ("bert", "nomic-bert", "jina-bert-v2", "modern-bert", "t5encoder")
+
+
+YES_NO = np.random.default_rng(5).standard_normal((2, 64)).astype(np.float32)
+TEMPLATE = "<s>question: {query} text: {document}</s>"
+
+
+def write_qwen3(path: Path, *, reranks: bool) -> Path:
+    """A Qwen3 that makes vectors of last tokens, or one with a head for yes and no."""
+    model = Model("qwen3", layers=2)
+    model.keys({"attention.key_length": HEAD, "attention.value_length": HEAD})
+    model.keys(pooling_type=4 if reranks else 3)
+    for layer in range(2):
+        own = f"blk.{layer}."
+        model.norm(f"{own}attn_norm.weight", WIDTH)
+        model.attention(own, norms=True)
+        model.feed_forward(own)
+    if reranks:
+        model.keys({"classifier.output_labels": array(STR, ["yes", "no"])})
+        model.values("cls.output.weight", YES_NO.shape[::-1], YES_NO)
+        model.gguf.keys["tokenizer.chat_template.rerank"] = text(TEMPLATE)
+    return model.write(path)
