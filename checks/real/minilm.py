@@ -42,7 +42,7 @@ _ERF = _PLACES, np.vectorize(math.erf)(_PLACES)  # between them it is off by 1e-
 
 
 class MiniLm:
-    """The weights, by the names of the safetensors file, as float64."""
+    """The weights, by the names of the safetensors file."""
 
     def __init__(self) -> None:
         path = MINILM.path
@@ -55,6 +55,7 @@ class MiniLm:
                 begin, end = entry["data_offsets"]
                 values = np.frombuffer(raw[8 + length + begin : 8 + length + end], "<f4")
                 self.weights[name] = values.reshape(entry["shape"])
+        self._exact = {name: values.astype(np.float64) for name, values in self.weights.items()}
         made = json.loads((path.parent / "tokenizer.json").read_text())
         self.vocabulary: dict[str, int] = made["model"]["vocab"]
 
@@ -82,8 +83,7 @@ class MiniLm:
     def vector(self, tokens: list[int]) -> np.ndarray:
         """Of a text: the mean of its tokens' hidden states, of length 1; float64 [384]."""
 
-        def get(name: str) -> np.ndarray:
-            return self.weights[name].astype(np.float64)
+        get = self._exact.__getitem__
 
         def dense(rows: np.ndarray, name: str) -> np.ndarray:
             return rows @ get(f"{name}.weight").T + get(f"{name}.bias")

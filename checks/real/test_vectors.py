@@ -20,9 +20,9 @@ LEVELS = {"F16": (0.9999, 9.9), "Q8_0": (0.998, 9.5), "Q4_K_M": (0.96, 8.0)}
 
 
 def texts() -> list[str]:
-    """5 to 64 words of a text in English each."""
+    """5 to 30 words of a text in English each."""
     words = (Path(__file__).parent / "text.txt").read_text().split()
-    return [" ".join(words[7 * at : 7 * at + 5 + at % 60]) for at in range(COUNT)]
+    return [" ".join(words[7 * at : 7 * at + 5 + at % 26]) for at in range(COUNT)]
 
 
 @pytest.fixture(scope="module")

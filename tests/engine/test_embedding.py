@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.engine.driving import request, run
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.backend import Batch, BatchError
-from worker.engine.embedding import Embedded, EmbeddingRequest
+from worker.engine.embedding import Embedded, EmbeddingRequest, vectors_wanted
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams
 from worker.errors import ContextLengthError, RequestError
 
 
@@ -60,14 +59,8 @@ class FakeEmbedder:
         self.held = {slot: held for slot, held in self.held.items() if slot < first}
 
 
-def vectors_wanted(name: str, *texts: list[int], per_token: bool = False) -> EmbeddingRequest:
-    return EmbeddingRequest(
-        id=name,
-        prompt=Prompt(tuple(token for text in texts for token in text)),
-        ends=tuple(accumulate(map(len, texts))),
-        params=GenerationParams(max_tokens=0, prompt_param="input"),
-        per_token=per_token,
-    )
+def wanted(name: str, *texts: list[int], per_token: bool = False) -> EmbeddingRequest:
+    return msgspec.structs.replace(vectors_wanted(texts, "input", per_token=per_token), id=name)
 
 
 def engine_with(embedder: FakeEmbedder, **backend: Any) -> tuple[Engine, FakeBackend]:
@@ -89,7 +82,7 @@ def test_each_text_gets_its_vector(pooling: str, splits: bool) -> None:
     random.seed(pooling)
     texts = [random.choices(range(1, 50), k=random.randint(1, 40)) for _ in range(60)]
     engine, _ = engine_with(FakeEmbedder(pooling, splits=splits))
-    asked = [vectors_wanted(f"r{at}", *texts[at : at + 6]) for at in range(0, 60, 6)]
+    asked = [wanted(f"r{at}", *texts[at : at + 6]) for at in range(0, 60, 6)]
     for each in asked:
         engine.check(each)
         engine.add(each)
@@ -106,11 +99,11 @@ def test_texts_share_steps() -> None:
     """As many as fit the rows of a step, and the texts of a context."""
     embedder = FakeEmbedder(rows=16)
     engine, _ = engine_with(embedder)
-    engine.add(vectors_wanted("a", *[[1] * 4] * 8))
+    engine.add(wanted("a", *[[1] * 4] * 8))
     run(engine)
     assert embedder.steps == [16, 16]
     embedder.steps.clear()
-    engine.add(vectors_wanted("b", *[[1]] * 8))
+    engine.add(wanted("b", *[[1]] * 8))
     run(engine)
     assert embedder.steps == [4, 4]
 
@@ -118,9 +111,9 @@ def test_texts_share_steps() -> None:
 def test_nobody_waits_for_a_large_request() -> None:
     """Each request is the first one in turn."""
     engine, _ = engine_with(FakeEmbedder())
-    engine.add(vectors_wanted("large", *[[1] * 16] * 50))
+    engine.add(wanted("large", *[[1] * 16] * 50))
     engine.step()
-    engine.add(vectors_wanted("small", [1, 2]))
+    engine.add(wanted("small", [1, 2]))
     ended = [delta.id for _ in range(2) for delta in engine.step()]
     assert ended == ["small"]
 
@@ -128,8 +121,8 @@ def test_nobody_waits_for_a_large_request() -> None:
 def test_a_vector_for_each_token() -> None:
     """Where one request wants that, others get theirs as usual."""
     engine, _ = engine_with(FakeEmbedder("mean"))
-    engine.add(vectors_wanted("tokens", [3, 4, 5], per_token=True))
-    engine.add(vectors_wanted("text", [3, 4, 5]))
+    engine.add(wanted("tokens", [3, 4, 5], per_token=True))
+    engine.add(wanted("text", [3, 4, 5]))
     deltas = run(engine)
     for name, pooling in (("tokens", "none"), ("text", "mean")):
         (delta,) = deltas[name]
@@ -142,7 +135,7 @@ def test_streams_go_on() -> None:
     embedder = FakeEmbedder()
     engine, backend = engine_with(embedder, num_cells=256, vocab_size=5000)
     engine.add(request("stream", [7, 8], max_tokens=60))
-    engine.add(vectors_wanted("vectors", *[[1] * 16] * 400))
+    engine.add(wanted("vectors", *[[1] * 16] * 400))
     tokens: list[int] = []
     while engine.standing("stream") is not None:
         tokens += [delta.token for delta in engine.step() if delta.token is not None]
@@ -156,9 +149,9 @@ def test_streams_go_on() -> None:
 def test_whoever_leaves_is_forgotten() -> None:
     """In the midst of a text too; who stays gets theirs."""
     engine, _ = engine_with(FakeEmbedder(rows=8))
-    engine.add(vectors_wanted("gone", [1] * 40))
+    engine.add(wanted("gone", [1] * 40))
     engine.step()
-    engine.add(vectors_wanted("stays", [3, 4]))
+    engine.add(wanted("stays", [3, 4]))
     engine.abort("gone")
     deltas = run(engine)
     assert list(deltas) == ["stays"]
@@ -168,13 +161,13 @@ def test_a_step_that_fails() -> None:
     """Ends the requests that had a part of it, with its error; the next one is answered."""
     embedder = FakeEmbedder()
     engine, _ = engine_with(embedder)
-    engine.add(vectors_wanted("fails", [1] * 40))
+    engine.add(wanted("fails", [1] * 40))
     engine.step()
     embedder.fails = True
     deltas = run(engine)
     assert isinstance(deltas["fails"][0].error, BatchError)
     embedder.fails = False
-    engine.add(vectors_wanted("next", [1, 2]))
+    engine.add(wanted("next", [1, 2]))
     assert not run(engine)["next"][0].error
 
 
@@ -192,7 +185,7 @@ def test_what_no_step_could_read(texts: list[list[int]], error: type[RequestErro
     """It is refused before anything is queued, in a sentence that names the client's field."""
     engine, _ = engine_with(FakeEmbedder())
     with pytest.raises(error) as caught:
-        engine.check(vectors_wanted("x", *texts))
+        engine.check(wanted("x", *texts))
     assert caught.value.param == "input"
 
 
@@ -200,7 +193,7 @@ def test_no_vectors_without_a_context_for_them() -> None:
     """A worker that only writes says so."""
     engine = Engine(FakeBackend(), lambda: 0.0)
     with pytest.raises(RequestError):
-        engine.check(vectors_wanted("x", [1]))
+        engine.check(wanted("x", [1]))
 
 
 def test_the_order_of_steps_is_kept() -> None:
@@ -208,7 +201,7 @@ def test_the_order_of_steps_is_kept() -> None:
     embedder = FakeEmbedder()
     engine, backend = engine_with(embedder, num_cells=256, vocab_size=5000)
     engine.add(request("stream", [7, 8], max_tokens=40))
-    engine.add(vectors_wanted("vectors", *[[1] * 16] * 400))
+    engine.add(wanted("vectors", *[[1] * 16] * 400))
     read: list[int] = []
     while engine.standing("stream") is not None:
         before = len(embedder.steps)

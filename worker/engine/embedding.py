@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
 from typing import Protocol
 
 import numpy as np
 
 from worker.engine.backend import Batch
-from worker.engine.request import Request, check_length
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request, check_length
 from worker.engine.sequence import Delta
 from worker.errors import RequestError, WorkerError
 
 # While others write, texts are read for this share of the time.
 _SHARE = 0.2
+_INT16 = 32_760.0
 _NEW_ROW = 0.3  # weight of the newest step in the running estimate of what a row costs
 
 
@@ -27,6 +31,42 @@ class EmbeddingRequest(Request, frozen=True, kw_only=True):
 
     ends: tuple[int, ...]
     per_token: bool = False
+
+
+def vectors_wanted(
+    texts: Sequence[Sequence[int]], param: str, *, per_token: bool = False
+) -> EmbeddingRequest:
+    """A request for the vectors of token ids; `param`: the client's field, to name in errors."""
+    return EmbeddingRequest(
+        id=uuid.uuid4().hex,
+        prompt=Prompt(tuple(chain.from_iterable(texts))),
+        ends=tuple(accumulate(map(len, texts))),
+        params=GenerationParams(max_tokens=0, prompt_param=param),
+        per_token=per_token,
+    )
+
+
+def cut(tokens: Sequence[int], most: int | None, ends: Sequence[int]) -> Sequence[int]:
+    """At most so many of them; `ends`, which the tokenizer puts behind a text, stay."""
+    if most is None or len(tokens) <= most:
+        return tokens
+    kept = list(ends[-most:]) if ends and list(tokens[-len(ends) :]) == list(ends) else []
+    return [*tokens[: most - len(kept)], *kept]
+
+
+def normalised(vector: np.ndarray, norm: int = 2, width: int | None = None) -> np.ndarray:
+    """As llama-server counts: below 0 as it is, 0 the largest part 32,760, else a p-norm of 1.
+
+    width: its first elements only. float32, also rows of them
+    """
+    made = vector[..., :width].astype(np.float64)
+    if norm < 0:
+        return made.astype(np.float32)
+    if norm == 0:
+        length = np.abs(made).max(axis=-1, keepdims=True) / _INT16
+    else:
+        length = (np.abs(made) ** norm).sum(axis=-1, keepdims=True) ** (1 / norm)
+    return np.divide(made, length, out=np.zeros_like(made), where=length > 0).astype(np.float32)
 
 
 class Embedded(Delta, frozen=True):

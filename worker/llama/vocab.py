@@ -153,6 +153,11 @@ class Vocab:
         return tokens + added[self.adds_bos :]
 
     @cached_property
+    def ends_of_texts(self) -> Sequence[int]:
+        """What the tokenizer puts behind a text."""
+        return self._tokenize("", True, False)[self.adds_bos :]
+
+    @cached_property
     def _splitters(self) -> tuple[Splitter, Splitter]:
         """Where control tokens are plain text, and where they are read as such."""
         if self._is_bpe:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import accumulate, chain
 from typing import Any
 
 import msgspec
@@ -13,9 +11,7 @@ import numpy as np
 from worker.api.common.exchange import Exchange
 from worker.api.common.prompts import check_hopeless
 from worker.api.common.shapes.by_path import shaped
-from worker.engine.embedding import Embedded, EmbeddingRequest
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams
+from worker.engine.embedding import Embedded, EmbeddingRequest, cut, vectors_wanted
 from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.http.replies import ErrorReply
@@ -27,9 +23,7 @@ from worker.requests.work import RequestWork
 # What clients may send: a text, token ids, or a list of either.
 Inputs = str | list[str | int | list[int]] | None
 Tokens = Sequence[int]
-# Of a vector: none, the largest part is 32,760, or a p-norm of 1.
-LARGEST, MOST_NORM = 0, 64
-_INT16 = 32_760.0
+MOST_NORM = 64  # p of a p-norm
 
 
 class EmbeddingUsage(msgspec.Struct):
@@ -74,7 +68,7 @@ def texts_of(given: Inputs, loaded: Loaded, param: str, *, most: int | None = No
 
 def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:
     if isinstance(item, str):
-        return cut(text_tokens(item, loaded, param, bounded=most is None), most, loaded)
+        return text_tokens(item, loaded, param, most=most)
     if not isinstance(item, list) or not all(isinstance(token, int) for token in item):
         raise RequestError(
             f"{param} must be a text, token ids, or a list of texts or of token ids.", param=param
@@ -82,24 +76,14 @@ def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:
     return item if most is None else item[:most]
 
 
-def text_tokens(text: str, loaded: Loaded, param: str, *, bounded: bool = True) -> list[int]:
+def text_tokens(text: str, loaded: Loaded, param: str, *, most: int | None) -> Tokens:
     """A text's tokens, with those that the tokenizer puts around it. What it spells out is no
-    control token. bounded: it must fit"""
-    if bounded:
+    control token. most: as above"""
+    if most is None:
         check_hopeless(text, len(text), loaded, param)
-    return loaded.backend.vocab.tokenize(
-        text, add_special=True, parse_special=False, param=param, bounded=True
-    )
-
-
-def cut(tokens: list[int], most: int | None, loaded: Loaded) -> list[int]:
-    """At most so many of them; those behind a text stay."""
-    if most is None or len(tokens) <= most:
-        return tokens
     vocab = loaded.backend.vocab
-    tail = vocab.tokenize("", add_special=True, parse_special=False)[vocab.adds_bos :]
-    tail = tail[-most:] if tail and tokens[-len(tail) :] == tail else []
-    return [*tokens[: most - len(tail)], *tail]
+    tokens = vocab.tokenize(text, add_special=True, parse_special=False, param=param, bounded=True)
+    return cut(tokens, most, vocab.ends_of_texts)
 
 
 def most_of(truncate: int | None, loaded: Loaded, param: str) -> int | None:
@@ -122,13 +106,7 @@ def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> Em
             f"{param} has {count} tokens, and vectors of {TOKEN_VECTORS.most} are told at most.",
             param=param,
         )
-    return EmbeddingRequest(
-        id=uuid.uuid4().hex,
-        prompt=Prompt(tuple(chain.from_iterable(texts))),
-        ends=tuple(accumulate(map(len, texts))),
-        params=GenerationParams(max_tokens=0, prompt_param=param),
-        per_token=per_token,
-    )
+    return vectors_wanted(texts, param, per_token=per_token)
 
 
 def usage_of_texts(request: EmbeddingRequest) -> EmbeddingUsage:
@@ -149,21 +127,6 @@ def check_width(dimensions: int | None, loaded: Loaded) -> int | None:
     if not 1 <= dimensions < width:
         raise RequestError(f"dimensions must be from 1 to {width}.", param="dimensions")
     return dimensions
-
-
-def normalised(vector: np.ndarray, norm: int = 2, width: int | None = None) -> np.ndarray:
-    """As llama-server counts: below 0 as it is, 0 the largest part 32,760, else a p-norm of 1.
-
-    width: its first elements only. float32, also rows of them
-    """
-    made = vector[..., :width].astype(np.float64)
-    if norm < 0:
-        return made.astype(np.float32)
-    if norm == LARGEST:
-        length = np.abs(made).max(axis=-1, keepdims=True) / _INT16
-    else:
-        length = (np.abs(made) ** norm).sum(axis=-1, keepdims=True) ** (1 / norm)
-    return np.divide(made, length, out=np.zeros_like(made), where=length > 0).astype(np.float32)
 
 
 class VectorExchange(Exchange):

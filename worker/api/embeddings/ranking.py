@@ -18,9 +18,7 @@ from worker.api.common.vectors import (
     Tokens,
     VectorExchange,
     asked,
-    cut,
     most_of,
-    normalised,
     text_tokens,
     usage_of_texts,
 )
@@ -35,7 +33,7 @@ from worker.api.embeddings.schemas import (
     ScoreList,
     ScoreRequest,
 )
-from worker.engine.embedding import EmbeddingRequest
+from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import EMBEDDED
@@ -88,7 +86,7 @@ def _by_angle(
 ) -> _Match:
     """The cosine of the angle between the vectors of both."""
     tokens: list[Tokens] = [
-        cut(text_tokens(text, loaded, name, bounded=most is None), most, loaded)
+        text_tokens(text, loaded, name, most=most)
         for text, name in chain(
             ((query, "query") for query in queries), ((text, param) for text in texts)
         )

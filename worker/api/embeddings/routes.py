@@ -21,7 +21,6 @@ from worker.api.common.vectors import (
     check_vectors,
     check_width,
     most_of,
-    normalised,
     texts_of,
     usage_of_texts,
 )
@@ -35,7 +34,7 @@ from worker.api.embeddings.schemas import (
     PooledEntry,
     PooledList,
 )
-from worker.engine.embedding import EmbeddingRequest
+from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 

@@ -21,10 +21,9 @@ from worker.api.common.vectors import (
     check_vectors,
     check_width,
     most_of,
-    normalised,
     texts_of,
 )
-from worker.engine.embedding import EmbeddingRequest
+from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.lifecycle.loaded import Loaded
 
 
