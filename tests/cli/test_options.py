@@ -107,7 +107,7 @@ VALUES = {
     "heartbeat_url": "http://h/", "heartbeat_interval": "1", "public_host": "h",
     "local_mode": "on", "die_with_parent": "on", "ctx_size": "512", "parallel": "2",
     "max_stall_ms": "5", "draft": "ngram", "draft_model": "d.gguf", "threads": "1",
-    "threads_batch": "1",
+    "threads_batch": "1", "pooling": "cls",
     "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",

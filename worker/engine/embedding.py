@@ -14,6 +14,7 @@ from worker.engine.backend import Batch
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request, check_length
 from worker.engine.sequence import Delta
+from worker.engine.stats import Stats
 from worker.errors import RequestError, WorkerError
 
 # While others write, texts are read for this share of the time.
@@ -159,10 +160,15 @@ class EmbeddingLane:
     """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it."""
 
     def __init__(
-        self, backend: EmbeddingBackend, clock: Callable[[], float], max_stall: float
+        self,
+        backend: EmbeddingBackend,
+        clock: Callable[[], float],
+        max_stall: float,
+        stats: Stats,
     ) -> None:
+        """stats: the engine's own, which it adds to"""
         self.backend = backend
-        self._clock, self._max_stall = clock, max_stall
+        self._clock, self._max_stall, self._stats = clock, max_stall, stats
         self._jobs: deque[_Job] = deque()
         self._begun: _Text | None = None  # read in part
         self._is_awaited = False
@@ -232,6 +238,8 @@ class EmbeddingLane:
         cost = seconds / batch.size
         self._row_s += _NEW_ROW * (cost - self._row_s) if self._row_s else cost
         self._last_s, self._credit_s = seconds, 0.0
+        self._stats.embedding_s += seconds
+        self._stats.embedded_tokens += batch.size
         return deltas
 
     def _choose(self) -> list[tuple[_Text, int]]:
@@ -273,6 +281,7 @@ class EmbeddingLane:
             job = text.job
             job.vectors[text.place] = text.vector(own)
             job.num_left -= 1
+            self._stats.embedded_texts += 1
             if not job.num_left:
                 vectors = tuple(vector for vector in job.vectors if vector is not None)
                 deltas.append(

@@ -78,7 +78,9 @@ class Engine:
             drafter=drafter,
             stats=self._stats,
         )
-        self.lane = None if embedder is None else EmbeddingLane(embedder, clock, max_stall)
+        self.lane = None
+        if embedder is not None:
+            self.lane = EmbeddingLane(embedder, clock, max_stall, self._stats)
         self.snapshot = self._take_snapshot()
 
     @property

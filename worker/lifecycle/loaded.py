@@ -68,6 +68,14 @@ class Loaded:
         """Whether it continues texts."""
         return not self.config.only_embeds
 
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What a manager may send it: text-gen, embedding, rerank."""
+        found = ("text-gen",) if self.writes else ()
+        if self.backend.embedder is None:
+            return found
+        return (*found, "rerank" if self.backend.embedder.pooling == "rank" else "embedding")
+
     def check_writes(self) -> None:
         """Raise RequestError where the model writes no text."""
         if not self.writes:

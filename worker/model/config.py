@@ -110,13 +110,17 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         return not self.causal or self.vectors.pooling not in (None, "none")
 
     @property
-    def task(self) -> str:
-        """What it is for, as a part of a sentence."""
+    def does(self) -> str:
+        """What it is for."""
         if not self.only_embeds:
-            return f"is a {self.architecture} model that writes text"
-        if self.vectors.pooling == "rank":
-            return f"is a {self.architecture} model that scores texts and writes none"
-        return f"is a {self.architecture} model that turns texts into vectors and writes none"
+            return "writes text"
+        ranks = self.vectors.pooling == "rank"
+        return f"{'scores texts' if ranks else 'turns texts into vectors'} and writes none"
+
+    @property
+    def task(self) -> str:
+        """What it is and what for, as a part of a sentence."""
+        return f"is a {self.architecture} model that {self.does}"
 
     @property
     def max_heads(self) -> int:

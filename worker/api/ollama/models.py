@@ -136,7 +136,7 @@ def _metadata(loaded: Loaded) -> dict[str, Any]:
 
 def _capabilities(loaded: Loaded, template: str) -> list[str]:
     """What clients look at before they send tools, or ask to think."""
-    found = ["embedding"] if loaded.backend.embedder is not None else []
+    found = ["embedding"] if "embedding" in loaded.capabilities else []
     if not loaded.writes:
         return found
     found = ["completion", *found]
