@@ -151,10 +151,12 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.nonempty,
                "smaller model of the same vocabulary, a file or a name, that guesses tokens (none)",
                "FILE", env=("LLAMA_ARG_SPEC_DRAFT_MODEL",)),
-        Option("draft", ("--draft",), values.one_of("none", "ngram", "model", "mtp", "both"),
-               "who guesses tokens, which are verified in the same step: the text itself, the "
-               "draft model, the file's own heads, or text and model or heads (model where there "
-               "is one, else none)", "none|ngram|model|mtp|both"),
+        Option("draft", ("--draft",),
+               values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
+               "who guesses tokens, which are verified in the same step: auto, what the worker "
+               "read and wrote lately, and the draft model; ngram, the text itself; the draft "
+               "model; mtp, the file's own heads; or text and model or heads (auto)",
+               "auto|none|ngram|model|mtp|both"),
         Option("threads", ("--threads", "-t"), values.integer(1, 4096),
                "compute threads (as many as are fastest, at most the CPUs this process may use)"),
         Option("threads_batch", ("--threads-batch", "-tb"), values.integer(1, 4096),

@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
     draft_model      file or name of a model that guesses tokens
-    draft            who guesses: none, ngram, model, mtp or both; see `guesses`
+    draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
@@ -129,8 +129,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def guesses(self) -> str:
-        """Who guesses tokens: `draft`, or the draft model where there is one."""
-        return self.draft or ("none" if self.draft_model is None else "model")
+        """Who guesses tokens."""
+        return self.draft or "auto"
 
     @property
     def uses_heads(self) -> bool:
@@ -228,7 +228,7 @@ def _check_draft(found: Mapping[str, Any]) -> None:
         raise UsageError(
             "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
         )
-    if there and draft not in (None, "model", "both"):
+    if there and draft not in (None, "auto", "model", "both"):
         raise UsageError(
             f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
         )
