@@ -92,8 +92,8 @@ BOTH = {
     "MiniMax-M1": 'T<tool_calls>\n{"name": "sky", "arguments": {"at": "Rome", "days": 3}}\n'
     '{"name": "sea", "arguments": {}}\n</tool_calls>',
     "CohereForAI-c4ai-command-r-plus-tool_use": 'T\nAction:\n```json\n[\n    {\n        '
-    '"tool_name": "sky",\n        "parameters": {"at": "Rome", "days": 3}\n    },\n    {\n        "tool_name": '
-    '"sea",\n        "parameters": {}\n    }\n]```',
+    '"tool_name": "sky",\n        "parameters": {"at": "Rome", "days": 3}\n    },\n    {\n        '
+    '"tool_name": "sea",\n        "parameters": {}\n    }\n]```',
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": 'T<|START_ACTION|>[\n    {"tool_call_id": '
     '"0", "tool_name": "sky", "parameters": {"at": "Rome", "days": 3}},\n    {"tool_call_id": "1",'
     ' "tool_name": "sea", "parameters": {}}\n]<|END_ACTION|>',
