@@ -106,10 +106,9 @@ def test_what_cannot_be_called_is_refused(loaded: Loaded, options: dict[str, Any
     assert caught.value.param == "tool_choice"
 
 
-def test_a_role_that_the_template_leaves_out(loaded: Loaded) -> None:
-    """It is refused; a template that shows any role shows it."""
+@pytest.mark.parametrize("name", ["Qwen-Qwen3-0.6B", "Qwen3-Coder"])
+def test_a_role_that_the_template_leaves_out(loaded: Loaded, name: str) -> None:
+    """Its words are the user's, whether or not the template shows any role."""
     wizard = (Message(role="user", content="x"), Message(role="wizard", content="Abracadabra"))
-    with pytest.raises(RequestError, match="role wizard"):
-        asked_of(loaded, "Qwen-Qwen3-0.6B", messages=wizard)
-    (prompt,) = asked_of(loaded, "Qwen3-Coder", messages=wizard).prompts
-    assert "Abracadabra" in prompt.text
+    (prompt,) = asked_of(loaded, name, messages=wizard).prompts
+    assert "user\nwizard: Abracadabra<" in prompt.text
