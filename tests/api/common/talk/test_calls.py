@@ -106,6 +106,18 @@ def test_what_cannot_be_called_is_refused(loaded: Loaded, options: dict[str, Any
     assert caught.value.param == "tool_choice"
 
 
+@pytest.mark.parametrize("name", ["google-gemma-2-2b-it", "Qwen-Qwen3-0.6B", "Qwen3-Coder"])
+def test_a_tool_that_is_too_deep(loaded: Loaded, name: str) -> None:
+    """It is named, wherever one comes to its end."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(3000):
+        schema = {"anyOf": [schema]}
+    deep = Tool(name="sky", parameters={"type": "object", "properties": {"at": schema}})
+    with pytest.raises(RequestError) as caught:
+        asked_of(loaded, name, tools=(deep,))
+    assert caught.value.param == "tools"
+
+
 @pytest.mark.parametrize("name", ["Qwen-Qwen3-0.6B", "Qwen3-Coder"])
 def test_a_role_that_the_template_leaves_out(loaded: Loaded, name: str) -> None:
     """Its words are the user's, whether or not the template shows any role."""
