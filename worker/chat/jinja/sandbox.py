@@ -43,8 +43,8 @@ _TEMPLATE_FILE = "<template>"
 _STEPS = 64  # lines and calls of a template between two looks at the clock
 
 
-# They make no text and look into no element, the first ones at nothing but the list: a template that
-# asks in each turn how many there are would take the square of a long conversation.
+# They make no text and look into no element, the first ones at the list alone: a template that asks
+# in each turn how many there are would take the square of a long conversation.
 _CONSTANT = frozenset({"length", "count", "first", "last", "default", "d"})
 _SHALLOW = frozenset({
     "list", "reverse", "items", "select", "reject", "selectattr", "rejectattr",
