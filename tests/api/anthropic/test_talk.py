@@ -235,7 +235,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [SKY], "tool_choice": {"type": "tool", "name": "sea"}}, "tool_choice", "'sea'"),
     ({"tools": [SKY], "tool_choice": {"type": "all"}}, "tool_choice", "must be auto"),
     ({"thinking": {"type": "perhaps"}}, "thinking", "must be one of"),
-    ({"thinking": {"type": "enabled", "budget_tokens": -2}}, "thinking", "0 or more"),
+    ({"thinking": {"type": "enabled", "budget_tokens": -3}}, "thinking", "0 or more"),
     ({"output_config": {"format": {"type": "xml"}}}, "output_config.format", "json_schema"),
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format", "json_schema"),
     ({"output_format": {"type": "json_schema", "schema": {"$ref": "#/no"}}},
