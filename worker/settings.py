@@ -20,12 +20,23 @@ from worker.values import AUTO
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SECRET = frozenset({"api_key", "callback_url", "heartbeat_url"})
+_SECRET = frozenset({"api_key", "callback_url", "heartbeat_url", "hf_token"})
+# Fields whose AUTO means that they are left open.
+_OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What this process was asked to do. `None` means: decided from the model and the machine.
 
+    model            file or name
+    hf_repo, hf_draft they were named as on the Hub, and are fetched where they are not here
+    hf_file          file of `hf_repo`
+    hf_token         for the Hub
+    offline          nothing is fetched from the Hub
+    alias            names of the model; the first one is its id
+    tags             words about the model
+    host             addresses, separated by commas
+    api_prefix       beginning of paths that is taken off
     page             whether browsers get a page at /
     api_key_file     more keys
     cors             origins whose pages may read answers
@@ -54,9 +65,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str | None = None
+    hf_repo: str | None = None
+    hf_file: str | None = None
+    hf_draft: str | None = None
+    hf_token: str | None = None
+    offline: bool = False
     catalog: str | None = None
     model_ref: str | None = None
-    alias: str | None = None
+    alias: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8080
     public_host: str | None = None
@@ -72,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: bool = False
     drain_timeout: float = 4.0
     page: bool = True
+    api_prefix: str = ""
     ctx_size: int | None = None
     parallel: int | None = None
     queue_size: int = 64
@@ -107,8 +125,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_disk: int | None = None
     flash_attn: str = "auto"
     mmap: bool | None = None
+    mlock: bool = False
     otel: bool = False
     log_format: str = "console"
+    log_file: str | None = None
     verbose: bool = False
 
     @property
@@ -170,22 +190,45 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
                     break
     if found.get("ctx_size") == 0:  # llama-server's way to say "as the model was trained"
         del found["ctx_size"]
-    if found.get("n_gpu_layers") == AUTO:
-        del found["n_gpu_layers"]
+    for field in _OPEN:
+        if found.get(field) == AUTO:
+            del found[field]
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
+    _name_hub_model(argv, found)
     _forget_other_keys(argv, found)
     _check_keys(argv, environ)
     _check_cache(found)
     _check_draft(found)
     if found.get("local_mode"):
-        if argv.get("host") not in (None, *LOOPBACK):
+        if not set((argv.get("host") or LOOPBACK[0]).split(",")) <= set(LOOPBACK):
             raise UsageError(
                 "--local-mode listens on 127.0.0.1, and --host says otherwise.",
                 hint="Leave one of them out.",
             )
         found["host"] = "127.0.0.1"
     return Settings(**found)
+
+
+def _name_hub_model(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """What llama-server's names for models of the Hub mean, as `model` and `draft_model`.
+
+    The command line counts before the environment. Raises UsageError where both name a model.
+    """
+    for ours, theirs, flags in (
+        ("model", "hf_repo", "--model and --hf-repo"),
+        ("draft_model", "hf_draft", "--draft-model and --hf-repo-draft"),
+    ):
+        if ours in found and theirs in found:
+            if (argv.get(ours) is None) == (argv.get(theirs) is None):
+                raise UsageError(f"{flags} name two models.", hint="Leave one of them out.")
+            del found[ours if argv.get(ours) is None else theirs]
+        if theirs in found:
+            found[ours] = f"hf:{found[theirs]}"
+    if "hf_file" in found:
+        if "hf_repo" not in found:
+            raise UsageError("--hf-file is a file of --hf-repo.", hint="Name the repository too.")
+        found["model"] = f"hf:{found['hf_repo'].partition(':')[0]}::file={found['hf_file']}"
 
 
 def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ _MAX_TEXT_FILE = 2**20
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-AUTO = -2  # as a number of layers: as many as fit
+AUTO = -2  # as a number: what fits, or what is fastest
+ANY_ORIGIN, LOCAL_ORIGINS = "*", "localhost"
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -36,6 +37,11 @@ def integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def integer_or_auto(low: int, high: int) -> Callable[[str], int]:
+    """Reads whole numbers from `low` to `high`; -1 is AUTO."""
+    return lambda text: AUTO if text.strip() == "-1" else integer(low, high)(text)
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
@@ -104,6 +110,11 @@ def switch(text: str) -> bool:
     raise ValueError(f"must be on or off, not {text!r}")
 
 
+def switch_to(on: str, off: str) -> Callable[[str], str]:
+    """Reads a switch that stands for a word."""
+    return lambda text: on if switch(text) else off
+
+
 def opposite(text: str) -> bool:
     """A switch that turns something off."""
     return not switch(text)
@@ -125,6 +136,12 @@ def layers(text: str) -> int:
 def names(text: str) -> tuple[str, ...]:
     """Names, separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def some_names(text: str) -> tuple[str, ...]:
+    """Names as `name` has them, at least one, separated by commas, each once."""
+    found = names(text)
+    return tuple(dict.fromkeys(map(name, found or ("",))))
 
 
 def servers(text: str) -> tuple[str, ...]:
@@ -167,6 +184,13 @@ def parent(text: str) -> str:
         raise ValueError(f"must be process, stdin or off, not {text!r}") from None
 
 
+def repository(text: str) -> str:
+    """ORGANISATION/REPOSITORY of the Hub, and maybe an encoding behind a colon."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?(:[\w-]+)?", text):
+        raise ValueError("must be ORGANISATION/REPOSITORY or ORGANISATION/REPOSITORY:QUANT")
+    return text
+
+
 def bare(host: str) -> str:
     """A host without the brackets that an address needs around a number of IPv6."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
@@ -175,6 +199,14 @@ def bare(host: str) -> str:
 def bare_host(text: str) -> str:
     """Any text that is not empty, without the brackets of `[::1]`."""
     return bare(nonempty(text))
+
+
+def hosts(text: str) -> str:
+    """Such texts, separated by commas, each once."""
+    found = names(nonempty(text))
+    if any(host.endswith(".sock") for host in found):
+        raise ValueError("must name addresses: no socket that is a file is listened on")
+    return ",".join(dict.fromkeys(map(bare_host, found)))
 
 
 def host(text: str) -> str:
@@ -193,9 +225,12 @@ def address(text: str) -> str:
 
 def origins(text: str) -> tuple[str, ...]:
     """Origins as browsers send them, separated by commas: a scheme, a host, and a port where it is
-    not the scheme's own."""
+    not the scheme's own; `*` is any, `localhost` those of this machine."""
     found: list[str] = []
     for origin in names(text.lower()):
+        if origin in (ANY_ORIGIN, LOCAL_ORIGINS):
+            found.append(origin)
+            continue
         scheme, _, where = origin.removesuffix("/").partition("://")
         where = where.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "://"))
         if not _SCHEME.fullmatch(scheme) or not _WHERE.fullmatch(where):
@@ -204,6 +239,14 @@ def origins(text: str) -> tuple[str, ...]:
     if not found:
         raise ValueError("must name an origin")
     return tuple(found)
+
+
+def prefix(text: str) -> str:
+    """The beginning of a path, /a/b, without a slash at its end."""
+    path = text.rstrip("/")
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
+        raise ValueError("must be the beginning of a path, such as /llm")
+    return path
 
 
 def heartbeat_base(text: str) -> str:

@@ -35,6 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.api_key_file is not None:  # from now on it means that the file has changed
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
+    if settings.log_file is not None:
+        log.copy_to(settings.log_file)
     warn_of_foreign_options(arguments)
     if settings.api_keys:
         from worker.isolation.keys import protect_key
@@ -42,13 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
         protect_key()
     import asyncio
 
-    from worker.cli.model import model_path, with_draft_path
+    from worker.cli.model import fetched_models
     from worker.cli.progress import load_progress
     from worker.llama.process import heap
     from worker.service.server import serve
 
     heap.share_one()  # before the first thread
-    path, settings = model_path(settings), with_draft_path(settings)
+    path, settings = fetched_models(settings)
     if settings.sandbox:
         from worker.isolation.reach import reach_of
         from worker.isolation.sandbox import enter

@@ -25,6 +25,7 @@ from worker.settings import Settings
 
 # Backends that need no device file, nor a driver that reads and starts what it likes.
 _WITHOUT_FILES = frozenset({"cpu", "blas", "rpc"})
+_CPU_ONLY = _WITHOUT_FILES - {"rpc"}
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -122,12 +123,13 @@ def load_weights(
     weights = Weights(
         path,
         LoadOptions(
-            n_gpu_layers=plan.gpu_layers if devices.chosen else settings.n_gpu_layers or 0,
+            n_gpu_layers=plan.gpu_layers if devices.chosen else _layers_without_gpu(settings),
             devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
             tensor_split=settings.tensor_split,
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),
+            mlock=settings.mlock,
             files=prepared.config.files,
             heads=prepared.uses_heads,
         ),
@@ -145,6 +147,19 @@ def load_weights(
         weights.close()
         raise
     return weights
+
+
+def _layers_without_gpu(settings: Settings) -> int:
+    """Those to offload where no device is chosen, which a build with GPUs refuses.
+
+    Command lines that are copied say `-ngl 99` everywhere; a build for CPUs alone has no other
+    place for a layer, so nobody is misled.
+    """
+    wanted = settings.n_gpu_layers or 0
+    if wanted and not {name.lower() for name in library.build().backends} - _CPU_ONLY:
+        log.get("load").warning("this build knows no GPU: all layers are computed on the CPU")
+        return 0
+    return wanted
 
 
 def note_native(what: str, path: Path, config: ModelConfig) -> None:

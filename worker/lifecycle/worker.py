@@ -82,7 +82,8 @@ class Worker:
     @property
     def model_id(self) -> str:
         """The id under which clients see the model."""
-        return self.settings.alias or log.in_utf8(self.model_path.stem)
+        names = self.settings.alias
+        return names[0] if names else log.in_utf8(self.model_path.stem)
 
     @property
     def draft_id(self) -> str | None:
@@ -158,6 +159,7 @@ class Worker:
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
         )
         self._loaded = Loaded(
+            settings=self.settings,
             model_id=self.model_id,
             config=prepared.config,
             plan=prepared.plan,

@@ -30,6 +30,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to load.
 
     n_gpu_layers  layers to offload, the last ones first; below 0: all; None: all, given a GPU
+    mlock         keep it in memory, as far as the system allows
     files         the model's files as they were checked (`ModelConfig.files`), so that no others
                   are loaded; empty: whatever is there now
     heads         also layers that guess tokens, which follow the model's own
@@ -41,6 +42,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     split_mode: str = "layer"
     main_gpu: int = 0
     mmap: bool = False
+    mlock: bool = False
     vocab_only: bool = False
     heads: bool = False
     files: tuple[ModelFile, ...] = ()
@@ -164,7 +166,7 @@ def _params(
     params.n_gpu_layers = n_gpu_layers
     params.split_mode = _SPLIT_MODES[options.split_mode]
     params.main_gpu = options.main_gpu
-    params.load_mode = 1 if options.mmap else 0
+    params.load_mode = options.mmap + 2 * options.mlock
     params.vocab_only = options.vocab_only
     params.load_mtp = options.heads
     kept: list[object] = []
