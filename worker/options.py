@@ -22,6 +22,7 @@ class Option(msgspec.Struct, frozen=True):
     metavar  what the help calls the value
     env      environment variables besides LLAMA_ARG_<the first flag>
     const    the value when the flag stands alone; None: it needs one
+    repeats  each time that the flag is given adds to the values
     """
 
     field: str
@@ -31,6 +32,7 @@ class Option(msgspec.Struct, frozen=True):
     metavar: str = "N"
     env: tuple[str, ...] = ()
     const: Any = None
+    repeats: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -40,6 +42,8 @@ class Option(msgspec.Struct, frozen=True):
 
 
 _INT32 = 2**31 - 1
+
+SAMPLING = "Sampling, where a request does not say otherwise"
 
 # Topic of the help -> its options.
 # fmt: off
@@ -64,6 +68,29 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("alias", ("--alias", "-a", "--served-model-name"), values.some_names,
                "model id in /v1/models, and other names of it (the file's name)", "NAME,..."),
         Option("tags", ("--tags",), values.some_names, "words about it, told there", "WORD,..."),
+        Option("override_kv", ("--override-kv",), values.overrides,
+               "what keys of the file shall say, where llama.cpp and the worker read them; may be "
+               "given several times", "KEY=TYPE:VALUE", repeats=True),
+        Option("rope_scaling", ("--rope-scaling",), values.one_of("none", "linear", "yarn"),
+               "how a context longer than the trained one is read (as the file says)",
+               "none|linear|yarn", env=("LLAMA_ARG_ROPE_SCALING_TYPE",)),
+        Option("rope_scale", ("--rope-scale",), values.number(1e-3, 1e3),
+               "how many times longer than the original it may be (as the file says)", "X"),
+        Option("rope_scale", ("--rope-freq-scale",), values.inverse(1e-3, 1e3),
+               "the same as 1 / --rope-scale", "X"),
+        Option("rope_freq_base", ("--rope-freq-base",), values.number(1, 1e12),
+               "base of the frequencies; the context may then be as long as --ctx-size (as the "
+               "file says)", "X"),
+        Option("yarn_orig_ctx", ("--yarn-orig-ctx",), values.integer(1, _INT32),
+               "tokens of the original context (as the file says)"),
+        Option("yarn_ext_factor", ("--yarn-ext-factor",), values.number(-1, 1e3),
+               "YaRN: how much is extrapolated (-1: as usual)", "X"),
+        Option("yarn_attn_factor", ("--yarn-attn-factor",), values.number(-1, 1e3),
+               "YaRN: scale of attention (-1: as usual)", "X"),
+        Option("yarn_beta_slow", ("--yarn-beta-slow",), values.number(-1, 1e6),
+               "YaRN: alpha (-1: as usual)", "X"),
+        Option("yarn_beta_fast", ("--yarn-beta-fast",), values.number(-1, 1e6),
+               "YaRN: beta (-1: as usual)", "X"),
         Option("model_ref", ("--model-ref",), values.name,
                "the manager's name for the model, reported back", "REF"),
     ),
@@ -151,6 +178,21 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.one_of("reasoning_content", "reasoning"),
                "that field's name in chat answers; both are read in messages (reasoning_content)",
                "NAME"),
+        Option("reasoning", ("--reasoning", "-rea"), values.one_of("on", "off", "auto"),
+               "whether a model that can think does so where a request does not say; auto: as its "
+               "template has it (auto)", "on|off|auto"),
+        Option("reasoning_effort", ("--reasoning-effort",), values.nonempty,
+               "how much it thinks then, in the template's word, such as low (the template's own)",
+               "WORD"),
+        Option("reasoning_budget", ("--reasoning-budget",), values.integer_or_auto(0, _INT32),
+               "tokens that it thinks then, at most; 0: it does not think (-1: no limit)",
+               env=("LLAMA_ARG_THINK_BUDGET",)),
+        Option("reasoning_budget_message", ("--reasoning-budget-message",), values.nonempty,
+               "what is written at the end of a thought that is cut off (nothing)", "TEXT",
+               env=("LLAMA_ARG_THINK_BUDGET_MESSAGE",)),
+        Option("n_predict", ("--predict", "--n-predict", "-n"), values.num_predicted,
+               "tokens of an answer, at most, where a request does not say; -1: no limit (16 for "
+               "/v1/completions, else no limit)", env=("LLAMA_ARG_N_PREDICT",)),
         Option("chat_template", ("--chat-template",), values.nonempty,
                "chat template: the name of one of the file's, chatml, llama3, phi3, zephyr, gemma, "
                "or Jinja (the file's own)", "NAME"),
@@ -170,6 +212,18 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "who guesses tokens, which are verified in the same step: the text itself, the "
                "draft model, the file's own heads, or text and model or heads (model where there "
                "is one, else none)", "none|ngram|model|mtp|both"),
+        Option("draft", ("--spec-type",), values.speculation,
+               "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp",
+               "TYPE"),
+        Option("draft", ("--spec-default",), values.switch_to("ngram", "none"),
+               "the same as --draft ngram", "on|off", const="on"),
+        Option("draft_max", ("--draft-max", "--draft-n", "--spec-draft-n-max"),
+               values.integer(1, 1024), "tokens of a guess, at most (as many as pay)"),
+        Option("ngram_max", ("--spec-ngram-mod-n-max", "--spec-ngram-simple-size-m",
+                             "--spec-ngram-map-k-size-m", "--spec-ngram-map-k4v-size-m"),
+               values.integer(1, 1024), "the same where the text itself guesses (as --draft-max)"),
+        Option("draft_p_min", ("--draft-p-min", "--spec-draft-p-min"), values.number(0, 1),
+               "a guess ends where the draft model or the heads give a token less (0)", "P"),
         Option("threads", ("--threads", "-t"), values.integer_or_auto(1, 4096),
                "compute threads (-1: as many as are fastest, at most the CPUs this process may "
                "use)"),
@@ -179,6 +233,51 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "tokens in a step, at most (512)", env=("LLAMA_ARG_BATCH",)),
         Option("ubatch_size", ("--ubatch-size", "-ub"), values.integer(1, 65536),
                "tokens computed at once inside a step (512)", env=("LLAMA_ARG_UBATCH",)),
+    ),
+    SAMPLING: (
+        Option("temperature", ("--temp", "--temperature"), values.number(0, 100), "0 is greedy (1)",
+               env=("LLAMA_ARG_TEMPERATURE",)),
+        Option("top_k", ("--top-k",), values.integer(-1, _INT32),
+               "keep the k likeliest tokens; 0 keeps all (0)"),
+        Option("top_p", ("--top-p",), values.number(0, 1),
+               "keep the likeliest with this much probability (1)"),
+        Option("min_p", ("--min-p",), values.number(0, 1),
+               "keep what has this share of the likeliest's probability (0)"),
+        Option("typical_p", ("--typical", "--typical-p"), values.number(0, 1),
+               "keep the locally typical set with this much probability (1)"),
+        Option("repeat_penalty", ("--repeat-penalty",), values.number(1e-3, 100),
+               "above 1 repeats less (1)"),
+        Option("repeat_last_n", ("--repeat-last-n",), values.integer(-1, _INT32),
+               "last tokens that it looks at; -1: all (64)"),
+        Option("presence_penalty", ("--presence-penalty",), values.number(-100, 100),
+               "taken from each token that the answer has (0)"),
+        Option("frequency_penalty", ("--frequency-penalty",), values.number(-100, 100),
+               "the same for each time that it has it (0)"),
+        Option("dry_multiplier", ("--dry-multiplier",), values.number(0, 100), "DRY; 0 is off (0)"),
+        Option("dry_base", ("--dry-base",), values.number(1, 100),
+               "how fast it grows with a repetition's length (1.75)"),
+        Option("dry_allowed_length", ("--dry-allowed-length",), values.integer(0, _INT32),
+               "repetitions up to this length cost nothing (2)"),
+        Option("dry_penalty_last_n", ("--dry-penalty-last-n",), values.integer(-1, _INT32),
+               "last tokens that it looks at; -1: all (-1)"),
+        Option("xtc_probability", ("--xtc-probability",), values.number(0, 1),
+               "XTC: how often the likeliest tokens are left out (0)"),
+        Option("xtc_threshold", ("--xtc-threshold",), values.number(0, 1),
+               "where a less likely one has this much probability (0.1)"),
+        Option("mirostat", ("--mirostat",), values.integer(0, 2),
+               "Mirostat's version; 0 is off (0)"),
+        Option("mirostat_tau", ("--mirostat-ent",), values.number(0, 100),
+               "the surprise that it aims at (5)"),
+        Option("mirostat_eta", ("--mirostat-lr",), values.number(0, 1), "how fast (0.1)"),
+        Option("samplers", ("--samplers",), values.samplers,
+               "those that are used, in this order (penalties;dry;top_k;typ_p;top_p;min_p;xtc;"
+               "temperature)", "A;B"),
+        Option("samplers", ("--sampling-seq", "--sampler-seq"), values.samplers,
+               "the same, a letter each: edkypmxt", "LETTERS"),
+        Option("seed", ("--seed", "-s"), values.integer_or_auto(0, 2**32 - 1),
+               "the same seed gives the same text (-1: a random one for each request)"),
+        Option("ignore_eos", ("--ignore-eos",), values.switch,
+               "go on after an end of generation (off)", "on|off", const="on"),
     ),
     "Devices and memory": (
         Option("backend", ("--backend",), values.one_of(*BACKENDS),
@@ -197,6 +296,13 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "llama.cpp RPC servers whose devices are used too; they know no key and no "
                "encryption and trust whoever reaches them: loopback or a closed net only",
                "HOST:PORT,..."),
+        Option("cpu_tensors", ("--cpu-moe", "-cmoe"), values.switch,
+               "experts stay on the CPU, which is where a build without a GPU has all (off)",
+               "on|off", const="on"),
+        Option("cpu_tensors", ("--n-cpu-moe", "-ncmoe"), values.some_layers,
+               "the same for those of the first layers"),
+        Option("cpu_tensors", ("--override-tensor", "-ot"), values.placed_on_cpu,
+               "the same for tensors of these names", "REGEX=CPU,..."),
         Option("tensor_split", ("--tensor-split", "-ts"), values.shares, "share of each device",
                "S,S"),
         Option("split_mode", ("--split-mode", "-sm"), values.one_of("none", "layer", "row"),

@@ -15,14 +15,14 @@ import msgspec
 from worker import limits
 from worker.errors import UsageError
 from worker.keys import KeyFile, keys_of
-from worker.options import OPTIONS, Option
+from worker.options import OPTIONS, SAMPLING, TOPICS, Option
 from worker.values import AUTO
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SECRET = frozenset({"api_key", "callback_url", "heartbeat_url", "hf_token"})
 # Fields whose AUTO means that they are left open.
-_OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel")
+_OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel", "seed", "reasoning_budget")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,16 +49,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
                      none: in the content
     reasoning_field  name of that field in chats
+    reasoning, reasoning_effort, reasoning_budget  whether a model thinks (on, off, auto), how much,
+                     and for how many tokens, where a request does not say so
+    reasoning_budget_message  is written where a thought is cut off
+    n_predict        tokens of an answer where a request does not say so; -1: no limit
     chat_template    name or text of the chat template; None: the file's own
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: none, ngram, model, mtp or both; see `guesses`
+    draft_max, ngram_max tokens of a guess, at most; of one from the text
+    draft_p_min      least probability of a token that a draft model or heads guess
+    cpu_tensors      some tensors stay on the CPU, whatever device their layer has
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
     cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
+    override_kv      keys of the model's header, and what they are to say
+    rope_scaling, rope_scale, rope_freq_base, yarn_orig_ctx  how positions are rotated; None: as
+                     the file says
     otel             send a span of each request by OpenTelemetry
     sandbox          reach nothing but what a worker needs, see `isolation/reach.py`
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
@@ -102,16 +112,46 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_stall_ms: int = 400
     reasoning_format: str = "auto"
     reasoning_field: str = "reasoning_content"
+    reasoning: str = "auto"
+    reasoning_effort: str | None = None
+    reasoning_budget: int | None = None
+    reasoning_budget_message: str = ""
+    n_predict: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    samplers: tuple[str, ...] | None = None
+    seed: int | None = None
+    ignore_eos: bool | None = None
     chat_template: str | None = None
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     draft_model: str | None = None
     draft: str | None = None
+    draft_max: int | None = None
+    ngram_max: int | None = None
+    draft_p_min: float = 0.0
     threads: int | None = None
     threads_batch: int | None = None
     batch_size: int = 512
     ubatch_size: int = 512
     n_gpu_layers: int | None = None
+    cpu_tensors: bool = False
     backend: str | None = None
     rpc: tuple[str, ...] = ()
     device: tuple[str, ...] = ()
@@ -127,9 +167,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mmap: bool | None = None
     mlock: bool = False
     otel: bool = False
+    override_kv: tuple[tuple[str, bool | int | float | str], ...] = ()
+    rope_scaling: str | None = None
+    rope_scale: float | None = None
+    rope_freq_base: float | None = None
+    yarn_orig_ctx: int | None = None
+    yarn_ext_factor: float = -1.0
+    yarn_attn_factor: float = -1.0
+    yarn_beta_slow: float = -1.0
+    yarn_beta_fast: float = -1.0
     log_format: str = "console"
     log_file: str | None = None
     verbose: bool = False
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Fields of sampling, as requests call them, that count where a request does not say."""
+        fields = {option.field for option in TOPICS[SAMPLING]}
+        return {name: value for name in fields if (value := getattr(self, name)) is not None}
+
+    @property
+    def thinks(self) -> bool | None:
+        """Whether a model thinks where a request does not say so; None: as its template does."""
+        if self.reasoning == "auto":
+            return None if self.reasoning_budget != 0 else False
+        return self.reasoning == "on"
+
+    @property
+    def yarn(self) -> tuple[float, float, float, float]:
+        """Extrapolation and attention factors, slow and fast beta; -1: as usual."""
+        factors = self.yarn_ext_factor, self.yarn_attn_factor
+        return (*factors, self.yarn_beta_slow, self.yarn_beta_fast)
 
     @property
     def slots(self) -> int:
@@ -182,7 +250,8 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
     found: dict[str, Any] = {}
     for option in OPTIONS:
         if argv.get(option.field) is not None:
-            found[option.field] = argv[option.field]
+            given = argv[option.field]
+            found[option.field] = tuple(given) if option.repeats else given
         elif option.field not in found:
             for name in option.variables:
                 if environ.get(name):

@@ -71,6 +71,28 @@ def accepted(*words: str) -> list[str]:
         ("--model-draft d.gguf --draft both", {"guesses": "both", "uses_heads": False}),
         ("--draft ngram", {"draft_model": None, "guesses": "ngram", "uses_heads": False}),
         ("--draft mtp", {"guesses": "mtp", "uses_heads": True}),
+        ("--spec-type none", {"guesses": "none"}),
+        ("--spec-type ngram-mod --spec-ngram-mod-n-max 48", {"guesses": "ngram", "ngram_max": 48}),
+        ("--spec-type draft-mtp,ngram-map-k --draft-max 3", {"guesses": "both", "draft_max": 3}),
+        (
+            "-md d --spec-type draft-simple --draft-p-min 0.75",
+            {"guesses": "model", "draft_p_min": 0.75},
+        ),
+        (
+            "--override-kv a.b=int:3,c=bool:false --override-kv d=str:x,y",
+            {"override_kv": (("a.b", 3), ("c", False), ("d", "x,y"))},
+        ),
+        ("--rope-freq-scale 0.25 --rope-scaling YARN", {"rope_scale": 4.0, "rope_scaling": "yarn"}),
+        (
+            "--temp 0.7 --top-k 20 --seed -1 --typical 0.9",
+            {"sampling": {"temperature": 0.7, "top_k": 20, "typical_p": 0.9}},
+        ),
+        ("--sampler-seq kt", {"samplers": ("top_k", "temperature")}),
+        ("-n -2", {"n_predict": -1}),
+        ("--reasoning off", {"thinks": False}),
+        ("--reasoning on", {"thinks": True}),
+        ("--reasoning-budget 0", {"thinks": False, "reasoning_budget": 0}),
+        ("--reasoning-budget -1", {"thinks": None, "reasoning_budget": None}),
         ("--draft both", {"guesses": "both", "uses_heads": True}),
         ("-np 2", {"guesses": "none", "reasoning_format": "auto"}),
         ("--reasoning-format deepseek", {"reasoning_format": "deepseek"}),
@@ -126,6 +148,9 @@ VALUES = {
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
+    "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
+    "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
+    "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_tensors": "on",
     "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
     "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}',
@@ -135,7 +160,9 @@ NEEDED = {
     "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
 }  # fmt: skip
 SPECIAL = {
-    "--log-jsonl": "on", "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
+    "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
+    "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
+    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--samplers": "top_k;temp", "--sampling-seq": "kt",
 }  # fmt: skip
 
 
@@ -192,6 +219,8 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
         "--cache-ram -2", "--cache-ram 0 --cache-dir .", "--cache-ram 1G", "--cache-dir ",
         "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host a.sock",
+        "--spec-type draft-eagle3", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
+        "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import Draft
+from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.rounds import DraftBackend
@@ -41,6 +41,7 @@ class Engine:
         drafting: bool = False,
         draft_model: DraftBackend | None = None,
         heads: HeadBackend | None = None,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -50,6 +51,7 @@ class Engine:
         drafting: guess tokens from the sequence's own text and verify them in the same step
         draft_model: a model that guesses tokens, verified in the same way
         heads: of the model itself, which do so; there is no draft model then
+        guesses: how long and how unlikely they may be
         """
         self.backend = backend
         self._clock = clock
@@ -72,6 +74,7 @@ class Engine:
             clock,
             store,
             looks_up=drafting,
+            guesses=guesses,
             drafter=drafter,
             stats=self._stats,
         )

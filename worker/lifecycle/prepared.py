@@ -21,6 +21,7 @@ from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
+from worker.model.overrides import RopeWish, Wishes
 from worker.settings import Settings
 
 # Backends that need no device file, nor a driver that reads and starts what it likes.
@@ -53,12 +54,32 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
-    config = load_config(path)
+    config = load_config(path, wishes=wishes_of(settings))
     devices = find_devices(settings)
+    if devices.chosen and settings.cpu_tensors:
+        raise UsageError(
+            "A layer's tensors cannot be placed apart on a GPU yet.",
+            hint="Leave out --cpu-moe, --n-cpu-moe and --override-tensor; --n-gpu-layers places "
+            "whole layers.",
+        )
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
     return Prepared(config, devices, plan, settings.guesses, draft)
+
+
+def wishes_of(settings: Settings) -> Wishes:
+    """What the settings say of the model in the place of its file."""
+    return Wishes(
+        settings.override_kv,
+        RopeWish(
+            scaling=settings.rope_scaling,
+            factor=settings.rope_scale,
+            base=settings.rope_freq_base,
+            original=settings.yarn_orig_ctx,
+            longest=settings.ctx_size,
+        ),
+    )
 
 
 def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
@@ -130,6 +151,7 @@ def load_weights(
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),
             mlock=settings.mlock,
+            overrides=prepared.config.overrides,
             files=prepared.config.files,
             heads=prepared.uses_heads,
         ),

@@ -138,6 +138,7 @@ class Worker:
         store: Store | None, vram_bytes: int,
     ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
+        from worker.engine.draft import GuessLimits
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
         from worker.lifecycle.loaded import Loaded
@@ -154,6 +155,11 @@ class Worker:
             drafting=prepared.guesses in ("ngram", "both"),
             draft_model=draft if heads is None else None,
             heads=heads,
+            guesses=GuessLimits(
+                longest=self.settings.draft_max,
+                longest_text=self.settings.ngram_max or self.settings.draft_max,
+                least=self.settings.draft_p_min,
+            ),
         )
         thread = EngineThread(
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team

@@ -8,7 +8,7 @@ from worker.api.anthropic.schemas import (
     AnthropicChoice,
     MessagesRequest,
 )
-from worker.api.common.limits import stops_of
+from worker.api.common.limits import stops_of, tokens_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.shapes.anthropic import UNTHREADED
 from worker.api.common.talk.talk import Talk, puts_words
@@ -44,7 +44,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         params=GenerationParams(
             prompt_param=PARAM,
             sampling=sampling_of(body, loaded),
-            max_tokens=_max_tokens(body.max_tokens),
+            max_tokens=_max_tokens(body.max_tokens, loaded.settings.n_predict),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),
         tools=choice.among(tools),
@@ -52,7 +52,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         choice=choice.mode,
         only=choice.only,
         parallel=not (asked and asked.disable_parallel_tool_use),
-        thinking=thinking_of(body),
+        thinking=thinking_of(body, settings=loaded.settings),
         variables=body.chat_template_kwargs or {},
         continues=puts_words(messages),
     )
@@ -73,8 +73,10 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
     return choice
 
 
-def _max_tokens(given: int | None) -> int | None:
+def _max_tokens(given: int | None, default: int | None) -> int | None:
     """0 reads the prompt only, which fills the cache."""
-    if given is not None and given < 0:
+    if given is None:
+        return tokens_of(default=default)
+    if given < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     return given
