@@ -162,7 +162,8 @@ NEEDED = {
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
-    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--samplers": "top_k;temp", "--sampling-seq": "kt",
+    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on",
+    "--samplers": "top_k;temp", "--sampling-seq": "kt",
 }  # fmt: skip
 
 

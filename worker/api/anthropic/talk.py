@@ -8,7 +8,7 @@ from worker.api.anthropic.schemas import (
     AnthropicChoice,
     MessagesRequest,
 )
-from worker.api.common.limits import stops_of, tokens_of
+from worker.api.common.limits import stops_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.shapes.anthropic import UNTHREADED
 from worker.api.common.talk.talk import Talk, puts_words
@@ -44,7 +44,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         params=GenerationParams(
             prompt_param=PARAM,
             sampling=sampling_of(body, loaded),
-            max_tokens=_max_tokens(body.max_tokens, loaded.settings.n_predict),
+            max_tokens=_max_tokens(body.max_tokens),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),
         tools=choice.among(tools),
@@ -73,10 +73,8 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
     return choice
 
 
-def _max_tokens(given: int | None, default: int | None) -> int | None:
+def _max_tokens(given: int | None) -> int | None:
     """0 reads the prompt only, which fills the cache."""
-    if given is None:
-        return tokens_of(default=default)
-    if given < 0:
+    if given is not None and given < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     return given
