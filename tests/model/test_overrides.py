@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from worker.model.config import load_config
 from worker.model.overrides import RopeWish, Wishes
 from worker.settings import Settings
 
-ONE = {"parallel": 1, "threads": 1, "ctx_size": 512}
+ONE: dict[str, Any] = {"parallel": 1, "threads": 1, "ctx_size": 512}
 
 
 def logits(path: Path, settings: Settings) -> np.ndarray:

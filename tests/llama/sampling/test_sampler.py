@@ -204,7 +204,7 @@ def test_greedy_takes_what_is_left(vocab: Vocab, params: dict[str, Any]) -> None
 def test_filters_in_another_order(vocab: Vocab) -> None:
     """Each judges what the one before has left; those that are not named are off."""
     row = rows(SIZE)["random"]
-    hot = {"temperature": 4.0, "top_p": 0.5}
+    hot: dict[str, Any] = {"temperature": 4.0, "top_p": 0.5}
     usual = make(vocab, **hot).survivors(row.tolist())
     turned = make(vocab, **hot, samplers=("temperature", "top_p")).survivors(row.tolist())
     assert usual.keys() < turned.keys()
