@@ -45,7 +45,8 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "imports", "log",
     },
     "lifecycle": {
-        "llama", "engine", "cache", "memory", "model", "settings", "machine", "errors", "log",
+        "llama", "engine", "cache", "memory", "model", "settings", "machine", "files", "errors",
+        "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "lines", "machine", "errors",

@@ -198,10 +198,12 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                "FILE", env=("LLAMA_ARG_SPEC_DRAFT_MODEL",)),
         Option("hf_draft", ("--hf-repo-draft", "-hfd", "-hfrd", "--spec-draft-hf"),
                values.repository, "the same of the Hub, as --hf-repo", "REPO"),
-        Option("draft", ("--draft",), values.one_of("none", "ngram", "model", "mtp", "both"),
-               "who guesses tokens, which are verified in the same step: the text itself, the "
-               "draft model, the file's own heads, or text and model or heads (model where there "
-               "is one, else none)", "none|ngram|model|mtp|both"),
+        Option("draft", ("--draft",),
+               values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
+               "who guesses tokens, which are verified in the same step: auto, what the worker "
+               "read and wrote lately, and the draft model; ngram, the text itself; the draft "
+               "model; mtp, the file's own heads; or text and model or heads (auto)",
+               "auto|none|ngram|model|mtp|both"),
         Option("draft", ("--spec-type",), values.speculation,
                "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp",
                "TYPE"),

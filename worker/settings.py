@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
     draft_model      file or name of a model that guesses tokens
-    draft            who guesses: none, ngram, model, mtp or both; see `guesses`
+    draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
     draft_max, ngram_max tokens of a guess, at most; of one from the text
     draft_p_min      least probability of a token that a draft model or heads guess
     cpu_tensors      some tensors stay on the CPU, whatever device their layer has
@@ -217,8 +217,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def guesses(self) -> str:
-        """Who guesses tokens: `draft`, or the draft model where there is one."""
-        return self.draft or ("none" if self.draft_model is None else "model")
+        """Who guesses tokens."""
+        return self.draft or "auto"
 
     @property
     def uses_heads(self) -> bool:
@@ -340,7 +340,7 @@ def _check_draft(found: Mapping[str, Any]) -> None:
         raise UsageError(
             "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
         )
-    if there and draft not in (None, "model", "both"):
+    if there and draft not in (None, "auto", "model", "both"):
         raise UsageError(
             f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
         )

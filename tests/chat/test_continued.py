@@ -9,6 +9,7 @@ import pytest
 
 from tests.chat.dialects.telling import TOOLS, format_of
 from tests.support.models import templates
+from worker.chat.events import Content, Thought
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 
@@ -67,6 +68,18 @@ def test_all_that_was_said_arrives(name: str) -> None:
         if last.role == "assistant" and last.content and not last.calls:
             wrong += [] if text.endswith(last.content) else [f"{what}: {text[-40:]!r}"]
     assert not wrong
+
+
+@pytest.mark.parametrize("name", templates.names())
+def test_a_thought_goes_on_with_its_space(name: str) -> None:
+    """What is told follows what the client has."""
+    made, messages = format_of(name), (USER, answer(None, "I'm"))
+    prompt = prompt_of(name, *messages)
+    reader = made.reader(TOOLS, prompt=prompt, thinking=Thinking())
+    end = made.thought_end(prompt)
+    events = reader.feed(f" thinking{end.text if end else ''}") + reader.finish()
+    said = "".join(event.text for event in events if isinstance(event, Thought | Content))
+    assert said == " thinking"
 
 
 @pytest.mark.parametrize("name", templates.names())

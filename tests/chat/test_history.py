@@ -56,6 +56,16 @@ def test_without_tools(name: str) -> None:
     assert text.index("Short.") < text.index("Well?") < text.index("Yes.") < text.rindex("Well?")
 
 
+@pytest.mark.parametrize("name", templates.names())
+def test_a_role_that_no_template_knows(name: str) -> None:
+    """Its words are the user's, with the role in front, and its calls an assistant's."""
+    critic = Message(role="critic", content="No.")
+    answer = Message(role="assistant", content="Yes.")
+    assert "critic: No." in rendered(name, USER, answer, critic, tools=())
+    called = Message(role="critic", calls=CALLS)
+    assert "Rome" in rendered(name, USER, called, *RESULTS)
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

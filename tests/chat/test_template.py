@@ -174,6 +174,34 @@ def test_a_long_conversation(asked: str) -> None:
     assert template.render(messages) == "x" * 2000 * 500
 
 
+GROWS = "{% set ns = namespace(x='') %}{% for i in range(n) %}{% set ns.x = ns.x ~ 'xxxx' %}"
+
+
+def test_a_text_that_grows() -> None:
+    """It is added to in each turn of a long conversation; what it was before is gone."""
+    n = RANGE.most
+    assert n * n * 2 > 10 * MADE.most
+    assert rendered(GROWS + "{% endfor %}{{ ns.x }}", n=n) == "xxxx" * n
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set l = [] %}" + GROWS + "{{ l.append(ns.x) }}{% endfor %}",
+        "{% macro m(ns, x, k) %}{% set ns.x = ns.x ~ 'xxxx' * 8000 %}"
+        "{% if k %}{{ m(ns, ns.x, k - 1) }}{% endif %}{% endmacro %}"
+        "{{ m(namespace(x=''), '', 99) }}",
+        "{% set l = namespace(x='xxxx' * 9999) %}"
+        + GROWS
+        + "{% set ns.x = l.x ~ 'x' %}{% endfor %}",
+    ],
+)
+def test_texts_that_are_held_count(source: str) -> None:
+    """Each of them, wherever it is held."""
+    with pytest.raises(RequestError, match="makes too much text"):
+        rendered(source, n=RANGE.most)
+
+
 def test_no_template_makes_too_much() -> None:
     """So many characters are made, and not twice as many."""
     times = 2**12

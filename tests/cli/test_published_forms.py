@@ -104,11 +104,12 @@ def stretched(server: Server) -> None:
     assert get(server, "/v1/models")["data"][0]["meta"]["n_ctx_train"] == 131072
 
 
-def guesses(who: str) -> Callable[[Server], None]:
+def guesses(who: str, model: str | None = None) -> Callable[[Server], None]:
     """Who guesses tokens."""
 
     def check(server: Server) -> None:
-        assert get(server, "/info")["draft"] == who
+        told = get(server, "/info")
+        assert (told["draft"], told["draft_model"]) == (who, model)
 
     return check
 
@@ -137,7 +138,7 @@ FORMS: dict[str, Callable[[Server], None]] = {
     "-m M.gguf --n-cpu-moe 24 -fa on -ctk q8_0 -ctv q8_0 --no-mmap --mlock": quantised_cells,
     "-m M.gguf -ot .ffn_.*_exps.=CPU -t 16 -tb 16 --numa distribute": sixteen_threads,
     "-m M.gguf --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768 -c 131072": stretched,
-    "-m M.gguf -md D.gguf --draft-max 16 --draft-min 4 --draft-p-min 0.75": guesses("model"),
+    "-m M.gguf -md D.gguf --draft-max 16 --draft-min 4 --draft-p-min 0.75": guesses("auto", "D"),
     "-m M.gguf --spec-type ngram-mod --spec-ngram-mod-n-max 48": guesses("ngram"),
     "-m H.gguf --spec-type draft-mtp --spec-draft-n-max 3":
         guesses("none" if hidden_states.why_missing() else "mtp"),

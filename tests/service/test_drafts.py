@@ -37,7 +37,7 @@ def test_replies_and_metrics_count(drafted: Server) -> None:
 def test_it_is_told(drafted: Server, tiny: Path) -> None:
     """/info names the draft model, /slots says that guesses are made."""
     info = httpx.get(f"{drafted.url}/info").json()
-    assert (info["draft"], info["draft_model"]) == ("model", tiny.stem)
+    assert (info["draft"], info["draft_model"]) == ("auto", tiny.stem)
     assert all(slot["speculative"] for slot in httpx.get(f"{drafted.url}/slots").json())
 
 

@@ -124,6 +124,31 @@ def test_deep_content(server: Server, api: str, depth: int) -> None:
     assert reply.status_code in (200, 400), reply.text
 
 
+DEEP = {
+    "choices": ('{"anyOf":[', "]}"),
+    "lists": ('{"type":"array","items":', "}"),
+    "objects": ('{"type":"object","properties":{"a":', "}}"),
+}
+
+
+@pytest.mark.parametrize("depth", [100, 400, 490, 700])
+@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize("api", APIS)
+def test_deep_tools(server: Server, api: str, kind: str, depth: int) -> None:
+    """One that can be read is shown, and held as far as it can be; else the field is named."""
+    path, field, given, _ = APIS[api]
+    body = json.dumps({**given, field: SAID, "tools": [{**CHAT_TOOLS[0], **FLAT_TOOLS[0], **SKY}]})
+    opens, closes = DEEP[kind]
+    schema = json.dumps(SCHEMA)
+    body = body.replace(schema, opens * depth + schema + closes * depth)
+    for end in ("", "/count_tokens") if api == "anthropic" else ("",):
+        reply = http.post(server.url + path + end, content=body)
+        if reply.status_code != 200:
+            assert reply.status_code == 400, reply.text
+            assert "prompt is too long" in reply.text or "tools holds too many" in reply.text
+    words(answer(server, api, SAID))
+
+
 def test_results_that_are_objects(server: Server) -> None:
     """They stay whole; only parts of a known kind become texts."""
     call = {"id": "1", "type": "function", "function": {"name": "sky", "arguments": "{}"}}

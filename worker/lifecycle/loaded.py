@@ -30,7 +30,7 @@ class Loaded:
 
     settings    what the process was asked to do
     model_id    the id under which clients see the model
-    guesses     who guesses tokens: none, ngram, model, mtp or both
+    guesses     who guesses tokens: auto, none, ngram, model, mtp or both
     draft       the model that does, or the heads
     store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it

@@ -32,7 +32,7 @@ _CPU_ONLY = _WITHOUT_FILES - {"rpc"}
 class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
-    guesses who guesses tokens: none, ngram, model, mtp or both
+    guesses who guesses tokens: auto, none, ngram, model, mtp or both
     draft   the model that does, or None
     """
 
@@ -100,8 +100,10 @@ def with_heads(config: ModelConfig, settings: Settings) -> Settings:
     """
     if settings.guesses == "ngram":
         check_forgets(config, "--draft")
+    if settings.guesses == "auto" and config.recurrent is not None:
+        settings = msgspec.structs.replace(settings, draft="none")
     if not settings.uses_heads:
-        if settings.guesses == "none" and why_no_heads(config) is None:
+        if settings.draft in (None, "none") and why_no_heads(config) is None:
             log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
         return settings
 

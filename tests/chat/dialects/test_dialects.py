@@ -19,6 +19,7 @@ NAMES = {
     "Apertus-8B-Instruct": "json by name after <|tools_prefix|>",
     "Apriel-1.6-15b-Thinker-fixed": "json after <tool_calls>",
     "ByteDance-Seed-OSS": "tags after <seed:tool_call>",
+    "CohereForAI-c4ai-command-r-plus-tool_use": "json after Action: ```json",
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "json after <|START_ACTION|>",
     "GLM-4.6": "tags after <tool_call>",
     "GLM-4.7-Flash": "tags after <tool_call>",
@@ -90,6 +91,9 @@ BOTH = {
     '"days": 3}}, {"name": "sea", "arguments": {}}]</TOOLCALL>',
     "MiniMax-M1": 'T<tool_calls>\n{"name": "sky", "arguments": {"at": "Rome", "days": 3}}\n'
     '{"name": "sea", "arguments": {}}\n</tool_calls>',
+    "CohereForAI-c4ai-command-r-plus-tool_use": 'T\nAction:\n```json\n[\n    {\n        '
+    '"tool_name": "sky",\n        "parameters": {"at": "Rome", "days": 3}\n    },\n    {\n        '
+    '"tool_name": "sea",\n        "parameters": {}\n    }\n]```',
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": 'T<|START_ACTION|>[\n    {"tool_call_id": '
     '"0", "tool_name": "sky", "parameters": {"at": "Rome", "days": 3}},\n    {"tool_call_id": "1",'
     ' "tool_name": "sea", "parameters": {}}\n]<|END_ACTION|>',

@@ -16,6 +16,7 @@ from worker.engine.draft import (
     best_rows,
     expected,
 )
+from worker.engine.drafts.recall import RUN, Recall
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.drafts.trial import Trial
 from worker.engine.lookup import MAX_GUESS
@@ -44,10 +45,12 @@ class Guesser:
         cost: StepCost,
         *,
         looks_up: bool,
+        recall: Recall | None,
         drafter: Rounds | None,
         limits: GuessLimits = NO_LIMITS,
     ) -> None:
         self._cost = cost
+        self._recall = recall
         self._longest_text = limits.longest_text or MAX_GUESS
         if drafter is not None:
             drafter.longest = min(drafter.longest, limits.longest or drafter.longest)
@@ -57,9 +60,23 @@ class Guesser:
         self._record = HitRates()
         self._trials = {"text": Trial(), "model": Trial()}
 
-    def new_draft(self) -> Draft:
-        """For a sequence that begins."""
+    def new_draft(self, sequence: Sequence) -> Draft | None:
+        """For a sequence that begins; None: nothing is guessed for it.
+
+        Rows that are computed together are rounded in another way than one alone. What is guessed
+        from the pool depends on what the worker did before, and one seed shall give one text.
+        """
+        if sequence.prompt_logprobs is not None:
+            return None
+        if self._recall is not None and sequence.params.sampling.seed is not None:
+            return None
         return Draft(self._record, looks_up=self._looks_up)
+
+    def forget(self, sequence: Sequence) -> None:
+        """It ended: what it read and wrote may be guessed in others."""
+        if self._recall is not None:
+            first = max(0, sequence.cached_tokens - RUN)  # those before are known
+            self._recall.add(sequence.tokens[first : sequence.num_known])
 
     def counts(self, streams: list[Sequence], slot_cells: int, max_rows: int) -> list[int]:
         """Rows of each stream in the coming step: its next token and those guessed behind it.
@@ -80,9 +97,12 @@ class Guesser:
             drafted.append((sequence, draft, room))
             if draft.lookup is not None:
                 most = min(room, self._longest_text)
-                found = draft.lookup.guess(sequence.tokens, sequence.num_known, most)
+                found, same = draft.lookup.guess(sequence.tokens, sequence.num_known, most)
+                if same < RUN and self._recall is not None:
+                    recalled, run = self._recall.guess(sequence.tokens, sequence.num_known, most)
+                    found, same = (recalled, run) if recalled else (found, same)
                 if found:
-                    draft.offer("text", found, [])
+                    draft.offer("text", found, list(range(same, same + len(found))))
                     is_found = True
         if not is_found and self._drafter is None:
             return [1] * len(streams)  # most steps of a text that does not repeat itself

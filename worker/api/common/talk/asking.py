@@ -42,6 +42,8 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
     param = talk.params.prompt_param
     try:
         return _asked(talk, chat, loaded, must_fit=must_fit)
+    except RecursionError:
+        raise RequestError("A tool holds too many values in each other.", param=TOOLS) from None
     except RequestError as error:
         if error.param != _MESSAGES or param == _MESSAGES:
             raise
