@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence as Ordered
 from typing import Literal
 
+import msgspec
+
 from worker.engine.cost import StepCost
 from worker.engine.lookup import Lookup
 
@@ -42,6 +44,21 @@ _FIRST: dict[DraftSource, tuple[float, ...]] = {
 WORTH = 1.05
 # Above so many rows only whole blocks are considered: there are too many numbers to compare.
 _EVERY_NUMBER, _BLOCK = 8, 4
+
+
+class GuessLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator allows; None: as long as pays.
+
+    longest        tokens of a guess, by a model or heads; longest_text: from the text
+    least          probability of a token that a model or heads may guess
+    """
+
+    longest: int | None = None
+    longest_text: int | None = None
+    least: float = 0.0
+
+
+NO_LIMITS = GuessLimits()
 
 
 class HitRates:

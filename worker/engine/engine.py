@@ -7,7 +7,7 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import Draft
+from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.recall import Recall
@@ -43,6 +43,7 @@ class Engine:
         recall: Recall | None = None,
         draft_model: DraftBackend | None = None,
         heads: HeadBackend | None = None,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -54,6 +55,7 @@ class Engine:
             what names a seed
         draft_model: a model that guesses tokens, verified in the same way
         heads: of the model itself, which do so; there is no draft model then
+        guesses: how long and how unlikely they may be
         """
         self.backend = backend
         self._clock = clock
@@ -76,6 +78,7 @@ class Engine:
             clock,
             store,
             looks_up=drafting,
+            guesses=guesses,
             recall=recall,
             drafter=drafter,
             stats=self._stats,

@@ -10,6 +10,7 @@ import msgspec
 from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
+from worker.engine.draft import NO_LIMITS, GuessLimits
 from worker.engine.drafts.guesser import Guesser
 from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import Rounds
@@ -45,6 +46,7 @@ class Scheduler:
         recall: Recall | None,
         drafter: Rounds | None,
         stats: Stats,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """stats: the engine's own, which it adds to"""
         self.waiting: deque[Sequence] = deque()
@@ -62,7 +64,9 @@ class Scheduler:
         self._stats = stats
         self._guesser: Guesser | None = None
         if backend.shape.takes_back and (looks_up or drafter is not None):
-            self._guesser = Guesser(self.cost, looks_up=looks_up, recall=recall, drafter=drafter)
+            self._guesser = Guesser(
+                self.cost, looks_up=looks_up, recall=recall, drafter=drafter, limits=guesses
+            )
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
 
     @property

@@ -17,6 +17,7 @@ from worker.llama.process import large_pages
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
+from worker.settings import Settings
 
 # Bytes that are moved at once: 1 to 15 ms of a CPU.
 _STRETCH = 4 << 20
@@ -27,6 +28,7 @@ _log = log.get("lifecycle")
 class Loaded:
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
+    settings    what the process was asked to do
     model_id    the id under which clients see the model
     guesses     who guesses tokens: auto, none, ngram, model, mtp or both
     draft       the model that does, or the heads
@@ -40,6 +42,7 @@ class Loaded:
     def __init__(
         self,
         *,
+        settings: Settings,
         model_id: str,
         config: ModelConfig,
         plan: MemoryPlan,
@@ -51,6 +54,7 @@ class Loaded:
         store: Store | None,
         vram_bytes: int,
     ) -> None:
+        self.settings = settings
         self.model_id = model_id
         self.config = config
         self.plan = plan

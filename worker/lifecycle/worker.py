@@ -84,7 +84,8 @@ class Worker:
     @property
     def model_id(self) -> str:
         """The id under which clients see the model."""
-        return self.settings.alias or log.in_utf8(self.model_path.stem)
+        names = self.settings.alias
+        return names[0] if names else log.in_utf8(self.model_path.stem)
 
     @property
     def draft_id(self) -> str | None:
@@ -139,6 +140,7 @@ class Worker:
         store: Store | None, recalled: Recalled | None, vram_bytes: int,
     ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
+        from worker.engine.draft import GuessLimits
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
         from worker.lifecycle.loaded import Loaded
@@ -156,11 +158,17 @@ class Worker:
             recall=None if recalled is None else recalled.recall,
             draft_model=draft if heads is None else None,
             heads=heads,
+            guesses=GuessLimits(
+                longest=self.settings.draft_max,
+                longest_text=self.settings.ngram_max or self.settings.draft_max,
+                least=self.settings.draft_p_min,
+            ),
         )
         thread = EngineThread(
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
         )
         self._loaded = Loaded(
+            settings=self.settings,
             model_id=self.model_id,
             config=prepared.config,
             plan=prepared.plan,

@@ -14,6 +14,7 @@ from worker.api.openai.chat_schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.thinking import Thinking, switched
 from worker.errors import RequestError
+from worker.settings import Settings
 
 BODIES = (
     ChatRequest,
@@ -75,6 +76,28 @@ def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
 def test_how_much(shape: type[TalkFields], fields: dict[str, Any], expected: Thinking) -> None:
     """A word, and tokens; a word for no counts beside one for how much."""
     assert thinking_of(msgspec.convert(fields, shape)) == expected
+
+
+@pytest.mark.parametrize("shape", BODIES)
+@pytest.mark.parametrize(
+    ("settings", "fields", "expected"),
+    [
+        (Settings(reasoning="off"), {}, Thinking(is_on=False)),
+        (Settings(reasoning="off"), {"enable_thinking": True}, Thinking(is_on=True)),
+        (Settings(reasoning="on"), {"reasoning_effort": "none"},
+         Thinking(is_on=False, effort="none")),
+        (Settings(reasoning="on", reasoning_effort="low"), {}, Thinking(is_on=True, effort="low")),
+        (Settings(reasoning_budget=9), {}, Thinking(budget=9)),
+        (Settings(reasoning_budget=9), {"thinking_budget": 3}, Thinking(budget=3)),
+        (Settings(reasoning_budget=0), {}, Thinking(is_on=False, budget=0)),
+        (Settings(reasoning_budget=0), {"enable_thinking": True}, Thinking(is_on=True)),
+    ],
+)  # fmt: skip
+def test_what_the_operator_says_counts_where_a_request_says_nothing(
+    shape: type[TalkFields], settings: Settings, fields: dict[str, Any], expected: Thinking
+) -> None:
+    """A request that asks for thoughts has them, though the operator's budget is none."""
+    assert thinking_of(msgspec.convert(fields, shape), settings=settings) == expected
 
 
 def test_an_odd_type() -> None:

@@ -22,7 +22,9 @@ from worker.settings import Settings
 LOADED = cast(
     Loaded,
     SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9), config=SimpleNamespace(sampling=SamplingDefaults())
+        backend=SimpleNamespace(vocab_size=9),
+        config=SimpleNamespace(sampling=SamplingDefaults()),
+        settings=Settings(),
     ),
 )
 HELLO = [{"role": "user", "content": "hello"}]

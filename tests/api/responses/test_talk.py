@@ -23,7 +23,9 @@ from worker.settings import Settings
 LOADED = cast(
     Loaded,
     SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9), config=SimpleNamespace(sampling=SamplingDefaults())
+        backend=SimpleNamespace(vocab_size=9),
+        config=SimpleNamespace(sampling=SamplingDefaults()),
+        settings=Settings(),
     ),
 )
 SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}

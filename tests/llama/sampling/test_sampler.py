@@ -199,3 +199,18 @@ def test_greedy_takes_what_is_left(vocab: Vocab, params: dict[str, Any]) -> None
             assert np.array_equal(row, before)
         sampler.free()
         other.free()
+
+
+def test_filters_in_another_order(vocab: Vocab) -> None:
+    """Each judges what the one before has left; those that are not named are off."""
+    row = rows(SIZE)["random"]
+    hot: dict[str, Any] = {"temperature": 4.0, "top_p": 0.5}
+    usual = make(vocab, **hot).survivors(row.tolist())
+    turned = make(vocab, **hot, samplers=("temperature", "top_p")).survivors(row.tolist())
+    assert usual.keys() < turned.keys()
+    top = np.sort(row)[::-1]
+    weights = np.exp((top - top[0]) / 4.0)
+    assert len(turned) == int(np.searchsorted(np.cumsum(weights) / weights.sum(), 0.5)) + 1
+    alone = SamplingParams(**hot, top_k=5, samplers=("top_k", "dry", "top_n_sigma"))
+    found = alone.with_samplers()
+    assert (found.temperature, found.top_p, found.top_k, found.in_order) == (1.0, 1.0, 5, True)
