@@ -98,7 +98,7 @@ class Loaded:
             "shared_out_mb": _mb(pages.get("Pss", 0)) if pages else None,
             "large_pages_mb": _mb(pages.get("AnonHugePages", 0)),
             "planned_mb": _mb(self.plan.total_bytes),
-            "context": self.backend.num_cells,
+            "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,
             "threads": self.backend.context.threads,
             "attention": self.attention,
