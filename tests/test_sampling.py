@@ -15,7 +15,7 @@ from tests.proof import RecordingBackend, prompt_tokens, run
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
-from tests.support.rows import fits
+from tests.support.rows import chances, fits
 from worker.engine.engine import Engine
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
@@ -70,7 +70,7 @@ def judge(
             only = np.full(VOCAB, -math.inf, np.float32)
             only[token] = 0
             assert sampler.sample(only) == token
-        return sampler.survivors(logits.tolist())
+        return chances(sampler, logits)
     finally:
         backend.free_sampler(sampler)
 
@@ -258,7 +258,7 @@ def test_xtc_fires_with_its_probability(backend: RecordingBackend) -> None:
             id="xtc", prompt=Prompt((5,)), params=GenerationParams(max_tokens=1, sampling=sampling)
         )
         sampler = backend.make_sampler(request)
-        left = sampler.survivors(logits.tolist()).keys()
+        left = chances(sampler, logits).keys()
         backend.free_sampler(sampler)
         assert left in (cut, whole)
         fired += left == cut

@@ -43,7 +43,6 @@ class Worker:
     parts       seconds that parts of the start took; some of them overlap
     at_weights  set when native code is about to load the weights, or the load has failed: Python
                 is free then
-    has_loaded  set when nothing more is loaded: the model is there, or the load has failed
     error       why the worker failed, once it has
     """
 
@@ -64,7 +63,6 @@ class Worker:
         self.prepared: Prepared | None = None
         self.parts: dict[str, float] = {}
         self.at_weights = threading.Event()
-        self.has_loaded = threading.Event()
         self.failed = asyncio.Event()
         self.stop_requested = asyncio.Event()
         self._cut_short = asyncio.Event()
@@ -228,7 +226,6 @@ class Worker:
                 raise
         finally:
             self.at_weights.set()
-            self.has_loaded.set()
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Generator[None]:

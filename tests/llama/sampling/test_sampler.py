@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
-from tests.support.rows import fits, rows
+from tests.support.rows import chances, fits, rows
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
 from worker.engine.sampling import SamplingParams
@@ -116,10 +116,10 @@ def test_filters_leave_what_llama_cpp_leaves(
     chain = Chain()
     add_choice(chain, SamplingParams(**params), vocab, 1)
     whole = ChainChoice(chain, Workspace(SIZE), 0)
-    want = whole.survivors(row)
+    want = chances(whole, row)
     whole.free()
     sampler = make(vocab, **params)
-    got = sampler.survivors(row.tolist())
+    got = chances(sampler, row)
     sampler.free()
     assert got.keys() == want.keys()
     assert all(got[i] == pytest.approx(want[i], rel=1e-4, abs=1e-9) for i in want)
@@ -193,7 +193,7 @@ def test_greedy_takes_what_is_left(vocab: Vocab, params: dict[str, Any]) -> None
             row = draw.normal(0, 1, SIZE).astype(np.float32)
             row[favourite], row[20] = 9, 8
             before = row.copy()
-            (expected,) = other.survivors(row.tolist())
+            (expected,) = chances(other, row)
             assert sampler.sample(row) == expected
             assert other.sample(row) == expected
             assert np.array_equal(row, before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -32,8 +31,6 @@ class TokenChoice(Protocol):
     is_plain: bool
 
     def choose(self, row: np.ndarray) -> int: ...
-
-    def survivors(self, row: np.ndarray) -> dict[int, float]: ...
 
     def free(self) -> None: ...
 
@@ -85,9 +82,6 @@ class Peak:
         token = self.choose(row)
         return token if leaves(token) else None
 
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        return {self.choose(row): 1.0}
-
     def free(self) -> None:
         """Nothing here is native."""
 
@@ -123,14 +117,6 @@ class ChainChoice:
             array = self._workspace.candidates(row)
         self._chain.apply(array)
         return array
-
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        array = self._judge(row)
-        kept = [array.data[i] for i in range(array.size)]
-        top = max(item.logit for item in kept)
-        weights = {item.id: math.exp(item.logit - top) for item in kept}
-        total = sum(weights.values())
-        return {token: weight / total for token, weight in weights.items() if weight > 0}
 
     def free(self) -> None:
         self._chain.free()
