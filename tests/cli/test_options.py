@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
 from worker.cli.main import main, parser
@@ -40,7 +41,7 @@ def accepted(*words: str) -> list[str]:
     return getattr(parser("serve").parse_args(["serve", *words]), "foreign", [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "expected"),
     [
         ("-m x.gguf -a name", {"model": "x.gguf", "alias": "name"}),
