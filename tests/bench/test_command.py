@@ -22,7 +22,7 @@ from worker.bench.report import BenchReport
 from worker.bench.report.changes import Changes, read_report
 from worker.bench.report.documents import markdown, write_report
 from worker.bench.run.runner import ask
-from worker.bench.stages import PROBE, Line, StageJob
+from worker.bench.stages import LOAD, PROBE, SERVE, SERVE_AGAIN, SPEED, Line, StageJob
 from worker.cli.main import main
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
@@ -306,6 +306,23 @@ def test_a_reference_that_fails_gives_way_to_the_next_level(
     assert note in markdown(made).replace("\\_", "_")
 
 
+@pytest.fixture
+def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that answer, but what is timed is timed at the first level and said of all."""
+    known: dict[str, list[Line]] = {}
+
+    def answer(job: StageJob) -> Generator[Line]:
+        if job.stage not in {stage.name for stage in (LOAD, SPEED, SERVE, SERVE_AGAIN)}:
+            yield from ask(job)
+        elif job.stage in known:
+            yield from known[job.stage]
+        else:
+            known[job.stage] = list(ask(job))
+            yield from known[job.stage]
+
+    monkeypatch.setattr("worker.bench.run.runner.ask", answer)
+
+
 def ask_without_probe_of(path: str) -> Callable[[StageJob], Generator[Line]]:
     """Children that answer, but for the first job of a level with this file."""
 
@@ -334,7 +351,10 @@ def test_what_was_measured_outlives_a_reader_that_left(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_cache_is_made_good(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    timed_once: None,
 ) -> None:
     """A file whose weights were changed, one that is none, rows that end early."""
     words = (str(tiny(tmp_path, "F16")), "--quants", "Q8_0,Q4_0", "--quick", "--threads", "1",
