@@ -79,7 +79,7 @@ def test_it_is_what_its_name_says(name: str, path: Path, truth: Truth) -> None:
     assert bool(native.llama_model_is_hybrid(handle)) == (name in HYBRID)
     assert config.sliding_window == native.llama_model_n_swa(handle)
     assert bool(config.sliding_window) == (name in WINDOWED)
-    assert truth.backend.cuts_tails == (name not in WHOLE_ONLY)
+    assert truth.backend.shape.cuts_tails == (name not in WHOLE_ONLY)
 
 
 def test_every_token_in_reach_matters(name: str, truth: Truth) -> None:

@@ -108,7 +108,7 @@ class Session:
         self.truth = truth
         self.store: Store | None = None
         if kept_bytes and self.backend.state_form is not None:
-            self.store = Store(kept_bytes, needs_rest=self.backend.needs_rest)
+            self.store = Store(kept_bytes, needs_rest=self.backend.shape.needs_rest)
         ticks = itertools.count()
         self.engine = Engine(
             self.backend,
@@ -225,7 +225,7 @@ class Session:
         for slot in self.engine.scheduler.cells.slots:
             first, last = self.backend.context.span(slot.index)
             assert last == slot.length - 1, f"slot {slot.index}: {last} != {slot.length} - 1"
-            if slot.length and self.backend.cuts_tails:
+            if slot.length and self.backend.shape.cuts_tails:
                 # Behind a sliding window positions may be gone, inside it none may.
                 window = native.llama_model_n_swa(self.backend.weights.handle) or slot.length
                 assert first <= max(0, slot.length - window + 1)

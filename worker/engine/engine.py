@@ -58,7 +58,7 @@ class Engine:
         self._num_steps = 0
         self._stats = Stats()
         self._store = store
-        self.max_running = min(max_running or backend.num_slots, backend.num_slots)
+        self.max_running = min(max_running or backend.shape.num_slots, backend.shape.num_slots)
         width, drafter = backend.vocab_size, None
         self._heads = None
         if heads is not None:
@@ -270,7 +270,7 @@ class Engine:
         self.backend.free_sampler(sequence.sampler)
 
     def _does_not_fit(self) -> DecodeError:
-        running, num_cells = self.scheduler.running, self.backend.num_cells
+        running, num_cells = self.scheduler.running, self.backend.shape.num_cells
         return DecodeError(
             f"The sequence does not fit the KV cache ({len(running)} running, "
             f"{running[-1].num_known} tokens, {num_cells} cells)."

@@ -59,7 +59,7 @@ class Scheduler:
         self._max_running = max_running
         self._stats = stats
         self._guesser: Guesser | None = None
-        if backend.takes_back and (looks_up or drafter is not None):
+        if backend.shape.takes_back and (looks_up or drafter is not None):
             self._guesser = Guesser(self.cost, looks_up=looks_up, drafter=drafter)
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
 
@@ -135,7 +135,8 @@ class Scheduler:
         """
         rows = plan.decode_rows
         missing = self._backend.kernels.missing(rows)
-        if not missing or self._backend.needs_rest or plan.prompt_rows or rows != len(plan.runs):
+        is_uneven = plan.prompt_rows or rows != len(plan.runs)
+        if not missing or is_uneven or self._backend.shape.needs_rest:
             return plan
         if rows + missing > self._planner.most_rows:
             return plan

@@ -43,10 +43,12 @@ def unwrapped(value: Any, param: str, *, bare: bool = True) -> WrappedSchema | N
         if is_schema(own):
             return WrappedSchema(own, strict)
         strict = strict or own.get("strict") is True
-        place = next((each for each in _PLACES if own.get(each) is not None), None)
-        if place is None:
+        places = [each for each in _PLACES if own.get(each) is not None]
+        if not places:
             return WrappedSchema(own, strict) if bare else None
-        bare, value = place == "schema", own[place]
+        bare, value = places[0] == "schema", own[places[0]]
+        for other in places[1:]:
+            _check_same(value, own[other], param)
     return None
 
 
@@ -55,6 +57,14 @@ def is_schema(value: Schema) -> bool:
     kind = value.get("type")
     is_typed = isinstance(kind, list) or kind in (*TYPES, "integer")
     return not value or is_typed or bool(value.keys() & _KEYWORDS)
+
+
+def _check_same(first: Any, second: Any, param: str) -> None:
+    """Raise RequestError where two places hold different schemas."""
+    found = [unwrapped(value, param, bare=False) for value in (first, second)]
+    schemas = [each.schema for each in found if each is not None]
+    if len(schemas) == 2 and schemas[0] != schemas[1]:
+        raise RequestError(f"{param} holds two schemas that differ.", param=param)
 
 
 def _read(text: str, param: str) -> Any:

@@ -46,7 +46,7 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         limit -= waiting
         room, row_bytes = disk_limit(settings), form.row_bytes
         disk = Disk(folder, room, identity.encode(), row_bytes, max_waiting=waiting)
-    return Store(limit, needs_rest=backend.needs_rest, disk=disk)
+    return Store(limit, needs_rest=backend.shape.needs_rest, disk=disk)
 
 
 def fingerprint(files: Iterable[Path]) -> str:

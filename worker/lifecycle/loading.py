@@ -146,7 +146,7 @@ def open_draft(
     """
     if prepared.uses_heads:
         draft = Heads(backend)
-        if not backend.takes_back:
+        if not backend.shape.takes_back:
             log.get("load").warning(
                 "heads that guess tokens are loaded and inactive: this build of llama.cpp cannot "
                 "take a wrong guess back in such a model"
@@ -180,7 +180,7 @@ def _open_model(
         ),
         ContextOptions(
             num_cells=plan.num_cells,
-            num_slots=backend.num_slots,
+            num_slots=backend.shape.num_slots,
             batch_size=settings.batch_size,
             ubatch_size=settings.ubatch_size,
             threads=backend.context.threads,

@@ -74,8 +74,8 @@ class Context:
         self.unified = options.unified or not self.stream_cells
         self._create()
         capacity = native.llama_n_batch(self.handle)
-        self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
-        self.batch = Batch(capacity)
+        most = min(options.num_slots + options.chunk_outputs, capacity)
+        self.batch = Batch(capacity, max_outputs=most)
         self._batch = wire(self.batch)
         saved = native.llama_n_rs_seq(self.handle)
         self.takes_back = saved if weights.is_recurrent else capacity

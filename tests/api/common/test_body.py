@@ -22,6 +22,8 @@ def post(server: Server, fields: str) -> httpx.Response:
         '"max_tokens": 2.0, "top_k": 1e20, "seed": 1e18',
         '"max_tokens": 1e17, "stop": ["e", "o", "a"]',
         '"max_tokens": 2.0, "n": 1.0, "temperature": 0.5, "logit_bias": {"5": 1.0}',
+        '"max_tokens": 2, "logit_bias": {"5": "-1.5", "6": "1e2"}',
+        '"max_tokens": -2, "stop": ["e", "o", "a"]',
     ],
 )
 def test_whole_numbers_with_a_point(server: Server, fields: str) -> None:
@@ -36,6 +38,9 @@ def test_whole_numbers_with_a_point(server: Server, fields: str) -> None:
         ('"max_tokens": 2.5', "max_tokens"),
         ('"max_tokens": 2.0, "top_k": "5"', "top_k"),
         ('"seed": 1e30', "seed"),
+        ('"max_tokens": -3', "max_tokens"),
+        ('"logit_bias": {"5": "much"}', "logit_bias"),
+        ('"logit_bias": {"5": "nan"}', "logit_bias"),
         ('"n": 1e20', "n"),
     ],
 )

@@ -101,6 +101,8 @@ def test_other_kinds(server: Server, fields: dict[str, Any], pattern: str) -> No
         ({"guided_regex": "a", "guided_choice": ["a", "b"]}, "guided_regex and guided_choice must"),
         ({"format": {"const": 1}, "text": {"format": {"schema": {"const": 2}}}},
          r"format and text\.format must"),
+        ({"response_format": {"schema": {"const": 1}, "json_schema": {"schema": {"const": 2}}}},
+         "response_format holds two schemas"),
     ],
 )  # fmt: skip
 def test_two_different_answers(fields: dict[str, Any], words: str) -> None:

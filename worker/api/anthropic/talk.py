@@ -12,9 +12,8 @@ from worker.api.common.limits import stops_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.shapes.anthropic import UNTHREADED
 from worker.api.common.talk.talk import Talk, puts_words
-from worker.api.common.talk.tools import ToolChoice, check_choice, tools_of
+from worker.api.common.talk.tools import ToolChoice, Tools, check_choice, tools_of
 from worker.api.common.thinking import thinking_of
-from worker.chat.message import Tool
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -38,7 +37,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
     tools = declared.shown
     asked = body.tool_choice
     asked = AnthropicChoice(asked) if isinstance(asked, str) and asked else asked or None
-    choice = _choice(asked, tools)
+    choice = _choice(asked, declared)
     return Talk(
         messages=messages,
         params=GenerationParams(
@@ -58,7 +57,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
     )
 
 
-def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:
+def _choice(asked: AnthropicChoice | None, tools: Tools) -> ToolChoice:
     if asked is None:
         return ToolChoice()
     mode = CHOICES.get(asked.type)
@@ -69,7 +68,7 @@ def _choice(asked: AnthropicChoice | None, tools: tuple[Tool, ...]) -> ToolChoic
         if asked.name is None:
             raise RequestError("tool_choice.name is missing.", param="tool_choice")
         choice = ToolChoice(mode, asked.name)
-    check_choice(choice, {tool.name for tool in tools})
+    check_choice(choice, tools)
     return choice
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Meta
 
 ANY = -1  # llama-server's way to say "until the model or the context ends"
+LEAST_COUNT = -2  # and Ollama's, "until the context is full"
 
 
 def between(low: float, high: float) -> Meta:
@@ -21,9 +22,9 @@ def at_least(low: int) -> Meta:
 
 
 def count_from(low: int) -> Meta:
-    """A number from `low` on, or ANY."""
+    """A number from `low` on, or one that says that there is no limit."""
     between_them: dict[str, Any] = {"not": {"enum": list(range(ANY + 1, low))}} if low > 0 else {}
-    return Meta(extra_json_schema={"minimum": ANY, **between_them})
+    return Meta(extra_json_schema={"minimum": LEAST_COUNT, **between_them})
 
 
 def one_of(*words: str) -> Meta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worker.api.common.bounds import ANY
+from worker.api.common.bounds import ANY, LEAST_COUNT
 from worker.errors import RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
 
@@ -19,10 +19,10 @@ def tokens_of(*, default: int | None, **given: int | None) -> int | None:
     """
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
-        if value < 0 and value != ANY:
+        if value < LEAST_COUNT:
             raise RequestError(f"{name} must be 0 or more, or {ANY} for no limit.", param=name)
     first = next(iter(values.values()), default)
-    return None if first == ANY else first
+    return None if first is not None and first < 0 else first
 
 
 def truncates(truncation: str | None) -> bool:

@@ -109,7 +109,9 @@ def infill_prompt(
     check_hopeless(text, len(text), loaded, param)
     before, after, middle = vocab.infill
     if before is None or after is None or middle is None:
-        raise RequestError("This model has no infill tokens.", param="suffix")
+        raise RequestError(
+            "suffix needs a model with infill tokens, and this one has none.", param="suffix"
+        )
     head, tail = (
         vocab.tokenize(part, add_special=False, parse_special=False, param=name, bounded=True)
         for part, name in ((text, param), (suffix, "suffix"))

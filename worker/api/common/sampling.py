@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from typing import Annotated
@@ -16,7 +17,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
 from worker.model.config import ModelConfig
 
-Bias = float | bool | None
+Bias = float | bool | str | None
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -27,7 +28,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     top_k               keep the k likeliest; 0 and less keep all
     repetition_penalty  another name of repeat_penalty
     logit_bias          token id, or a text whose tokens are meant -> what is added to its logit;
-                        false forbids it; also a list of pairs
+                        false forbids it; a number may be a text; also a list of pairs
     seed                any integer of 64 bits; -1 takes a random one
     """
 
@@ -152,13 +153,21 @@ def _logit_bias(
 ) -> tuple[tuple[int, float], ...]:
     found: dict[int, float] = {}
     for name, value in bias.items() if isinstance(bias, dict) else bias:
-        if value is True:
-            raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
         if value is not None:
-            added = -float(BIAS.most) if value is False else float(value)
+            added = _added(value)
             for token in _tokens_named(name, loaded):
                 found[token] = found.get(token, 0.0) + added
     return tuple(found.items())
+
+
+def _added(value: float | bool | str) -> float:
+    """Raises RequestError for what is no number."""
+    if value is False:
+        return -float(BIAS.most)
+    with contextlib.suppress(ValueError):
+        if value is not True:
+            return float(value)
+    raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
 
 
 def _tokens_named(name: int | str, loaded: Loaded) -> list[int]:

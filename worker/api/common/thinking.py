@@ -38,10 +38,12 @@ class AskedReasoning(msgspec.Struct, omit_defaults=True):
 class ThinkingConfig(msgspec.Struct):
     """enabled, adaptive, between_tools or disabled, or another word for yes or no.
 
+    enabled  another place for yes or no, where there is no type
     display  `omitted`: thoughts are not shown
     """
 
     type: AskedEffort = None
+    enabled: AskedEffort = None
     budget_tokens: Annotated[int | None, count_from(0)] = None
     display: str | None = None
 
@@ -97,6 +99,9 @@ def _budget(body: TalkFields) -> int | None:
         inside["thinking"] = body.thinking.budget_tokens
     if isinstance(body.reasoning, AskedReasoning):
         inside["reasoning"] = body.reasoning.max_tokens
+    variable = (body.chat_template_kwargs or {}).get("thinking_budget")
+    if isinstance(variable, int) and not isinstance(variable, bool):
+        inside["chat_template_kwargs"] = variable
     return tokens_of(default=None, thinking_budget=body.thinking_budget, **inside)
 
 
@@ -123,7 +128,7 @@ def _switch(asked: ThinkingConfig | AskedEffort) -> AskedEffort:
     """Raises RequestError for a type that is none."""
     if not isinstance(asked, ThinkingConfig):
         return True if asked in _THINKS else asked
-    is_on, word = effort_of(asked.type)
+    is_on, word = effort_of(asked.type, asked.enabled)
     if is_on is None and word is None:
         return None
     if is_on is None and word not in _THINKS:

@@ -40,7 +40,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
             )
     declared = tools_of(body.tools)
     tools = declared.shown
-    choice = choice_of(body.tool_choice, tools)
+    choice = choice_of(body.tool_choice, declared)
     params = GenerationParams(
         prompt_param=PARAM,
         sampling=sampling_of(body, loaded),

@@ -175,7 +175,7 @@ def _echo(
     body: ResponseRequest, sampling: SamplingParams, functions: DeclaredFunctions
 ) -> dict[str, Any]:
     """What was asked for, as the response repeats it."""
-    choice = choice_of(body.tool_choice, functions.tools)
+    choice = choice_of(body.tool_choice, functions.found)
     told: Any = choice.mode
     if choice.only is not None:
         told = {"type": "function", "name": choice.only}

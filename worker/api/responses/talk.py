@@ -38,8 +38,8 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
             )
     check_alternatives(top_logprobs=body.top_logprobs)
     functions = DeclaredFunctions(body.tools)
-    tools = functions.tools
-    choice = choice_of(body.tool_choice, tools)
+    tools = functions.found.shown
+    choice = choice_of(body.tool_choice, functions.found)
     logprobs = body.top_logprobs or (0 if TOLD_LOGPROBS in (body.include or ()) else None)
     return Talk(
         messages=messages_of(body),
@@ -51,7 +51,7 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
             logprobs=logprobs,
         ),
         tools=choice.among(tools),
-        left_out=functions.left_out,
+        left_out=tuple(functions.found.left_out),
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,

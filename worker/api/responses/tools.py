@@ -7,7 +7,6 @@ import msgspec
 from worker.api.common.talk.past_calls import spelled
 from worker.api.common.talk.tools import Tools
 from worker.api.responses.schemas import ResponseTool, ResponseTools
-from worker.chat.message import Tool
 
 _JOINT = "__"
 
@@ -27,18 +26,16 @@ def shown_name(name: str, namespace: str | None) -> str:
 class DeclaredFunctions:
     """The functions that a client declares. Other tools are skipped.
 
-    tools     as the model sees them
+    found     as the model sees them
     places    the model's name of a function -> where the client finds it
-    left_out  a sentence for each tool that was skipped
     declared  what was not skipped, as it was declared
     """
 
     def __init__(self, declared: ResponseTools | None) -> None:
         """Raises RequestError for too many."""
-        self.tools: tuple[Tool, ...] = ()
         self.places: dict[str, Place] = {}
         self.declared: list[ResponseTool] = []
-        found = Tools()
+        found = self.found = Tools()
         for number, tool in enumerate(declared or ()):
             if tool is None:
                 continue
@@ -52,7 +49,6 @@ class DeclaredFunctions:
                     self.declared.append(tool)
             else:
                 found.add_kind(spelled(tool.type) or "")
-        self.tools, self.left_out = found.shown, tuple(found.left_out)
 
     def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
         """A namespace's functions."""

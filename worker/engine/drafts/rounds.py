@@ -23,7 +23,7 @@ _NEW = 0.3
 
 
 class DraftBackend(Protocol):
-    """What guesses, over one pool of cells; a part of `engine.backend.Backend`."""
+    """What guesses, over one pool of cells, as `engine.backend.Backend` does."""
 
     num_slots: int
     max_length: int

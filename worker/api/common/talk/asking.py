@@ -60,7 +60,7 @@ def _asked(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool) -> G
         prompt = rendered_prompt(conversation.text, loaded, param, must_fit=must_fit)
     if truncated is None:
         check_arrived(talk.messages, conversation.text, chat.thoughts.tags, param)
-    if loaded.backend.needs_rest:
+    if loaded.backend.shape.needs_rest:
         checkpoints = checkpoints_of(conversation, prompt.tokens, loaded)
         prompt = msgspec.structs.replace(prompt, checkpoints=checkpoints)
     generation = Generation(

@@ -162,13 +162,15 @@ def _tell_left_out(said: str) -> None:
     log.get("service").warning("a tool cannot be read", why=said)
 
 
-def check_choice(choice: ToolChoice, names: Collection[str], param: str = "tool_choice") -> None:
-    """Raise RequestError where it asks for a call of what is not there. names: of all tools"""
+def check_choice(choice: ToolChoice, tools: Tools, param: str = "tool_choice") -> None:
+    """Raise RequestError where it asks for a call of what is not there."""
+    names = {tool.name for tool in tools.shown}
+    why = " ".join(["", *tools.left_out])
     for name in (*((choice.only,) if choice.only is not None else ()), *(choice.allowed or ())):
         if name not in names:
-            raise RequestError(f"{param} names {name!r}, which is no tool.", param=param)
+            raise RequestError(f"{param} names {name!r}, which is no tool.{why}", param=param)
     if choice.mode == "required" and not (names if choice.allowed is None else choice.allowed):
-        raise RequestError(f"{param} asks for a call, and there are no tools.", param=param)
+        raise RequestError(f"{param} asks for a call, and there are no tools.{why}", param=param)
 
 
 class NamedTool(msgspec.Struct):
@@ -194,7 +196,7 @@ class ChoiceObject(NamedTool):
     allowed_tools: AllowedTools | None = None
 
 
-def choice_of(asked: str | ChoiceObject | None, tools: tuple[Tool, ...]) -> ToolChoice:
+def choice_of(asked: str | ChoiceObject | None, tools: Tools) -> ToolChoice:
     """The client's `tool_choice`. Raises RequestError where it is none, or names no tool."""
     choice = ToolChoice()
     match asked:
@@ -212,7 +214,7 @@ def choice_of(asked: str | ChoiceObject | None, tools: tuple[Tool, ...]) -> Tool
             choice = ToolChoice(mode, allowed=names)
         case _:
             choice = ToolChoice("required", only=_name(asked))
-    check_choice(choice, {tool.name for tool in tools})
+    check_choice(choice, tools)
     return choice
 
 
@@ -224,6 +226,12 @@ def _mode(word: str, known: Collection[str]) -> str:
 
 def _name(tool: NamedTool) -> str:
     name = tool.function.name if tool.function is not None else tool.name
-    if tool.type not in _CHOSEN or name is None:
+    if tool.type not in _CHOSEN:
+        kind = log.harmless(tool.type[:_MAX_KIND]) if tool.type else ""
+        raise RequestError(
+            f"tool_choice asks for a tool of the type {kind}, which is left out.",
+            param="tool_choice",
+        )
+    if name is None:
         raise RequestError(f"tool_choice must be {_FORMS}.", param="tool_choice")
     return name
