@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
 from worker.cli.main import main, parser
@@ -41,7 +42,7 @@ def accepted(*words: str) -> list[str]:
     return [flag for flag, _ in found]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "expected"),
     [
         ("-m x.gguf -a name", {"model": "x.gguf", "alias": ("name",)}),

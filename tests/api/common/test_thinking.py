@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.common.thinking import TalkFields, thinking_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest, OllamaOptions
@@ -49,8 +50,8 @@ def placed(place: tuple[str, ...], value: Any) -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize("shape", BODIES)
-@pytest.mark.parametrize("place", PLACES, ids=".".join)
+@for_each("shape", BODIES)
+@for_each("place", PLACES)
 def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
     """It means no; null says nothing, and a word for yes is none for no."""
     for word in NO:
@@ -59,8 +60,8 @@ def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
     assert thinking_of(msgspec.convert(placed(place, "on"), shape)).is_on is True
 
 
-@pytest.mark.parametrize("shape", BODIES)
-@pytest.mark.parametrize(
+@for_each("shape", BODIES)
+@for_each(
     ("fields", "expected"),
     [
         ({"reasoning": {"effort": "high", "max_tokens": 9}}, Thinking(effort="high", budget=9)),

@@ -133,7 +133,7 @@ def test_other_fields() -> None:
         ({"input": [{"type": "item_reference", "id": "i"}]}, "input", "refers to an item"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input",
          r"input\[0\].content\[0\] is of type input_image"),
-        ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "which is left out"),
+        ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "is left out"),
         ({"max_output_tokens": -3}, "max_output_tokens", "0 or more"),
         ({"top_logprobs": 101}, "top_logprobs", "from 0 to 100"),
         ({"truncation": "much"}, "truncation", "auto or disabled"),

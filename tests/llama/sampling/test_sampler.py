@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.rows import chances, fits, rows
@@ -106,8 +107,8 @@ def test_a_whole_text_ends(vocab: Vocab, kind: Any, forbids: dict[str, Any]) -> 
     sampler.free()
 
 
-@pytest.mark.parametrize("name", ["random", "flat", "peaked", "holes"])
-@pytest.mark.parametrize("params", FILTERS, ids=str)
+@for_each("name", ["random", "flat", "peaked", "holes"])
+@for_each("params", FILTERS)
 def test_filters_leave_what_llama_cpp_leaves(
     vocab: Vocab, name: str, params: dict[str, Any]
 ) -> None:
