@@ -94,7 +94,7 @@ def measure(path: Path, settings: Settings) -> LoadedBytes:
         for position in range(settings.batch_size):
             backend.batch.add_one(5, position, 0)
         backend.batch.outputs[: settings.batch_size] = 0
-        backend.batch.outputs[: backend.max_outputs] = 1
+        backend.batch.outputs[: backend.batch.max_outputs] = 1
         backend.decode()
         residency = backend.context.residency
         return LoadedBytes(

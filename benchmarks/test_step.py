@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.backend import Batch, Kernels
+from worker.engine.backend import Batch, CacheShape, Kernels
 from worker.engine.engine import Engine
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
@@ -26,19 +26,20 @@ class NullBackend:
     """Accepts every batch and always samples the same token."""
 
     def __init__(self, slots: int, cells: int) -> None:
-        self.num_cells = cells
-        self.num_slots = slots
+        self.shape = CacheShape(
+            num_cells=cells,
+            stream_cells=cells // slots,
+            num_slots=slots,
+            cuts_tails=True,
+            takes_back=512,
+            needs_rest=False,
+        )
         self.unified = slots == 1
-        self.stream_cells = cells // slots
-        self.cuts_tails = True
-        self.takes_back = 512
-        self.needs_rest = False
         self.one_prompt_a_step = False
         self.kernels = Kernels()
         self.max_length = cells
-        self.max_outputs = slots + 64
         self.vocab_size = 32_000
-        self.batch = Batch(512)
+        self.batch = Batch(512, slots + 64)
         self.end_tokens = frozenset({2})
         self.pieces = [b" word"] * self.vocab_size
 

@@ -44,7 +44,7 @@ def answer(backend: LlamaBackend, work: Work) -> list[StreamedAnswer]:
     tokenising = time.monotonic() - begun
     shared, keeper = _shared_length(prompts), work.clients
     longest = max(map(len, prompts)) + max(request.max_tokens for request in work.requests)
-    backend.arrange(unified=shared > 0 or longest > backend.stream_cells, slots=())
+    backend.arrange(unified=shared > 0 or longest > backend.shape.stream_cells, slots=())
     started = time.monotonic() - tokenising  # peers do not change their layout, but tokenise
     deadline = started + work.limit_s
     if shared:

@@ -123,7 +123,9 @@ class Worker:
                 identity = b"model"
                 self.disk = Disk(setting.place, setting.room, identity, self.backend.row_bytes)
                 self.disk.flush()
-            self.store = Store(setting.memory, needs_rest=self.backend.needs_rest, disk=self.disk)
+            self.store = Store(
+                setting.memory, needs_rest=self.backend.shape.needs_rest, disk=self.disk
+            )
         self.engine = Engine(
             self.backend,
             lambda: self.backend.now,
@@ -321,7 +323,7 @@ def states_apart(tokens: int | None) -> Generator[None]:
         yield
 
 
-@settings(max_examples=180, deadline=None, derandomize=True)
+@settings(max_examples=90, deadline=None, derandomize=True)
 @given(
     script=scripts,
     num_workers=st.sampled_from([1, 1, 2]),
@@ -409,5 +411,5 @@ def test_the_same_words_after_another_beginning(kind: dict[str, Any], tmp_path: 
     conversations.happens(first._replace(of=longest + 1, twin=True, more=(3, 20)), 2)
     worker = conversations.workers[0]
     # A file is of use only as a whole.
-    assert worker.cached["r2"] == (0 if worker.backend.needs_rest else 128)
+    assert worker.cached["r2"] == (0 if worker.backend.shape.needs_rest else 128)
     conversations.close()

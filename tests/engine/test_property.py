@@ -117,7 +117,7 @@ def test_nobody_starves_nothing_leaks(
         **kind,
     )
     backend.failures = list(failures)
-    store = None if kept_bytes is None else Store(kept_bytes, needs_rest=backend.needs_rest)
+    store = None if kept_bytes is None else Store(kept_bytes, needs_rest=backend.shape.needs_rest)
     draft_model = None
     if draft is not None:  # it has few cells, its guesses are right, and now and then it fails
         draft_model = FakeBackend(

@@ -39,12 +39,14 @@ def model(tmp_path: Path) -> Path:
 def test_cells(model: Path, num_cells: int, num_slots: int, stream_cells: int) -> None:
     """A slot's own cells are a multiple of 256, all of them no more than in the unified layout."""
     with open_slots(model, num_cells=num_cells, num_slots=num_slots) as backend:
-        assert backend.stream_cells == stream_cells
+        assert backend.shape.stream_cells == stream_cells
         assert backend.unified == (not stream_cells)
-        assert backend.num_cells == -(-num_cells // 256) * 256
-        assert backend.num_slots == num_slots
+        assert backend.shape.num_cells == -(-num_cells // 256) * 256
+        assert backend.shape.num_slots == num_slots
         held = native.llama_n_ctx(backend.context.handle)
-        assert held == (num_slots * stream_cells or backend.num_cells) <= backend.num_cells
+        assert (
+            held == (num_slots * stream_cells or backend.shape.num_cells) <= backend.shape.num_cells
+        )
         if not stream_cells:
             read(backend, 0, random_tokens(1, 5))
             with pytest.raises(BatchError, match="too few"):
@@ -53,7 +55,7 @@ def test_cells(model: Path, num_cells: int, num_slots: int, stream_cells: int) -
             assert backend.save(0) is None
         else:
             backend.arrange(unified=True, slots=())
-            assert native.llama_n_ctx(backend.context.handle) == backend.num_cells
+            assert native.llama_n_ctx(backend.context.handle) == backend.shape.num_cells
 
 
 def test_a_slot_has_no_more_than_its_own(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +87,7 @@ def test_a_slot_has_no_more_than_its_own(model: Path, capsys: pytest.CaptureFixt
 def test_without_cells(tmp_path: Path, name: str) -> None:
     """Slots of a recurrent model do not limit each other: they never need another layout."""
     with open_slots(WRITERS[name](tmp_path / "model.gguf"), num_cells=512) as backend:
-        assert backend.stream_cells == backend.num_cells == 512
+        assert backend.shape.stream_cells == backend.shape.num_cells == 512
         assert not backend.unified
         for slot in range(4):
             read(backend, slot, random_tokens(slot, 300))

@@ -96,7 +96,7 @@ def test_another_backend_goes_on(case: Case, backend: LlamaBackend) -> None:
 
 def test_a_beginning(backend: LlamaBackend) -> None:
     """Any beginning of rows is a state of its own, where there is no rest."""
-    if backend.needs_rest:
+    if backend.shape.needs_rest:
         return
     read(backend, 0, random_tokens(1, LENGTH))
     parts, _ = kept(backend.save(0))
@@ -131,7 +131,7 @@ def test_share(backend: LlamaBackend, unified: bool) -> None:
     assert np.array_equal(found[0].argmax(1), found[1].argmax(1))
     if not unified:
         assert np.array_equal(found[0], found[1])
-    if not backend.needs_rest:
+    if not backend.shape.needs_rest:
         backend.drop(3)
         backend.share(1, 3, 30)
         assert backend.context.span(3) == (0, 29)
@@ -140,7 +140,7 @@ def test_share(backend: LlamaBackend, unified: bool) -> None:
 def test_share_of_what_cannot_be_cut(backend: LlamaBackend) -> None:
     """More than there is, or less than a state that cannot be cut: the target stays empty."""
     read(backend, 1, random_tokens(1, 40))
-    for stop in (41, 20) if backend.needs_rest else (41,):
+    for stop in (41, 20) if backend.shape.needs_rest else (41,):
         assert not backend.share(1, 2, stop)
         assert backend.context.span(2) == EMPTY
     assert backend.context.span(1)[1] == 39

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from worker.cache.state import BLOCK, Parts, SlotState
-from worker.engine.backend import Batch, BatchError, Kernels, OutOfCells
+from worker.engine.backend import Batch, BatchError, CacheShape, Kernels, OutOfCells
 from worker.engine.request import Request
 
 END = 0
@@ -87,6 +87,14 @@ class FakeBackend:
         self.needs_rest = window is not None or not cuts_tails
         self.cuts_tails = cuts_tails
         self.takes_back = capacity if cuts_tails else takes_back
+        self.shape = CacheShape(
+            num_cells=num_cells,
+            stream_cells=self.stream_cells,
+            num_slots=num_slots,
+            cuts_tails=cuts_tails,
+            takes_back=self.takes_back,
+            needs_rest=self.needs_rest,
+        )
         self._fresh: dict[int, int] = {}  # slot -> rows that can be taken back, once
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
@@ -96,9 +104,8 @@ class FakeBackend:
         self.per_row = per_row
         self.now = 0.0
         self.max_length = num_cells
-        self.max_outputs = max_outputs
         self.vocab_size = vocab_size
-        self.batch = Batch(capacity)
+        self.batch = Batch(capacity, max_outputs)
         self.end_tokens = frozenset({END})
         self.pieces = [b""] + [bytes([96 + token % 26]) for token in range(1, vocab_size)]
         self.poison = poison
@@ -117,7 +124,7 @@ class FakeBackend:
         """Compute the batch, or raise the next planned failure."""
         batch = self.batch
         assert 0 < batch.size <= batch.capacity
-        assert int(batch.outputs[: batch.size].sum()) <= self.max_outputs
+        assert int(batch.outputs[: batch.size].sum()) <= batch.max_outputs
         planned = self.failures.pop(0) if self.failures else None
         rows = list(zip(batch.tokens, batch.positions, batch.slots, strict=True))[: batch.size]
         if self.one_prompt_a_step:
@@ -268,8 +275,8 @@ class FakeState:
         self._rows[:] = _rows(_tokens(cells))
         self._has_rows = backend.row_bytes > 0
         self.rest: np.ndarray | None = None
-        if backend.needs_rest:
-            reach = backend.window if backend.window and backend.cuts_tails else len(cells)
+        if backend.shape.needs_rest:
+            reach = backend.window if backend.window and backend.shape.cuts_tails else len(cells)
             lost = [place for place, cell in enumerate(cells) if not isinstance(cell, list)]
             first = max(len(cells) - reach, *(place + 1 for place in lost), 0, 0)
             self.rest = self._rows[first:].reshape(-1).view(np.uint8)

@@ -57,7 +57,7 @@ def _clock() -> Any:
 
 def _answers(engine: Engine, sampling: SamplingParams) -> dict[str, list[Delta]]:
     """Deltas of three requests side by side, one of which leaves in the middle."""
-    for slot in range(engine.backend.num_slots):
+    for slot in range(engine.backend.shape.num_slots):
         engine.backend.drop(slot)
     for number, length in enumerate((4, 40, 9)):
         prompt = tuple(range(5, 5 + length))

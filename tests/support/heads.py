@@ -27,10 +27,10 @@ class FakeHeads:
         self.num_cells = num_cells or 2 * model.num_cells
         self.num_slots = model.num_slots
         self.max_length = model.max_length
-        self.max_outputs = 4 * model.num_slots
+        most = 4 * model.num_slots
         self.max_waiting = model.num_cells
         self.vocab_size = model.vocab_size
-        self.batch = Batch(max(model.batch.capacity, self.max_outputs))
+        self.batch = Batch(max(model.batch.capacity, most), most)
         self.fed = np.zeros((self.batch.capacity, 1), np.float32)
         # slot -> position -> the tokens up to there, or None where they are not known
         self.cells: dict[int, dict[int, Tokens | None]] = {s: {} for s in range(self.num_slots)}
@@ -49,7 +49,7 @@ class FakeHeads:
         outputs = int(batch.outputs[:size].sum())
         assert outputs in (0, size)
         assert 0 < size <= batch.capacity
-        assert outputs <= self.max_outputs
+        assert outputs <= batch.max_outputs
         planned = self.failures.pop(0) if self.failures else None
         if planned is BatchError:
             raise BatchError("planned")

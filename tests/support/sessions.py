@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence as Ordered
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +39,12 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
+    given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, **options}
     return LlamaBackend.open(
         path,
         LoadOptions(n_gpu_layers=0, heads=heads),
         ContextOptions(
-            **{"num_cells": 1024, "num_slots": 4, **options},
+            **given,
             unified=unified,
             purpose="text beside heads" if heads else "text",
             cache_type_k="f32",
@@ -108,7 +110,7 @@ class Session:
         self.truth = truth
         self.store: Store | None = None
         if kept_bytes and self.backend.state_form is not None:
-            self.store = Store(kept_bytes, needs_rest=self.backend.needs_rest)
+            self.store = Store(kept_bytes, needs_rest=self.backend.shape.needs_rest)
         ticks = itertools.count()
         self.engine = Engine(
             self.backend,
@@ -225,7 +227,7 @@ class Session:
         for slot in self.engine.scheduler.cells.slots:
             first, last = self.backend.context.span(slot.index)
             assert last == slot.length - 1, f"slot {slot.index}: {last} != {slot.length} - 1"
-            if slot.length and self.backend.cuts_tails:
+            if slot.length and self.backend.shape.cuts_tails:
                 # Behind a sliding window positions may be gone, inside it none may.
                 window = native.llama_model_n_swa(self.backend.weights.handle) or slot.length
                 assert first <= max(0, slot.length - window + 1)

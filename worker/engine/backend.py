@@ -16,6 +16,8 @@ from worker.errors import DecodeError
 class Batch:
     """Up to `capacity` rows, one token each; only the first `size` rows count.
 
+    max_outputs  rows whose logits one batch may ask for
+
     Arrays, all of shape [capacity]:
         tokens     int32  token id
         positions  int32  place in its sequence, from 0
@@ -25,8 +27,9 @@ class Batch:
     Filling llama.cpp's own struct field by field costs 252 µs for 512 rows, slices 1.4 µs.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, max_outputs: int | None = None) -> None:
         self.capacity = capacity
+        self.max_outputs = capacity if max_outputs is None else max_outputs
         self.size = 0
         self.tokens = np.zeros(capacity, np.int32)
         self.positions = np.zeros(capacity, np.int32)
@@ -90,6 +93,28 @@ class Kernels(msgspec.Struct, frozen=True):
 USUAL_KERNELS = Kernels()
 
 
+class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What the KV cache holds, and what can be done with it.
+
+    num_cells     cells of the unified layout
+    stream_cells  cells of each slot in the layout of streams; 0: there is no such layout
+    num_slots     sequences that can be resident, running or cached
+    cuts_tails    whether a part of a sequence can be dropped or shared; not so where a layer
+                  keeps one state instead of cells (recurrent and hybrid models)
+    takes_back    rows at the end of what was computed last that `drop` can take back; of any tail
+                  where tails can be cut
+    needs_rest    whether a state has parts that belong to all its tokens together; such a state
+                  is of use only as it was saved (recurrent and hybrid models, sliding windows)
+    """
+
+    num_cells: int
+    stream_cells: int
+    num_slots: int
+    cuts_tails: bool
+    takes_back: int
+    needs_rest: bool
+
+
 class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
     """No room in the KV cache for this batch; nothing was computed and nothing changed."""
 
@@ -103,34 +128,18 @@ class Backend(Protocol):
 
     unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
                    looks at everybody's cells; or streams, a number of cells for each slot
-    num_cells      cells of the unified layout
-    stream_cells   cells of each slot in the layout of streams; 0: there is no such layout
-    num_slots      sequences that can be resident, running or cached
-    cuts_tails     whether a part of a sequence can be dropped or shared; not so where a layer
-                   keeps one state instead of cells (recurrent and hybrid models)
-    takes_back     rows at the end of what was computed last that `drop` can take back; of any tail
-                   where tails can be cut
-    needs_rest     whether a state has parts that belong to all its tokens together; such a state
-                   is of use only as it was saved (recurrent and hybrid models, sliding windows)
     kernels        in which numbers of rows it computes well
     one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
-    max_outputs    rows whose logits one batch may ask for
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
     end_tokens     ids that end a generation
     pieces         token id -> bytes as shown to a client; control tokens are empty
     """
 
-    num_cells: int
-    stream_cells: int
-    num_slots: int
-    cuts_tails: bool
-    takes_back: int
-    needs_rest: bool
+    shape: CacheShape
     kernels: Kernels
     max_length: int
-    max_outputs: int
     vocab_size: int
     batch: Batch
     end_tokens: frozenset[int]

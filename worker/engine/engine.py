@@ -7,9 +7,10 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import Draft
+from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
+from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.embedding import EmbeddingBackend, EmbeddingLane, EmbeddingRequest
 from worker.engine.output import token_logprob
@@ -40,9 +41,11 @@ class Engine:
         max_running: int | None = None,
         max_stall: float = 0.4,
         drafting: bool = False,
+        recall: Recall | None = None,
         draft_model: DraftBackend | None = None,
         heads: HeadBackend | None = None,
         embedder: EmbeddingBackend | None = None,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -50,9 +53,12 @@ class Engine:
         max_running: sequences that run at once; None: as many as there are slots
         max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
+        recall: what was read and written lately, to guess from too; then nothing is guessed for
+            what names a seed
         draft_model: a model that guesses tokens, verified in the same way
         heads: of the model itself, which do so; there is no draft model then
         embedder: gives vectors of texts; None: nobody may ask for some
+        guesses: how long and how unlikely they may be
         """
         self.backend = backend
         self._clock = clock
@@ -61,7 +67,7 @@ class Engine:
         self._num_steps = 0
         self._stats = Stats()
         self._store = store
-        self.max_running = min(max_running or backend.num_slots, backend.num_slots)
+        self.max_running = min(max_running or backend.shape.num_slots, backend.shape.num_slots)
         width, drafter = backend.vocab_size, None
         self._heads = None
         if heads is not None:
@@ -75,6 +81,8 @@ class Engine:
             clock,
             store,
             looks_up=drafting,
+            guesses=guesses,
+            recall=recall,
             drafter=drafter,
             stats=self._stats,
         )
@@ -290,7 +298,7 @@ class Engine:
         self.backend.free_sampler(sequence.sampler)
 
     def _does_not_fit(self) -> DecodeError:
-        running, num_cells = self.scheduler.running, self.backend.num_cells
+        running, num_cells = self.scheduler.running, self.backend.shape.num_cells
         return DecodeError(
             f"The sequence does not fit the KV cache ({len(running)} running, "
             f"{running[-1].num_known} tokens, {num_cells} cells)."

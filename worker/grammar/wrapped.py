@@ -43,11 +43,11 @@ def unwrapped(value: Any, param: str, *, bare: bool = True) -> WrappedSchema | N
         if is_schema(own):
             return WrappedSchema(own, strict)
         strict = strict or own.get("strict") is True
-        place, *others = [each for each in _PLACES if own.get(each) is not None] or [None]
-        if place is None:
+        places = [each for each in _PLACES if own.get(each) is not None]
+        if not places:
             return WrappedSchema(own, strict) if bare else None
-        bare, value = place == "schema", own[place]
-        for other in others:
+        bare, value = places[0] == "schema", own[places[0]]
+        for other in places[1:]:
             _check_same(value, own[other], param)
     return None
 

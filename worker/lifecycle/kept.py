@@ -34,6 +34,8 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         build = library.build()
         identity = repr((
             fingerprint([Path(file.path) for file in prepared.config.files]),
+            prepared.config.overrides,
+            settings.yarn,
             settings.cache_type_k,
             settings.cache_type_v,
             build.bindings,
@@ -46,7 +48,7 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         limit -= waiting
         room, row_bytes = disk_limit(settings), form.row_bytes
         disk = Disk(folder, room, identity.encode(), row_bytes, max_waiting=waiting)
-    return Store(limit, needs_rest=backend.needs_rest, disk=disk)
+    return Store(limit, needs_rest=backend.shape.needs_rest, disk=disk)
 
 
 def fingerprint(files: Iterable[Path]) -> str:

@@ -65,6 +65,7 @@ def open_backend(
         cache_type_k=settings.cache_type_k,
         cache_type_v=settings.cache_type_v,
         flash_attn=settings.flash_attn,
+        yarn=settings.yarn,
         plain_rows=0 if config.only_embeds else _plain_rows(settings, prepared),
         purpose="text beside heads" if prepared.uses_heads else "text",
     )
@@ -172,7 +173,7 @@ def open_draft(
     """
     if prepared.uses_heads:
         draft = Heads(backend)
-        if not backend.takes_back:
+        if not backend.shape.takes_back:
             log.get("load").warning(
                 "heads that guess tokens are loaded and inactive: this build of llama.cpp cannot "
                 "take a wrong guess back in such a model"
@@ -206,7 +207,7 @@ def _open_model(
         ),
         ContextOptions(
             num_cells=plan.num_cells,
-            num_slots=backend.num_slots,
+            num_slots=backend.shape.num_slots,
             batch_size=settings.batch_size,
             ubatch_size=settings.ubatch_size,
             threads=backend.context.threads,

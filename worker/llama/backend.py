@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from worker.cache.state import Parts
+from worker.engine.backend import CacheShape
 from worker.engine.request import Request
 from worker.grammar.constraint import Constraint
 from worker.llama import library
@@ -75,18 +76,19 @@ class LlamaBackend:
             if embeds is not None:
                 self.embedder = LlamaEmbedder(self.weights, self.context, embeds)
             self._states = SlotStates(self.weights, self.context)
-            self.num_cells = self.context.num_cells
-            self.num_slots = self.context.num_slots
-            self.stream_cells = self.context.stream_cells
-            self.cuts_tails = not self.weights.is_recurrent
-            self.takes_back = self.context.takes_back
-            self.needs_rest = self.weights.is_recurrent or self.weights.sliding_window > 0
-            self.max_outputs = self.context.max_outputs
+            self.shape = CacheShape(
+                num_cells=self.context.num_cells,
+                stream_cells=self.context.stream_cells,
+                num_slots=self.context.num_slots,
+                cuts_tails=not self.weights.is_recurrent,
+                takes_back=self.context.takes_back,
+                needs_rest=self.weights.is_recurrent or self.weights.sliding_window > 0,
+            )
             self.batch = self.context.batch
             self.kernels = kernels_of(
                 self.weights.residency,
                 self.context.residency,
-                self.num_cells,
+                self.shape.num_cells,
                 self.batch.capacity,
             )
             self.spin = Spin(self.context.threads)
@@ -173,7 +175,7 @@ class LlamaBackend:
         sequence takes the place of cells that another's window has passed, so only in the unified
         layout. Where all sequences but one have a single row, nothing looks at the lost cells.
         """
-        return self.unified and not self.cuts_tails and self.weights.sliding_window > 0
+        return self.unified and not self.shape.cuts_tails and self.weights.sliding_window > 0
 
     @property
     def state_form(self) -> StateForm | None:
@@ -189,7 +191,7 @@ class LlamaBackend:
 
         In streams, and where a state cannot be cut, it is copied.
         """
-        if self.unified and self.cuts_tails:
+        if self.unified and self.shape.cuts_tails:
             self.context.share(source, target, stop)
             return True
         return self._states.copy(source, target, stop)
@@ -230,7 +232,7 @@ class LlamaBackend:
                 pool.submit(self._states.layout, 0).result()
             on_gpu = any(device != "CPU" for device in self.weights.residency.layers)
             if on_gpu and not self.context.options.embeds:
-                rows = min(_WARM_ROWS, self.num_slots, self.batch.capacity)
+                rows = min(_WARM_ROWS, self.shape.num_slots, self.batch.capacity)
                 pool.submit(self._compute_rows, rows).result()
         self.context.set_threads(*threads)
         self.batch.clear()

@@ -77,8 +77,8 @@ class Context:
         self.unified = options.unified or not self.stream_cells
         self._create()
         capacity = native.llama_n_batch(self.handle)
-        self.max_outputs = min(options.num_slots + options.chunk_outputs, capacity)
-        self.batch = Batch(capacity)
+        most = min(options.num_slots + options.chunk_outputs, capacity)
+        self.batch = Batch(capacity, max_outputs=most)
         self._batch = wire(self.batch)
         saved = native.llama_n_rs_seq(self.handle)
         self.takes_back = saved if weights.is_recurrent else capacity
@@ -172,6 +172,9 @@ class Context:
             params.n_rs_seq = HEAD_LENGTH
         params.type_k = _TYPES[options.cache_type_k]
         params.type_v = _TYPES[options.cache_type_v]
+        extrapolation, attention, slow, fast = options.yarn
+        params.yarn_ext_factor, params.yarn_attn_factor = extrapolation, attention
+        params.yarn_beta_slow, params.yarn_beta_fast = slow, fast
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
         if self._observer is not None:

@@ -40,7 +40,6 @@ from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
-from worker.service.ahead import make_first_decoders
 from worker.service.description.routes import Description, docs, openapi_json
 
 ROUTES: list[Any] = [
@@ -90,7 +89,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def chat_format(loaded: Loaded, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
         return format_of(loaded, worker.settings)
 
-    app = Litestar(
+    return Litestar(
         ROUTES,
         dependencies={
             "worker": _always(worker),
@@ -109,8 +108,6 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         openapi_config=None,
         logging_config=None,
     )
-    make_first_decoders(app)
-    return app
 
 
 def close(app: Any) -> bool:

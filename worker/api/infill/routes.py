@@ -105,7 +105,9 @@ class InfillExchange(DeltaExchange):
 
 
 def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
-    max_tokens = tokens_of(n_predict=body.n_predict, max_tokens=body.max_tokens, default=None)
+    max_tokens = tokens_of(
+        n_predict=body.n_predict, max_tokens=body.max_tokens, default=loaded.settings.n_predict
+    )
     prompt, truncated = prompt_of(body, max_tokens, loaded)
     check_alternatives(n_probs=body.n_probs)
     generation = Generation(

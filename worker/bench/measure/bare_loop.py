@@ -99,7 +99,7 @@ class BareLoop:
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.perf_counter) -> None:
         self._backend, self._clock = backend, clock
-        self._held = [0] * backend.num_slots  # tokens in each slot
+        self._held = [0] * backend.shape.num_slots  # tokens in each slot
         self._seed = SEED
 
     def _prompt(self, count: int) -> Ids:
@@ -124,7 +124,7 @@ class BareLoop:
                 backend.drop(slot)
                 self._held[slot] = 0
         for slot in range(streams):
-            if self._held[slot] >= depth > 0 and backend.cuts_tails:
+            if self._held[slot] >= depth > 0 and backend.shape.cuts_tails:
                 backend.drop(slot, depth)
             else:
                 backend.drop(slot)
@@ -138,7 +138,7 @@ class BareLoop:
         A few are read, and stand there again and again: speed does not depend on what cells hold.
         """
         backend = self._backend
-        if depth <= _COPIED or backend.needs_rest:
+        if depth <= _COPIED or backend.shape.needs_rest:
             return
         self._rewind(1, _COPIED)
         state = backend.save(0)

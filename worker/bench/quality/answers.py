@@ -141,7 +141,7 @@ def continue_greedily(
 
     An end of generation is a token like any other. At most one prompt for each slot.
     """
-    count = min(prompts, len(windows.tokens), backend.num_slots)
+    count = min(prompts, len(windows.tokens), backend.shape.num_slots)
     length = min(_PROMPT_TOKENS, windows.tokens.shape[1])
     starts = [windows.tokens[i * len(windows.tokens) // count][:length] for i in range(count)]
     last: list[int] = []

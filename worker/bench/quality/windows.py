@@ -99,7 +99,7 @@ def logits_of(
         start = 0
         while start < width:
             # A batch is bounded by its rows and by its outputs.
-            outputs = max(start, windows.first) + backend.max_outputs
+            outputs = max(start, windows.first) + backend.batch.max_outputs
             stop = min(start + min(batch_rows, backend.batch.capacity), outputs, width)
             scored = range(max(start, windows.first), min(stop, width - 1))
             found = compute(backend, tokens[start:stop], start, [at - start for at in scored])

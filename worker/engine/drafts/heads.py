@@ -21,12 +21,10 @@ class HeadBackend(DraftBackend, Protocol):
 
     A batch has outputs in all of its rows or in none.
 
-    max_outputs  rows of a batch with outputs
     fed          float32 [batch.capacity, width]: the hidden state that goes into each row
     max_waiting  hidden states that may wait to be read, in all
     """
 
-    max_outputs: int
     max_waiting: int
     fed: np.ndarray
 
@@ -173,7 +171,7 @@ class HeadDrafter(Rounds):
         places.sort(key=lambda place: place[2].num_waiting)
         room = min(batch.capacity, max(self._max_rows(), 2 * len(places)))
         count = sum(held.num_waiting for _, _, held in places)
-        if count > self._heads.max_outputs:
+        if count > self._heads.batch.max_outputs:
             batch.clear()
             for _, sequence, held in places:
                 self._feed(sequence, held, min(held.num_waiting - 1, room - batch.size))

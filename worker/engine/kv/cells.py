@@ -22,7 +22,7 @@ class Cells:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self.slots = [Slot(index) for index in range(backend.num_slots)]
+        self.slots = [Slot(index) for index in range(backend.shape.num_slots)]
         self.cached: list[Slot] = []
         self._pool = _new_pool(backend)
 
@@ -126,7 +126,7 @@ class Cells:
         False where there is no room for a copy, or the backend could not make it.
         """
         backend = self._backend
-        copied = not backend.unified or not backend.cuts_tails
+        copied = not backend.unified or not backend.shape.cuts_tails
         if copied:
             if stop > self.num_available:
                 return False
@@ -235,5 +235,5 @@ class Cells:
 
 def _new_pool(backend: Backend) -> Pool:
     if backend.unified:
-        return UnifiedPool(backend.num_cells)
-    return StreamPool(backend.num_slots, backend.stream_cells)
+        return UnifiedPool(backend.shape.num_cells)
+    return StreamPool(backend.shape.num_slots, backend.shape.stream_cells)

@@ -126,7 +126,7 @@ class Keeper:
         Only of models whose states cannot be cut: at the places that its client named, where
         another prompt branched off, every so many tokens, and shortly before the prompt's end.
         """
-        if self._store is None or not self._backend.needs_rest:
+        if self._store is None or not self._backend.shape.needs_rest:
             return
         prompt, last = sequence.num_prompt, sequence.num_prompt - _LAST
         named = [p for p in sequence.prompt.checkpoints if p <= last - _LAST]

@@ -37,7 +37,7 @@ class Layout:
         self._keeper = keeper
         self._running = running
         self._stats = stats
-        self._has_streams = backend.stream_cells > 0
+        self._has_streams = backend.shape.stream_cells > 0
 
     @property
     def is_shared(self) -> bool:
@@ -64,14 +64,14 @@ class Layout:
             return
         sequences = self._running if waiting is None else [*self._running, waiting]
         rooms = [min(s.num_known + RESERVE, s.limit) for s in sequences]
-        if rooms and max(rooms) <= self._backend.stream_cells:
+        if rooms and max(rooms) <= self._backend.shape.stream_cells:
             self._change(unified=False)
 
     def _change(self, *, unified: bool, now: bool = False) -> bool:
         """Make the cells anew; False where streams would wait too long, or it fails."""
         keeper, backend = self._keeper, self._backend
         held = sum(s.slot.length for s in self._running if s.slot is not None)
-        if not now and keeper.holds_up(keeper.seconds(backend.num_cells + 2 * held)):
+        if not now and keeper.holds_up(keeper.seconds(backend.shape.num_cells + 2 * held)):
             return False
         keeper.save_ended()
         try:

@@ -82,7 +82,7 @@ class Prefixes:
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
         found = self._keeper.find(tokens)
-        if not running and not self._backend.needs_rest:
+        if not running and not self._backend.shape.needs_rest:
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
             whole = kernels.whole if sequence.num_known >= kernels.tile else 1
@@ -190,7 +190,7 @@ class Prefixes:
         cells than the slot itself needs next.
         """
         backend = self._backend
-        return not backend.cuts_tails or (backend.needs_rest and not backend.unified)
+        return not backend.shape.cuts_tails or (backend.shape.needs_rest and not backend.unified)
 
     def _knowers(self, running: Iterable[Sequence]) -> Iterator[tuple[Slot, int]]:
         """(slot, how many of its tokens are known), those that are computed already first."""
@@ -204,7 +204,7 @@ class Prefixes:
         """Whether a sequence can go on from the first `common` tokens that a slot knows."""
         if slot.is_running and self._shares_exactly:
             return slot.length <= common and common >= keeper.WORTH_A_STOP
-        if not self._backend.cuts_tails:
+        if not self._backend.shape.cuts_tails:
             return common == slot.length
         computed = min(common, slot.length)
         return not computed or self._backend.holds(slot.index, 0, computed)

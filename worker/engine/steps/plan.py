@@ -154,12 +154,12 @@ class Planner:
     def _with_guesses(self, guesser: Guesser, streams: list[Sequence], num_available: int) -> Runs:
         """Let streams verify as many guessed tokens as the measured cost of a step allows."""
         backend = self._backend
-        slot_cells = backend.num_cells if backend.unified else backend.stream_cells
-        rows = min(self.most_rows, backend.max_outputs, num_available)
+        slot_cells = backend.shape.num_cells if backend.unified else backend.shape.stream_cells
+        rows = min(self.most_rows, backend.batch.max_outputs, num_available)
         counts = guesser.counts(streams, slot_cells, rows)
-        if not backend.cuts_tails:
+        if not backend.shape.cuts_tails:
             counts = [
-                _cut(s, min(n, 1 + backend.takes_back))
+                _cut(s, min(n, 1 + backend.shape.takes_back))
                 for s, n in zip(streams, counts, strict=True)
             ]
         return list(zip(streams, counts, strict=True))
@@ -191,7 +191,7 @@ class Planner:
         with what is left over has rows beside those of the first one from then on: they would
         share tiles of attention, or be computed in several parts.
         """
-        outputs = self._backend.max_outputs - num_streams
+        outputs = self._backend.batch.max_outputs - num_streams
         runs: Runs = []
         for sequence in prompts:
             missing = sequence.num_missing

@@ -38,7 +38,6 @@ class Heads(Companion):
         self.layers = tuple(device for _, device in context.residency.layers)
         self.buffers = (*context.residency.kv_buffers, *context.residency.compute_buffers)
         self.max_length = backend.max_length
-        self.max_outputs = context.max_outputs
         self.max_waiting = context.num_cells
         self.vocab_size = weights.vocab_size
         self._beside = beside

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import ROOT
 from tests.support.programs.processes import until
 
-ROOT = Path(__file__).parent.parent
 # Far more than it takes: what hangs is killed then.
 HANGS_S = 600
 HOOKS = "from tests.conftest import pytest_configure, pytest_xdist_make_scheduler\n"
