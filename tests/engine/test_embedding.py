@@ -44,7 +44,7 @@ class FakeEmbedder:
             assert len(held) == position
             assert int(slot) < self.max_inputs
             held.append(int(token))
-            made.append([token, position, sum(held)])
+            made.append([float(token), float(position), float(sum(held))])
         self.steps.append(batch.size)
         if self.clock is not None:
             self.clock.now += 0.01 * batch.size

@@ -136,7 +136,7 @@ class _Text:
     def vector(self, pooling: str) -> np.ndarray:
         """Once all is read: float32 [width], or without pooling [tokens, width]."""
         if pooling == "mean":
-            return (sum(self._kept) / len(self.tokens)).astype(np.float32)
+            return (np.sum(self._kept, axis=0) / len(self.tokens)).astype(np.float32)
         return np.concatenate(self._kept) if pooling == "none" else self._kept[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,6 @@ class LlamaEmbedder:
         self.context.close()
 
 
-def _array(pointer: object, count: int) -> np.ndarray:
-    address = ctypes.addressof(pointer.contents)  # pyright: ignore
-    made = (ctypes.c_float * count).from_address(address)
+def _array(pointer: Any, count: int) -> np.ndarray:
+    made: Any = (ctypes.c_float * count).from_address(ctypes.addressof(pointer.contents))
     return np.frombuffer(made, np.float32)

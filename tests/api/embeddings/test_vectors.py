@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import http
 from tests.support.models import ggufs
+from tests.support.models.architectures import WRITERS
 from tests.support.models.embedders import ARCHITECTURES, CONTEXT, Embedder
 from tests.support.models.reference import ReferenceLlama
 from tests.support.programs.processes import Server, serving
@@ -96,6 +97,19 @@ def test_a_decoder(both: Server, tmp_path: Path) -> None:
         assert vector @ mean / np.linalg.norm(mean) > 1 - 1e-5
 
 
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3", "mamba", "lfm2-window", "granitehybrid"])
+def test_kinds_of_decoders(kind: str, tmp_path: Path) -> None:
+    """Windows and recurrent states: alone as together, in parts as a whole."""
+    path, given = WRITERS[kind](tmp_path / "model.gguf"), tokens_of((1, 12, 12, 300))
+    made: list[list[np.ndarray]] = []
+    for rows in ("64", "512"):
+        options = ("-t", "1", "--ctx-size", "1024", "--pooling", "mean", "-b", rows)
+        with serving("--model", path, *options) as server:
+            made += [vectors(server, given), [vectors(server, tokens)[0] for tokens in given]]
+    for others in made[1:]:
+        np.testing.assert_allclose(others, made[0], rtol=0, atol=1e-4)
+
+
 def test_a_decoder_writes_too(both: Server) -> None:
     """What it writes is what it writes alone, and vectors are what they are alone."""
     body = {"prompt": "the rain", "max_tokens": 60, "temperature": 0, "ignore_eos": True}
@@ -119,7 +133,7 @@ def test_shapes_of_the_answer(bert: tuple[Server, Embedder]) -> None:
     assert plain.usage.prompt_tokens == plain.usage.total_tokens == len(tokens)
     raw = server.post({"input": TEXT, "encoding_format": "base64"}, "/v1/embeddings").json()
     little = np.frombuffer(base64.b64decode(raw["data"][0]["embedding"]), "<f4")
-    np.testing.assert_array_equal(little, np.float32(coded.data[0].embedding))
+    np.testing.assert_array_equal(little, np.array(coded.data[0].embedding, np.float32))
     theirs = ollama.Client(server.url)
     np.testing.assert_allclose(theirs.embed("x", [TEXT, "a"]).embeddings[0], little)
     bare = np.array(theirs.embeddings("x", TEXT).embedding)
@@ -130,23 +144,19 @@ def test_shapes_of_the_answer(bert: tuple[Server, Embedder]) -> None:
     np.testing.assert_allclose(rows, model.rows(tokens), atol=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("norm", "measure"),
-    [
-        (-1, None),
-        (0, lambda vector: np.abs(vector).max() / 32_760),
-        (1, lambda vector: np.abs(vector).sum()),
-        (2, np.linalg.norm),
-        (3, lambda vector: (np.abs(vector) ** 3).sum() ** (1 / 3)),
-    ],
-)  # fmt: skip
-def test_norms(bert: tuple[Server, Embedder], norm: int, measure: Any) -> None:
-    """llama-server's numbers."""
-    (vector,) = vectors(bert[0], TEXT, embd_normalize=norm)
-    if measure is None:
-        assert np.linalg.norm(vector) > 1.5
-    else:
-        assert measure(vector) == pytest.approx(1, rel=1e-4)
+def length_of(vector: np.ndarray, norm: int) -> float:
+    if norm == 0:
+        return float(np.abs(vector).max()) / 32_760
+    return float((np.abs(vector) ** norm).sum() ** (1 / norm))
+
+
+@pytest.mark.parametrize("norm", [0, 1, 2, 3])
+def test_norms(bert: tuple[Server, Embedder], norm: int) -> None:
+    """llama-server's numbers; below 0 nothing is done."""
+    (vector,), (bare,) = (vectors(bert[0], TEXT, embd_normalize=n) for n in (norm, -1))
+    assert length_of(vector, norm) == pytest.approx(1, rel=1e-4)
+    np.testing.assert_allclose(vector * length_of(bare, norm), bare, rtol=1e-4, atol=1e-5)
+    assert length_of(bare, 2) > 1.5
 
 
 def test_dimensions(bert: tuple[Server, Embedder], both: Server) -> None:

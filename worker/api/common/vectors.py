@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -69,11 +69,12 @@ def texts_of(given: Inputs, loaded: Loaded, param: str, *, most: int | None = No
 def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:
     if isinstance(item, str):
         return text_tokens(item, loaded, param, most=most)
-    if not isinstance(item, list) or not all(isinstance(token, int) for token in item):
+    tokens = cast("list[Any]", item)
+    if not isinstance(item, list) or not all(isinstance(token, int) for token in tokens):
         raise RequestError(
             f"{param} must be a text, token ids, or a list of texts or of token ids.", param=param
         )
-    return item if most is None else item[:most]
+    return tokens if most is None else tokens[:most]
 
 
 def text_tokens(text: str, loaded: Loaded, param: str, *, most: int | None) -> Tokens:

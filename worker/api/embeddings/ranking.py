@@ -51,7 +51,7 @@ class _Match(msgspec.Struct, frozen=True):
 
 
 def _match(
-    queries: Sequence[str], texts: Sequence[str], loaded: Loaded, param: str, *,
+    queries: list[str], texts: list[str], loaded: Loaded, param: str, *,
     most: int | None, raw: bool,
 ) -> _Match:  # fmt: skip
     """queries: as many as texts, or one for all. Raises RequestError."""
