@@ -291,8 +291,8 @@ def _silu(values: np.ndarray) -> np.ndarray:
 def _rotated(rows: np.ndarray, base: float) -> np.ndarray:
     """Of each head the two halves against each other."""
     half = _HEAD // 2
-    turns = np.power(base, -np.linspace(0, 1, half, endpoint=False))
-    angles: np.ndarray = np.linspace(0, rows.shape[1] - 1, rows.shape[1])[:, None] * turns
+    places = np.array([[float(place)] for place in range(rows.shape[1])])
+    angles = places * np.array([base ** (-turn / half) for turn in range(half)])
     first, second = rows[..., :half], rows[..., half:]
     return np.concatenate(
         [
