@@ -31,6 +31,8 @@ _FEW_ROWS = 64
 _SCORE_BYTES = 320 << 20
 # Encoders for which llama.cpp makes cells all the same.
 _WITH_CELLS = frozenset({"llama-embed", "t5encoder"})
+# Each head adds a number for each distance to its scores.
+_BIASED = frozenset({"t5encoder"})
 
 
 class EmbeddingShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +132,14 @@ def embedding_bytes(
         flash_attn=shape.flash_attn,
     )
     step = step_bytes(config, settings, shape.cells, chunk_outputs=rows)
-    if not shape.has_cells:  # the mask is made in F32 at first; nothing computes logits
-        mask = 4 * rows * rows * (shape.flash_attn != "off")
+    if config.kind == "encoder":  # nothing computes logits
+        mask = 4 * rows * rows
+        # It is made in F32 at first; layers with a window have their own.
+        more = mask * ((shape.flash_attn != "off") + (config.sliding_window > 0))
+        if config.architecture in _BIASED:
+            more += mask * (1 + 2 * config.max_heads)
         step = msgspec.structs.replace(
-            step, mask=step.mask + mask, block=step.block + mask, output=step.rows
+            step, mask=step.mask + more, block=step.block + more, output=step.rows
         )
     return EmbeddingBytes(
         kv=shape.cells * kv_bytes_per_token(config, settings) if shape.has_cells else 0,
