@@ -13,7 +13,6 @@ from worker.api.common.body import Bodies
 from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
 from worker.api.common.talk.templates import format_of
-from worker.api.infill.routes import infill
 from worker.api.info.about import info, is_sleeping, model_ready, version
 from worker.api.info.health import health
 from worker.api.info.metrics import metrics
@@ -23,6 +22,7 @@ from worker.api.info.ratio import Window
 from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
+from worker.api.llama_server.routes import completion, infill
 from worker.api.ollama.missing import delete_model, embed, store_models
 from worker.api.ollama.models import ollama_version, ps, show, tags
 from worker.api.ollama.routes import generate, ollama_chat
@@ -43,6 +43,7 @@ ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(responses, input_tokens),
     infill,
+    completion,
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
     job_routes,
