@@ -19,6 +19,7 @@ from worker.api.llama_server.schemas import InfillRequest, WritingFields, Writin
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import SEQUENCES
 
 # Fields that would change an answer and are not built -> the highest value that changes nothing.
 _ABSENT = {
@@ -58,7 +59,10 @@ def _between(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
 
 
 def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
-    params = _params(body, loaded, PARAM, 1 if body.n_cmpl is None else body.n_cmpl)
+    copies = 1 if body.n_cmpl is None else body.n_cmpl
+    if not 1 <= copies <= SEQUENCES.most:
+        raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
+    params = _params(body, loaded, PARAM, copies)
     return Generation(prompts=prompts_of(body, loaded), params=params)
 
 
