@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server
 
 STORY: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 6, "temperature": 0}
 
 
-def post(server: Server, path: str = "/completion", **fields: Any) -> Any:
-    answer = http.post(server.url + path, json=STORY | fields)
+def post(server: Server, **fields: Any) -> Any:
+    answer = http.post(server.url + "/completion", json=STORY | fields)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -32,7 +31,7 @@ def test_whole_and_in_events(server: Server) -> None:
     assert len(whole["tokens"]) == whole["timings"]["predicted_n"] == 6
     assert whole["generation_settings"]["n_predict"] == 6
     assert whole["prompt"].endswith("Once upon a time")
-    assert post(server, "/completions")["tokens"] == []
+    assert http.post(server.url + "/completions", json=STORY).json()["tokens"] == []
     *parts, last = events(server)
     assert [part["stop"] for part in parts] == [False] * 6
     assert "".join(part["content"] for part in parts) == whole["content"]
@@ -67,7 +66,7 @@ def test_what_stops(server: Server) -> None:
     stopped = post(server, n_predict=40, stop=[stop])
     assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", stop)
     assert stopped["content"] == whole[: whole.index(stop)]
-    lines = {
+    lines: dict[str, Any] = {
         "grammar": 'root ::= ("    " [a-z] "\\n"){3} [a-z]{4} ("\\n" [a-z]){50}',
         "n_predict": 90,
     }
@@ -100,21 +99,25 @@ def test_progress(server: Server) -> None:
     assert (first["content"], first["tokens"], first["stop"]) == ("", [], False)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"prompt": None}, {"prompt": []}, {"prompt": [[]]}, {"prompt": [True]},
-        {"prompt": [1, None]}, {"prompt": [-1]}, {"prompt": 5}, {"prompt": [10**9]},
-        {"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, {"prompt": [{"a": 1}]},
-        {"dynatemp_range": 0.5}, {"top_n_sigma": 1}, {"adaptive_target": 0.5}, {"min_keep": 2},
-        {"post_sampling_probs": True}, {"timings_per_token": True}, {"n_probs": 101},
-    ],
-    ids=str,
-)  # fmt: skip
+REFUSED: list[dict[str, Any]] = [
+    {"prompt": None}, {"prompt": []}, {"prompt": [[]]}, {"prompt": [True]},
+    {"prompt": [1, None]}, {"prompt": [-1]}, {"prompt": 5}, {"prompt": [10**9]},
+    {"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, {"prompt": [{"a": 1}]},
+    {"dynatemp_range": 0.5}, {"top_n_sigma": 1}, {"adaptive_target": 0.5}, {"min_keep": 2},
+    {"post_sampling_probs": True}, {"timings_per_token": True}, {"n_probs": 101},
+]  # fmt: skip
+
+
+@for_each("fields", REFUSED)
 def test_refused(server: Server, fields: dict[str, Any]) -> None:
     """What cannot be is named, and the next request is answered."""
     answer = http.post(server.url + "/completion", json=STORY | fields)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == next(iter(fields))
-    neutral = {"dynatemp_range": 0, "top_n_sigma": -1, "adaptive_target": -1, "min_keep": 0}
+    neutral: dict[str, Any] = {
+        "dynatemp_range": 0,
+        "top_n_sigma": -1,
+        "adaptive_target": -1,
+        "min_keep": 0,
+    }
     assert post(server, **neutral)["tokens_predicted"] == 6
