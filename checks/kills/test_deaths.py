@@ -45,7 +45,7 @@ def make_test(folder: Path, files: dict[str, str], *options: str) -> tuple[int, 
     for name, text in files.items():
         (folder / name).write_text(text)
     if not options:
-        found = re.search(r"-m pytest (-n 2 .*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
+        found = re.search(r"-m pytest (-n 3 .*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
         assert found
         options = tuple(found[1].split())
     command = [sys.executable, "-m", "pytest", *options, "-rA", "-p", "no:cacheprovider"]

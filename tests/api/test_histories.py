@@ -30,7 +30,9 @@ Body = dict[str, Any]
 LOADED = cast(
     Loaded,
     SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9), config=SimpleNamespace(sampling=SamplingDefaults())
+        backend=SimpleNamespace(vocab_size=9),
+        config=SimpleNamespace(sampling=SamplingDefaults()),
+        settings=Settings(),
     ),
 )
 USER: Body = {"role": "user", "content": "hello"}

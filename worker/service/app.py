@@ -15,7 +15,6 @@ from worker.api.common.preparing import Preparing
 from worker.api.common.talk.templates import format_of
 from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
-from worker.api.infill.routes import infill
 from worker.api.info.about import info, is_sleeping, model_ready, version
 from worker.api.info.health import health
 from worker.api.info.metrics import metrics
@@ -25,6 +24,7 @@ from worker.api.info.ratio import Window
 from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
+from worker.api.llama_server.routes import completion, infill
 from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
 from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import ollama_version, ps, show, tags
@@ -47,6 +47,7 @@ ROUTES: list[Any] = [
     *(embeddings, llama_embeddings, token_vectors, rerank, score),
     *(responses, input_tokens),
     infill,
+    completion,
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),
     *(ollama_embed, ollama_embeddings),

@@ -206,8 +206,8 @@ def test_filters_in_another_order(vocab: Vocab) -> None:
     """Each judges what the one before has left; those that are not named are off."""
     row = rows(SIZE)["random"]
     hot: dict[str, Any] = {"temperature": 4.0, "top_p": 0.5}
-    usual = make(vocab, **hot).survivors(row.tolist())
-    turned = make(vocab, **hot, samplers=("temperature", "top_p")).survivors(row.tolist())
+    usual = chances(make(vocab, **hot), row)
+    turned = chances(make(vocab, **hot, samplers=("temperature", "top_p")), row)
     assert usual.keys() < turned.keys()
     top = np.sort(row)[::-1]
     weights = np.exp((top - top[0]) / 4.0)
