@@ -150,7 +150,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["serve", "--no-such-flag"], "--no-such-flag"),
     (["frobnicate"], "frobnicate"),
     (["generate", "a", "-n", "0"], "--max-tokens/-n: must be from 1"),
-    (["generate", "a", "--seed", "abc"], "--seed: must be a whole number, not 'abc'"),
+    (["generate", "a", "--seed", "abc"], "--seed/-s: must be a whole number, not 'abc'"),
     (["generate", "a", "--temperature", "nan"], "--temperature: must be a number, not 'nan'"),
     (["serve", "model.gguf"], "--model FILE"),
     ([], "COMMAND"),

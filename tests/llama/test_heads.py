@@ -237,5 +237,6 @@ def test_a_build_without_the_calls(
 def test_it_says_that_heads_are_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file whose heads nobody asked for is served without them, and the log names the option."""
     prepared = prepare(path, Settings(ctx_size=512))
-    assert (prepared.guesses, prepared.uses_heads) == ("none", False)
+    who = "auto" if load_config(path).recurrent is None else "none"
+    assert (prepared.guesses, prepared.uses_heads) == (who, False)
     assert "--draft mtp uses them" in capsys.readouterr().err

@@ -212,8 +212,8 @@ def test_the_warm_up_is_one_row(model: Path, monkeypatch: pytest.MonkeyPatch) ->
         rows.append(batch.n_tokens)
         return compute(handle, batch)
 
+    monkeypatch.setattr(native, "llama_decode", decode)
     with open_slots(model) as backend:
-        monkeypatch.setattr(native, "llama_decode", decode)
         backend.warm_up()
         assert backend.state_form is not None
     assert rows == [1]
