@@ -14,6 +14,11 @@ from worker.llama.library import native
 from worker.llama.weights import Weights
 from worker.memory.embedding import EmbeddingShape
 
+# Fused attention sums in 32 bits where a step has so many rows, in 16 bits where it has fewer. So
+# that a vector does not depend on what shares its step, with `auto` it has as many:
+# rows of a text that nobody reads fill it up.
+_TILE = 64
+
 
 class LlamaEmbedder:
     """Implements `engine.embedding.EmbeddingBackend`. A context manager; it closes the context.
@@ -28,7 +33,8 @@ class LlamaEmbedder:
         self.pooling, self.splits = shape.pooling, shape.splits
         self.batch = context.batch
         self.step_rows = min(shape.step_rows, self.batch.capacity)
-        self.max_inputs = min(shape.inputs, context.num_slots)
+        self._fills = not shape.has_cells and shape.flash_attn == "auto"
+        self.max_inputs = min(shape.inputs, context.num_slots) - self._fills
         self.max_length = shape.length
         is_rank = shape.pooling == "rank"
         count = native.llama_model_n_cls_out if is_rank else native.llama_model_n_embd_out
@@ -36,7 +42,12 @@ class LlamaEmbedder:
 
     def compute(self) -> np.ndarray:
         """Hidden states of the batch, float32 [rows, width], valid until the next step."""
+        batch, rows = self.batch, self.batch.size
+        if self._fills and rows < _TILE:
+            batch.add(np.zeros(_TILE - rows, np.int32), 0, self.max_inputs)
+            batch.outputs[rows:_TILE] = 1
         self.context.decode()
+        batch.size = rows
         found = native.llama_get_embeddings(self.context.handle)  # pyright: ignore
         if not found:
             raise BatchError("llama.cpp gave no vectors.")

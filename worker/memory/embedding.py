@@ -26,8 +26,8 @@ _INPUTS = 64
 # A decoder computes logits of each row, wanted or not: a step has as many as take this, or 64.
 _LOGIT_BYTES = 64 << 20
 _FEW_ROWS = 64
-# Attention is plain where its scores take no more than this. Fused, a vector depends by up to 9e-4
-# of an element on what shares its step, because llama.cpp sums in 16 bits there; plain by 2e-5.
+# A decoder's attention is plain where its scores take no more than this: fused, llama.cpp sums in
+# 16 bits where a step has few rows, and a vector would depend on what shares its step.
 _SCORE_BYTES = 320 << 20
 # Encoders for which llama.cpp makes cells all the same.
 _WITH_CELLS = frozenset({"llama-embed", "t5encoder"})
@@ -85,7 +85,7 @@ def embedding_shape(
     may_be_plain = settings.flash_attn == "auto" and not (
         has_cells and CACHE_ENCODINGS[settings.cache_type_v].quantized
     )
-    is_plain = may_be_plain and 4 * config.max_heads * rows * cells <= _SCORE_BYTES
+    is_plain = has_cells and may_be_plain and 4 * config.max_heads * rows * cells <= _SCORE_BYTES
     return EmbeddingShape(
         pooling=pooling,
         length=length,

@@ -47,9 +47,9 @@ def test_a_cross_encoder(crossed: tuple[Server, Embedder]) -> None:
     ):
         pair = [CLS, *plain(server, QUESTION), SEP, *plain(server, text), SEP]
         logit = float(model.logits(pair)[0])
-        assert raw == pytest.approx(logit, abs=5e-3)
-        assert score == pytest.approx(1 / (1 + np.exp(-logit)), abs=2e-3)
-        assert scores_of(server, [text])[0] == pytest.approx(score, abs=1e-4)
+        assert raw == pytest.approx(logit, abs=2e-2)
+        assert score == pytest.approx(1 / (1 + np.exp(-logit)), abs=5e-3)
+        assert scores_of(server, [text])[0] == pytest.approx(score, abs=1e-3)
 
 
 def test_the_yes_of_a_qwen3(tmp_path: Path) -> None:
