@@ -46,6 +46,24 @@ def test_each_line_has_its_vector(model: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(array, rows[1:], atol=1e-4)
 
 
+def test_a_line_does_not_wait_for_the_next(model: Path) -> None:
+    """Its vector is there before the next one is sent, and before one that cannot be read."""
+    command = [sys.executable, "-m", "worker", "embed", "--model", str(model)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"the rain\n", b"in spain\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert len(process.stdout.readline().split()) == 64
+        told, said = process.communicate(b"a\n\xff\nb\n", timeout=60)
+    assert process.returncode == 2
+    assert len(told.splitlines()) == 1
+    assert "Line 4 is not UTF-8 at its byte 0." in said.decode()
+    assert worker("--model", model, "--skip", "1", stdin=b"\xff\na\n").returncode == 0
+
+
 def test_long_lines(model: Path) -> None:
     """The number of the line and both lengths, or cut."""
     text = b"a\n" + b"a " * 200

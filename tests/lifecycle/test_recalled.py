@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ def test_over_a_restart(tmp_path: Path) -> None:
             stop(server)
     assert answers[1]["timings"]["draft_n_accepted"] > 0
     assert answers[0]["choices"][0]["text"] == answers[1]["choices"][0]["text"]
-    assert [path.suffix for path in tmp_path.glob("recall/*")] == [".npy"]
+    assert [path.suffix for path in tmp_path.glob("recall/*")] == [".tokens"]
 
 
 def stop(server: Server) -> None:
@@ -33,29 +34,31 @@ def stop(server: Server) -> None:
     assert server.process.wait(60) == 0
 
 
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
-
-
 def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
 def _foreign(path: Path) -> None:
-    np.save(path, np.full(100, 10**6, np.int32))
+    path.write_bytes(np.full(100, 10**6, np.int32).tobytes())
 
 
-def _objects(path: Path) -> None:
-    np.save(path, np.array([{}], object), allow_pickle=True)
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize("spoil", [_cut, _empty, _foreign, _objects])
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("spoil", [_empty, _foreign, _huge, _pipe])
 def test_a_file_that_cannot_be_used(spoil: Callable[[Path], None], tmp_path: Path) -> None:
     """It is put aside with a line in the log, and the worker serves."""
     with serving("--cache-dir", tmp_path) as server:
         server.post(BODY)
         stop(server)
-    (path,) = tmp_path.glob("recall/*.npy")
+    (path,) = tmp_path.glob("recall/*.tokens")
     spoil(path)
     with serving("--cache-dir", tmp_path) as server:
         assert server.post(BODY).status_code == 200

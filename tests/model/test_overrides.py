@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.models import ggufs
-from worker.errors import ModelFileError, UsageError
+from worker.errors import UsageError
 from worker.lifecycle.loading import load_backend
 from worker.lifecycle.prepared import prepare
 from worker.model.config import load_config
@@ -83,9 +83,9 @@ def test_what_is_said_is_checked_like_a_file(path: Path) -> None:
     for key in ("general.architecture", "split.count"):
         with pytest.raises(UsageError, match=f"cannot change {key}"):
             load((key, "qwen2"))
-    with pytest.raises(ModelFileError):
+    with pytest.raises(UsageError, match="With --override-kv the file cannot be"):
         load(("llama.block_count", 99))
-    with pytest.raises(ModelFileError):
+    with pytest.raises(UsageError, match="With --override-kv the file cannot be"):
         load(("llama.rope.freq_base", -1.0))
     found = load_config(path, wishes=Wishes((("general.name", "another"),)))
     assert (found.name, found.overrides) == ("another", (("general.name", "another"),))

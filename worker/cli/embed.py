@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import itertools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,7 @@ from worker.values import integer
 
 # Lines that are read, computed and written before the next ones are read.
 _LINES = 256
+_CHUNK = 1 << 16
 
 
 class EmbeddedLine(msgspec.Struct):
@@ -83,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
                     f"{path.name} {prepared.config.task}.",
                     hint="Name another --model, or how vectors are made: --pooling mean.",
                 )
-            counted = enumerate(_decoded(lines))
-            wanted = itertools.islice(counted, arguments.skip, None)
+            wanted = _some(lines, arguments.skip)
             _embed(arguments, backend, wanted, _writer(arguments, embedder.width))
     return 0
 
@@ -93,21 +93,41 @@ def _opened(name: str) -> IO[bytes]:
     return sys.stdin.buffer if name == "-" else Path(name).open("rb")
 
 
-def _decoded(lines: IO[bytes]) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
+def _some(lines: IO[bytes], skip: int) -> Iterator[list[tuple[int, str]]]:
+    """Lines with their numbers, as soon as they are there, at most _LINES at once."""
+    number, rest = 0, b""
+    while chunk := os.read(lines.fileno(), _CHUNK):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from _decoded(whole, number, skip)
+        number += len(whole)
+    if rest:
+        yield from _decoded([rest], number, skip)
+
+
+def _decoded(lines: list[bytes], first: int, skip: int) -> Iterator[list[tuple[int, str]]]:
+    """Those behind the first `skip`; what stands before a line that cannot be read is given."""
+    found: list[tuple[int, str]] = []
+    for number, line in enumerate(lines, first):
+        if number < skip:
+            continue
         try:
-            yield line.rstrip(b"\r\n").decode()
+            found.append((number, line.rstrip(b"\r").decode()))
         except UnicodeDecodeError as error:
+            yield found
             raise UsageError(
-                f"Line {number} is not UTF-8 at its byte {error.start}.",
+                f"Line {number + 1} is not UTF-8 at its byte {error.start}.",
                 hint="Convert the text with iconv.",
             ) from None
+        if len(found) == _LINES:
+            yield found
+            found = []
+    yield found
 
 
 def _embed(
     arguments: argparse.Namespace,
     backend: Any,
-    lines: Iterator[tuple[int, str]],
+    lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
     from worker.engine.embedding import Embedded, cut, normalised, vectors_wanted
@@ -116,7 +136,7 @@ def _embed(
     engine = Engine(backend, time.monotonic, embedder=backend.embedder)
     most = backend.embedder.max_length if arguments.truncate else None
     begun, count, tokens = time.monotonic(), 0, 0
-    while some := list(itertools.islice(lines, _LINES)):
+    for some in filter(None, lines):
         texts: list[Sequence[int]] = []
         ends = backend.vocab.ends_of_texts
         for number, line in some:

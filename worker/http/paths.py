@@ -17,11 +17,13 @@ ONE_REQUEST = REQUESTS + "/"
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
 # Where llama-server's own clients ask.
-LLAMA = frozenset({"/infill", "/apply-template", "/embedding", "/embeddings"})
+LLAMA = frozenset({
+    "/completion", "/completions", "/infill", "/apply-template", "/embedding", "/embeddings",
+})  # fmt: skip
 # Where a full queue is told before anything else is done; jobs have their own words for it.
 WRITING = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
-    "/api/chat", "/api/generate",
+    "/completion", "/completions", "/api/chat", "/api/generate",
 })  # fmt: skip
 GENERATING = WRITING | {
     "/v1/embeddings", "/embedding", "/embeddings", "/pooling", "/api/embed", "/api/embeddings",

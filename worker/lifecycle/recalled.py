@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -30,22 +31,22 @@ class Recalled:
         if settings.cache_dir is not None:
             model = fingerprint(Path(file.path) for file in prepared.config.files)
             folder = private_folder(Path(settings.cache_dir) / "recall")
-            self._path = folder / f"{model}.npy"
+            self._path = folder / f"{model}.tokens"
             tokenizer = prepared.config.tokenizer
             self._read(self._path, 0 if tokenizer is None else tokenizer.vocab_size)
 
     def _read(self, path: Path, vocab_size: int) -> None:
         try:
-            with path.open("rb") as file:
-                texts = np.load(file, allow_pickle=False)
-            if texts.dtype != np.int32 or texts.ndim != 1 or not 0 < len(texts) <= CAPACITY:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= 4 * CAPACITY:
                 raise ValueError("it holds no tokens")
-            if texts.min() < -1 or texts.max() >= vocab_size:
+            texts = np.fromfile(path, np.int32)
+            if not len(texts) or texts.min() < -1 or texts.max() >= vocab_size:
                 raise ValueError("its tokens are those of another model")
             self.recall.read(texts)
         except FileNotFoundError:
             return
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError) as error:
             _log.warning("texts to guess from are put aside", file=str(path), why=str(error))
             with contextlib.suppress(OSError):
                 path.replace(path.with_suffix(".bad"))
@@ -55,7 +56,7 @@ class Recalled:
         if self._path is None:
             return
         try:
-            with written_whole(self._path) as partial, partial.open("wb") as file:
-                np.save(file, self.recall.texts())
+            with written_whole(self._path) as partial:
+                self.recall.texts().tofile(partial)
         except OSError as error:
             _log.warning("texts to guess from are not kept", why=str(error))

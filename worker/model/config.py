@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from worker.errors import ModelFileError, UsageError
 from worker.gguf.fields import Fields
 from worker.gguf.header import Header, ModelFile
 from worker.gguf.policy import Policy, Purpose
@@ -154,7 +155,15 @@ def load_config(
     header = open_header(path, policy)
     overrides = wishes.overrides(header)
     header = overridden(header, overrides)
-    check(header, policy, purpose)
+    try:
+        check(header, policy, purpose)
+    except ModelFileError as error:
+        if not wishes.keys:
+            raise
+        raise UsageError(
+            f"With --override-kv the file cannot be: {error.message}",
+            hint="Leave out the key that it names.",
+        ) from error
     return msgspec.structs.replace(config_of(header), overrides=tuple(overrides.items()))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.models.embedders import CONTEXT, TEMPLATE, YES_NO, Embedder, write_qwen3
 from tests.support.programs.processes import Server, serving
+from worker.http.paths import MESSAGES, OLLAMA, WRITING
 
 QUESTION = "is it wet?"
 TEXTS = ["it rains.", "the sun is out today", "a [SEP] b", "", "wet wet wet"]
@@ -66,7 +67,8 @@ def test_the_yes_of_a_qwen3(tmp_path: Path) -> None:
     with serving("--model", model, "-t", "1") as server:
         (score,) = scores_of(server, [text])
         answer = server.post({"query": QUESTION, "documents": [text]}, "/v1/rerank").json()
-        assert server.post({"prompt": "a"}).json()["error"]["code"] == "no_text"
+        for path in sorted(WRITING - {OLLAMA + "chat", OLLAMA + "generate", MESSAGES}):
+            assert server.post({"prompt": "a"}, path).json()["error"]["code"] == "no_text", path
         assert server.post({"input": "a"}, "/v1/embeddings").json()["error"]["code"] == "no_vectors"
     yes, no = np.exp(YES_NO @ hidden)
     assert score == pytest.approx(yes / (yes + no), abs=2e-3)

@@ -121,3 +121,21 @@ def test_refused(server: Server, fields: dict[str, Any]) -> None:
         "min_keep": 0,
     }
     assert post(server, **neutral)["tokens_predicted"] == 6
+
+
+def test_streams_end_as_whole_answers_do(server: Server) -> None:
+    """What an indent cuts off is not told before, and figures are there."""
+    text = '"    a\\n   b\\n\\n  c\\nd"'
+    fields: dict[str, Any] = {"grammar": f"root ::= {text}", "n_predict": 60, "n_probs": 2}
+    for indent, expected in (
+        (3, "    a\n   b\n"),
+        (2, "    a\n   b\n\n  c"),
+        (1, "    a\n   b\n\n  c"),
+    ):
+        whole = post(server, **fields, n_indent=indent)
+        *parts, last = events(server, **fields, n_indent=indent)
+        assert whole["content"] == "".join(part["content"] for part in parts) == expected
+        assert min(each["timings"]["predicted_ms"] for each in (whole, last)) > 0
+        assert "completion_probabilities" not in last
+    only = ["content", "timings/predicted_n"]
+    assert sorted(events(server, response_fields=only)[-1]) == only

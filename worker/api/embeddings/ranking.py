@@ -95,7 +95,7 @@ def _by_angle(
     def scores(made: Sequence[np.ndarray]) -> list[float]:
         rows = normalised(np.stack(made)).astype(np.float64)
         asking, asked_of = rows[: len(queries)], rows[len(queries) :]
-        return (asking * asked_of).sum(axis=1).tolist()
+        return (asking * asked_of).sum(axis=1).clip(-1, 1).tolist()
 
     return _Match(asked(tokens, param), scores)
 

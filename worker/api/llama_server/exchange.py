@@ -39,12 +39,15 @@ class Writing:
         self.scores: list[WrittenScore] = []
         self.last: Delta | None = None
         self.has_ended = False
+        self._told = 0  # characters of the text
+        self._line_at = 0  # where the line begins that was not looked at yet
+        self._made_at = time.monotonic()
         self._seconds = max(0.0, body.t_max_predict_ms or 0) / 1e3
         self._indent = body.n_indent or 0
         self._first_at = 0.0
 
-    def take(self, delta: Delta, pieces: Any) -> None:
-        """Add a delta."""
+    def take(self, delta: Delta, pieces: Any) -> str:
+        """Add a delta; the text that can be told by now."""
         self.tally.add(delta)
         self.text += delta.text
         self.last = delta
@@ -54,22 +57,35 @@ class Writing:
         if delta.logprob is not None:
             fields = msgspec.structs.asdict(token_score(delta.logprob, pieces))
             self.scores.append(WrittenScore(**fields, id=delta.logprob.token))
-        self.has_ended = delta.is_last or self._is_late() or self._leaves_block()
+        ends_early = self._leaves_block() or self._is_late()
+        self.has_ended = delta.is_last or ends_early
+        if ends_early and delta.timings is None:
+            self.tally.prompt_s = self._first_at - self._made_at
+            self.tally.sampling_s = time.monotonic() - self._first_at
+        stop = len(self.text)
+        if self._indent and not self.has_ended and "\n" in self.text:
+            # The end of a line waits for the text of the next one, which may be left out.
+            line = self.text.rpartition("\n")[2]
+            stop -= 0 if line.strip(" \t") else len(line) + 1
+        told, self._told = self.text[self._told : stop], max(self._told, stop)
+        return told
 
     def _is_late(self) -> bool:
         is_over = self._seconds and time.monotonic() - self._first_at > self._seconds
         return bool(is_over and "\n" in self.text)
 
     def _leaves_block(self) -> bool:
-        """Whether its last line begins too far left; then the line is dropped."""
-        before, newline, line = self.text.rpartition("\n")
-        begun = line.lstrip(" \t")
-        if not self._indent or not newline or not begun:
-            return False
-        if len(line) - len(begun) >= self._indent:
-            return False
-        self.text = before
-        return True
+        """Whether a line begins too far left; it and what follows is dropped."""
+        while self._indent and (end := self.text.find("\n", self._line_at)) >= 0:
+            line = self.text[end + 1 :].partition("\n")[0]
+            begun = line.lstrip(" \t")
+            if not begun and "\n" not in self.text[end + 1 :]:
+                break  # nobody knows yet how far it is indented
+            if begun and len(line) - len(begun) < self._indent:
+                self.text = self.text[:end]
+                return True
+            self._line_at = end + 1
+        return False
 
 
 class WritingExchange(DeltaExchange):
@@ -97,13 +113,14 @@ class WritingExchange(DeltaExchange):
             for place, name in enumerate(stream.ids)
         }
 
-    def _take(self, delta: Delta) -> Writing:
+    def _take(self, delta: Delta) -> str:
         writing = self._writings[delta.id]
-        if not writing.has_ended:
-            writing.take(delta, self._loaded.backend.pieces)
-            if self._ends_early and all(each.has_ended for each in self._writings.values()):
-                self.stream.close()
-        return writing
+        if writing.has_ended:
+            return ""
+        text = writing.take(delta, self._loaded.backend.pieces)
+        if self._ends_early and all(each.has_ended for each in self._writings.values()):
+            self.stream.close()
+        return text
 
     def _tell_at_once(self, deltas: Any) -> bool:
         """What may end early must be told by the task that waits."""
@@ -115,13 +132,12 @@ class WritingExchange(DeltaExchange):
         if writing.has_ended:
             return []
         progress = msgspec.UNSET if delta.progress is None else progress_of(delta.progress)
-        if delta.progress is None:
-            self._take(delta)
+        text = self._take(delta) if delta.progress is None else ""
         events: list[bytes] = []
         if delta.progress is not None or delta.token is not None:
             part = WrittenPart(
                 index=writing.index,
-                content=delta.text,
+                content=text,
                 tokens=[] if delta.token is None else [delta.token],
                 tokens_predicted=len(writing.tokens),
                 tokens_evaluated=writing.tally.num_prompt,
@@ -130,7 +146,7 @@ class WritingExchange(DeltaExchange):
             )
             events.append(sse.frame(part))
         if writing.has_ended:
-            events.append(sse.frame(self._whole(writing, "", [])))
+            events.append(sse.frame(self._only(self._whole(writing, "", []))))
         return events
 
     async def body(self) -> object:
@@ -138,13 +154,17 @@ class WritingExchange(DeltaExchange):
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._take(delta)
-        fields = self._body.response_fields
-        found = [
-            self._whole(writing, writing.text, writing.tokens if self._body.return_tokens else [])
+        with_tokens = self._body.return_tokens
+        told = [
+            self._only(self._whole(writing, writing.text, writing.tokens if with_tokens else []))
             for writing in self._writings.values()
         ]
-        told = [whole.only(fields) if fields else whole for whole in found]
         return told if len(told) > 1 else told[0]
+
+    def _only(self, whole: Written) -> object:
+        """The fields that the client wants."""
+        fields = self._body.response_fields
+        return whole.only(fields) if fields else whole
 
     @property
     def _scores(self) -> bool:
@@ -170,7 +190,9 @@ class WritingExchange(DeltaExchange):
             stop_type=kind,
             stopping_word=(last and last.stopped_by) or "",
             timings=timings_of(tally),
-            completion_probabilities=writing.scores if self._scores else msgspec.UNSET,
+            completion_probabilities=writing.scores
+            if self._scores and not self.streaming
+            else msgspec.UNSET,
         )
 
     def _spelled(self, prompt: TextPrompt) -> str:
