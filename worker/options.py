@@ -138,6 +138,9 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.one_of("reasoning_content", "reasoning"),
                "that field's name in chat answers; both are read in messages (reasoning_content)",
                "NAME"),
+        Option("lora", ("--lora",), values.names,
+               "adapters of the model: a request whose model is the name of such a file, without "
+               "its suffix, is answered with it (none)", "FILE,..."),
         Option("chat_template", ("--chat-template",), values.nonempty,
                "chat template: the name of one of the file's, chatml, llama3, phi3, zephyr, gemma, "
                "or Jinja (the file's own)", "NAME"),

@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template    name or text of the chat template; None: the file's own
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
+    lora             files of adapters
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: none, ngram, model, mtp or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
@@ -87,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    lora: tuple[str, ...] = ()
     draft_model: str | None = None
     draft: str | None = None
     threads: int | None = None

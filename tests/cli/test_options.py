@@ -314,7 +314,7 @@ def test_foreign_variables() -> None:
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
     ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_MLOCK": "1"}
     assert variables(ignored) == list(ignored)
-    for name in ("HF_REPO", "SSL_KEY_FILE", "API_PREFIX", "LORA", "EMBEDDINGS"):
+    for name in ("HF_REPO", "SSL_KEY_FILE", "API_PREFIX", "LORA_SCALED", "EMBEDDINGS"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 
@@ -361,7 +361,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for option in OPTIONS:
         assert all(flag in text for flag in option.flags)
     assert "--jinja" not in text
-    assert "--lora" not in text
+    assert "--lora-scaled" not in text
 
 
 def test_a_serving_process(tiny: Path) -> None:
@@ -413,7 +413,7 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
     """No option can take the command's backend away."""
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
-    assert main(["--lora", "x"], "cpu") == 2
+    assert main(["--lora-scaled", "x"], "cpu") == 2
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,11 +211,18 @@ class Scheduler:
         """Rows for those that run, as long as each stream can have a cell for its next token."""
         suspect = next((s for s in self.running if s.is_suspect), None)
         if suspect is not None:
+            self._backend.batch.key = suspect.prompt.key
             return self._planner.plan([], [suspect], self.cells.num_available)
         streams, prompts = self._split()
         while len(streams) > self.cells.num_available and len(self.running) > 1:
             self.put_back(self.running[-1])
             streams, prompts = self._split()
+        batch = self._backend.batch
+        keys = sorted({s.prompt.key for s in (*streams, *prompts)})
+        later = [key for key in keys if key > batch.key]
+        batch.key = (later or keys or [b""])[0]  # each key has a step in turn
+        streams = [s for s in streams if s.prompt.key == batch.key]
+        prompts = [s for s in prompts if s.prompt.key == batch.key]
         return self._planner.plan(streams, prompts, self.cells.num_available)
 
     def _split(self) -> tuple[list[Sequence], list[Sequence]]:

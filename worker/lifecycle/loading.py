@@ -66,6 +66,7 @@ def open_backend(
             plain_rows=_plain_rows(settings, prepared),
             purpose="text beside heads" if prepared.uses_heads else "text",
         ),
+        adapters=tuple(map(Path, settings.lora)),
     )
     try:
         backend.warm_up()

@@ -14,6 +14,7 @@ from litestar import Request
 
 from worker.api.common.body import read_json
 from worker.api.common.constraints import ConstraintFields
+from worker.api.common.generation import Generation
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
 from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
@@ -71,7 +72,12 @@ class Preparing:
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
         with loaded.engine.place():
-            return await self._aside(request, body, partial(function, *arguments), current())
+            made = await self._aside(request, body, partial(function, *arguments), current())
+        key = loaded.backend.adapters.get(getattr(body, "model", None) or "")
+        if key is not None and isinstance(made, Generation):
+            prompts = tuple(msgspec.structs.replace(each, key=key) for each in made.prompts)
+            return msgspec.structs.replace(made, prompts=prompts)
+        return made
 
     async def aside(
         self,
