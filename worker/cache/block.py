@@ -48,7 +48,7 @@ class KeptBlock:
 
     __slots__ = (
         "chain", "children", "depth", "nbytes", "order", "parent", "rests", "rows", "stamp",
-        "tokens",
+        "tokens", "__weakref__",
     )  # fmt: skip
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Tree:
         self.max_bytes = max_bytes
         self.needs_rest = needs_rest
         self._origin = origin
-        self._roots: dict[bytes, KeptBlock] = {}
+        self._roots: WeakValueDictionary[bytes, KeptBlock] = WeakValueDictionary()
         self.num_bytes = 0
         self.num_tokens = 0
         self.evicted_tokens = 0
@@ -58,7 +59,7 @@ class Tree:
         self._operation = 0
 
     def root(self, key: bytes) -> KeptBlock:
-        """Where the prefixes of prompts with this key begin."""
+        """Where the prefixes of prompts with this key begin; it lives as long as anything uses it."""
         root = self._roots.get(key)
         if root is None:
             chain = chained(self._origin, key) if key else self._origin
