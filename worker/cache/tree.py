@@ -59,7 +59,7 @@ class Tree:
         self._operation = 0
 
     def root(self, key: bytes) -> KeptBlock:
-        """Where the prefixes of prompts with this key begin; it lives as long as anything uses it."""
+        """Where the prefixes of prompts with this key begin. It lives as long as it is in use."""
         root = self._roots.get(key)
         if root is None:
             chain = chained(self._origin, key) if key else self._origin

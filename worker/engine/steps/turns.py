@@ -27,9 +27,9 @@ class Turns:
         before = self._order[:1]
         self._order = [key for key in self._order if key in keys]
         self._order += [key for key in dict.fromkeys(keys) if key not in self._order]
-        if self.num_others and self._order[:1] == before:
-            if now - self._began >= self._max_stall / self.num_others:
-                self._order.append(self._order.pop(0))
+        turn = self._max_stall / max(1, self.num_others)
+        if self._order[:1] == before and now - self._began >= turn:
+            self._order.append(self._order.pop(0))
         if self._order[:1] != before:
             self._began = now
         return self._order[0]
