@@ -22,6 +22,7 @@ class Option(msgspec.Struct, frozen=True):
     metavar  what the help calls the value
     env      environment variables besides LLAMA_ARG_<the first flag>
     const    the value when the flag stands alone; None: it needs one
+    many     the flag may be given several times: the values are added up
     """
 
     field: str
@@ -31,6 +32,7 @@ class Option(msgspec.Struct, frozen=True):
     metavar: str = "N"
     env: tuple[str, ...] = ()
     const: Any = None
+    many: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -138,9 +140,16 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.one_of("reasoning_content", "reasoning"),
                "that field's name in chat answers; both are read in messages (reasoning_content)",
                "NAME"),
-        Option("lora", ("--lora",), values.names,
-               "adapters of the model: a request whose model is the name of such a file, without "
-               "its suffix, is answered with it (none)", "FILE,..."),
+        Option("lora", ("--lora",), values.adapters,
+               "adapter of the model, or several: a request whose model is NAME is answered with "
+               "it, scaled by SCALE (1); one without NAME is called like its file and counts for "
+               "all requests that choose nothing (none)", "FILE[=NAME[:SCALE]]", many=True),
+        Option("lora", ("--lora-scaled",), values.scaled_adapters,
+               "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
+               many=True),
+        Option("lora_init_without_apply", ("--lora-init-without-apply",), values.switch,
+               "no adapter counts for requests that choose nothing, until /lora-adapters is told "
+               "so (off)", "on|off", const=True),
         Option("chat_template", ("--chat-template",), values.nonempty,
                "chat template: the name of one of the file's, chatml, llama3, phi3, zephyr, gemma, "
                "or Jinja (the file's own)", "NAME"),

@@ -16,7 +16,7 @@ from worker import limits
 from worker.errors import UsageError
 from worker.keys import KeyFile, keys_of
 from worker.options import OPTIONS, Option
-from worker.values import AUTO
+from worker.values import AUTO, AdapterSpec
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -41,7 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template    name or text of the chat template; None: the file's own
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
-    lora             files of adapters
+    lora             adapters of the model
+    lora_init_without_apply  none of them counts for requests that choose nothing
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: none, ngram, model, mtp or both; see `guesses`
     rpc              HOST:PORT of RPC servers whose devices are used too
@@ -88,7 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    lora: tuple[str, ...] = ()
+    lora: tuple[AdapterSpec, ...] = ()
+    lora_init_without_apply: bool = False
     draft_model: str | None = None
     draft: str | None = None
     threads: int | None = None
@@ -163,8 +165,8 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
     """
     found: dict[str, Any] = {}
     for option in OPTIONS:
-        if argv.get(option.field) is not None:
-            found[option.field] = argv[option.field]
+        if (given := argv.get(option.field)) is not None:
+            found[option.field] = tuple(given) if option.many else given
         elif option.field not in found:
             for name in option.variables:
                 if environ.get(name):

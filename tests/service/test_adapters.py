@@ -26,7 +26,7 @@ def files(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 def options(tiny: Path, files: dict[str, Path], *names: str) -> list[Any]:
-    lora = ["--lora", ",".join(str(files[name]) for name in names)] if names else []
+    lora = [word for name in names for word in ("--lora", f"{files[name]}={name}")]
     return ["--model", tiny, "--alias", BASE, "--ctx-size", "4096", *lora]
 
 

@@ -67,7 +67,7 @@ _PLAIN_HTTP = "This worker speaks plain HTTP at the root; put a proxy in front o
 REFUSED: dict[str, str] = {
     _TEMPLATE: "--reasoning-budget-message --no-prefill-assistant --skip-chat-parsing",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
-    _AS_IN_FILE: """--lora-scaled --lora-init-without-apply --control-vector
+    _AS_IN_FILE: """--control-vector
         --control-vector-scaled --control-vector-layer-range --override-kv --rope-scaling
         --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor
         --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast""",

@@ -9,6 +9,7 @@ from typing import Literal
 from worker import log, machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
+from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
@@ -30,6 +31,7 @@ class Loaded:
     model_id    the id under which clients see the model
     guesses     who guesses tokens: none, ngram, model, mtp or both
     draft       the model that does, or the heads
+    adapters    which of them a request gets
     store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
 
@@ -47,6 +49,7 @@ class Loaded:
         backend: LlamaBackend,
         guesses: str,
         draft: Companion | None,
+        adapters: ServedAdapters,
         engine: EngineThread,
         store: Store | None,
         vram_bytes: int,
@@ -58,6 +61,7 @@ class Loaded:
         self.backend = backend
         self.guesses = guesses
         self.draft = draft
+        self.adapters = adapters
         self.engine = engine
         self.store = store
         self.vram_bytes = vram_bytes

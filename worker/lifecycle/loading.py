@@ -66,7 +66,6 @@ def open_backend(
             plain_rows=_plain_rows(settings, prepared),
             purpose="text beside heads" if prepared.uses_heads else "text",
         ),
-        adapters=tuple(map(Path, settings.lora)),
     )
     try:
         backend.warm_up()

@@ -12,6 +12,7 @@ import msgspec
 
 from worker import log, machine
 from worker.errors import ModelLoadError, UsageError
+from worker.lifecycle.adapters import Adapter, load_adapters
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
@@ -32,6 +33,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     guesses who guesses tokens: none, ngram, model, mtp or both
     draft   the model that does, or None
+    adapters  of the model, that requests can choose
     """
 
     config: ModelConfig
@@ -39,6 +41,7 @@ class Prepared(msgspec.Struct, frozen=True):
     plan: MemoryPlan
     guesses: str = "none"
     draft: ModelConfig | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def uses_heads(self) -> bool:
@@ -55,9 +58,10 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     config = load_config(path)
     devices = find_devices(settings)
     draft = load_draft(config, settings)
+    adapters = load_adapters(config, settings)
     settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
-    return Prepared(config, devices, plan, settings.guesses, draft)
+    return Prepared(config, devices, plan, settings.guesses, draft, adapters)
 
 
 def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
@@ -130,6 +134,7 @@ def load_weights(
             mmap=maps_file(settings, devices),
             files=prepared.config.files,
             heads=prepared.uses_heads,
+            adapters={each.digest: each.config.files[0] for each in prepared.adapters},
         ),
         on_progress,
     )

@@ -139,6 +139,7 @@ class Worker:
         """Put an engine over the model, and a watchdog over the engine."""
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
+        from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
         from worker.llama.draft.heads import Heads
         from worker.llama.process.pipe import write
@@ -165,6 +166,7 @@ class Worker:
             backend=backend,
             guesses=prepared.guesses,
             draft=draft,
+            adapters=ServedAdapters(self.model_id, prepared.adapters),
             engine=thread,
             store=store,
             vram_bytes=vram_bytes,

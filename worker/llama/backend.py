@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,6 @@ import numpy as np
 from worker.cache.state import Parts
 from worker.engine.backend import CacheShape
 from worker.engine.request import Request
-from worker.errors import ModelLoadError
 from worker.grammar.constraint import Constraint
 from worker.llama import library
 from worker.llama.context import Context
@@ -49,19 +46,15 @@ class LlamaBackend:
         *,
         observer: library.Observer | None = None,
         observed: frozenset[str] = frozenset(),
-        adapters: Sequence[Path] = (),
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
 
         Raises BackendError or DoesNotFitError.
         """
         self.seconds: dict[str, float] = {}
-        self._handles: dict[bytes, Any] = {}
         with contextlib.ExitStack() as stack:
             self.weights = stack.enter_context(weights)
             cells = whole_cells(context.num_cells)
-            self.adapters = {path.stem: self._load_adapter(path) for path in adapters}
-            self._applied: tuple[object, bytes] = (None, b"")
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
             # Python reads the vocabulary while llama.cpp fills the cells with zeros.
             with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
@@ -117,29 +110,8 @@ class LlamaBackend:
         with self._timed("vocabulary"):
             return Vocab(self.weights.handle, self.max_length)
 
-    def _load_adapter(self, path: Path) -> bytes:
-        """Load one beside the model, which frees it; the key of prompts that it is used for."""
-        handle = library.native.llama_adapter_lora_init(self.weights.handle, os.fsencode(path))
-        if not handle:
-            raise ModelLoadError(f"llama.cpp could not load the adapter {path.name}.")
-        key = hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
-        self._handles[key] = handle
-        return key
-
-    def _apply(self, key: bytes) -> None:
-        """Compute with the adapter of this key from now on; each change costs a graph."""
-        context = self.context.handle
-        if self._applied == (context, key):
-            return
-        handles = [self._handles[key]] if key else []
-        array = (library.native.llama_adapter_lora_p_ctypes * 1)(*handles)
-        scales = (library.native.ctypes.c_float * 1)(1.0)
-        library.native.llama_set_adapters_lora(context, array, len(handles), scales)
-        self._applied = context, key
-
     def decode(self) -> None:
         """Compute the batch."""
-        self._apply(self.batch.key)
         self.spin.timed(self.context.decode)
 
     def make_sampler(self, request: Request) -> Sampler:
@@ -219,7 +191,6 @@ class LlamaBackend:
         Raises BatchError where that failed: then all slots are empty, in the layout that `unified`
         says. Raises DoesNotFitError where no cells could be allocated at all.
         """
-        self._applied = (None, b"")
         return self._states.arrange(slots, unified=unified)
 
     def warm_up(self) -> None:

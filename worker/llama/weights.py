@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from worker.gguf.pinned import pinned
 from worker.gguf.reader import read_header
 from worker.gguf.splits import open_header
 from worker.llama import library
+from worker.llama.adapters import Adapters
 from worker.llama.library import native
 from worker.llama.process.heap import blocks_kept
 from worker.llama.process.mapping import give_back
@@ -33,6 +34,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     files         the model's files as they were checked (`ModelConfig.files`), so that no others
                   are loaded; empty: whatever is there now
     heads         also layers that guess tokens, which follow the model's own
+    adapters      files of adapters as they were checked, by their digest
     """
 
     n_gpu_layers: int | None = None
@@ -44,6 +46,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     vocab_only: bool = False
     heads: bool = False
     files: tuple[ModelFile, ...] = ()
+    adapters: Mapping[bytes, ModelFile] = {}
 
 
 class Weights:
@@ -78,6 +81,7 @@ class Weights:
                     else:
                         self._check_tensors(path, paths, offloading)
             del kept
+            self.adapters = Adapters(self.handle, options.adapters)
         except BaseException:
             self.close()
             raise

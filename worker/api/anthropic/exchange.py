@@ -51,7 +51,7 @@ class MessageExchange(DeltaExchange):
         """shows_thoughts: see `Blocks`"""
         super().__init__(stream, streaming=streaming)
         self._id = "msg_" + stream.ids[0].rpartition("-")[0]
-        self._model = loaded.model_id
+        self._model = generation.model
         self._said = Said(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
         self._warnings = generation.warnings

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
+from worker.api.common.adapters import choice_of, chosen
 from worker.api.common.body import read_json
 from worker.api.common.constraints import ConstraintFields
 from worker.api.common.generation import Generation
@@ -64,20 +65,18 @@ class Preparing:
         request: HttpRequest,
         body: msgspec.Struct,
         loaded: Loaded,
-        function: Callable[..., Made],
+        function: Callable[..., Generation],
         *arguments: Any,
-    ) -> Made:
-        """What is to be generated, in a place of the queue's. Raises QueueFullError too.
+    ) -> Generation:
+        """What is to be generated, with the adapters that the body chooses, in a place of the
+        queue's. Raises QueueFullError too.
 
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
+        choice = choice_of(body, loaded)
         with loaded.engine.place():
             made = await self._aside(request, body, partial(function, *arguments), current())
-        key = loaded.backend.adapters.get(getattr(body, "model", None) or "")
-        if key is not None and isinstance(made, Generation):
-            prompts = tuple(msgspec.structs.replace(each, key=key) for each in made.prompts)
-            return msgspec.structs.replace(made, prompts=prompts)
-        return made
+        return chosen(made, choice)
 
     async def aside(
         self,

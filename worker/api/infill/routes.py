@@ -37,14 +37,13 @@ class InfillExchange(DeltaExchange):
         stream: Stream,
         body: InfillRequest,
         loaded: Loaded,
-        *,
-        truncated: bool,
     ) -> None:
         super().__init__(stream, streaming=bool(body.stream))
         self._loaded = loaded
         self._fields = body.response_fields
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
-        self._truncated = truncated
+        self._truncated = generation.truncated is not None
+        self._model = generation.model
         self._text = ""
         self._wants_scores = generation.params.logprobs is not None
         self._scores: list[InfillScore] = []
@@ -92,7 +91,7 @@ class InfillExchange(DeltaExchange):
             kind = "eos" if last.token in self._loaded.backend.end_tokens else "word"
         return Infilled(
             content=content,
-            model=self._loaded.model_id,
+            model=self._model,
             tokens_predicted=tally.num_sampled,
             tokens_evaluated=tally.num_prompt,
             tokens_cached=tally.num_cached or 0,
@@ -104,12 +103,13 @@ class InfillExchange(DeltaExchange):
         )
 
 
-def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
+def _generation(body: InfillRequest, loaded: Loaded) -> Generation:
     max_tokens = tokens_of(n_predict=body.n_predict, max_tokens=body.max_tokens, default=None)
     prompt, truncated = prompt_of(body, max_tokens, loaded)
     check_alternatives(n_probs=body.n_probs)
-    generation = Generation(
+    return Generation(
         prompts=(prompt,),
+        truncated=truncated,
         params=GenerationParams(
             prompt_param="input_prefix",
             sampling=sampling_of(body, loaded),
@@ -118,7 +118,6 @@ def _generation(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
             logprobs=body.n_probs or None,
         ),
     )
-    return generation, truncated
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")
@@ -127,6 +126,5 @@ async def infill(
 ) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, InfillRequest, loaded)
-    generation, truncated = await preparing.make(request, body, loaded, _generation, body, loaded)
-    stream = run(generation, loaded)
-    return InfillExchange(generation, stream, body, loaded, truncated=truncated)
+    generation = await preparing.make(request, body, loaded, _generation, body, loaded)
+    return InfillExchange(generation, run(generation, loaded), body, loaded)

@@ -31,7 +31,6 @@ class InfillRequest(SamplingFields, kw_only=True):
     stop             the answer ends before the first of these
     stream           true: events, one for each token
     n_probs          likeliest alternatives to report for each token; 0: none, and no logprobs
-    model            anything: one worker serves one model
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
     """
 
@@ -45,7 +44,6 @@ class InfillRequest(SamplingFields, kw_only=True):
     stream: bool | None = None
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     response_fields: list[str] | None = None
-    model: str | None = None
 
 
 class InfillScore(TokenScore):

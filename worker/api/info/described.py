@@ -19,6 +19,7 @@ from worker.api.info.about import (
     version,
 )
 from worker.api.info.health import Health, health
+from worker.api.info.lora import AdapterEntry, Success, lora_adapters, scale_adapters
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
@@ -59,6 +60,12 @@ API = Api(
             refuses=(NO_MODEL,),
         ),
         Described(handler=props, gives={JSON: Props}),
+        Described(handler=lora_adapters, gives={JSON: list[AdapterEntry]}),
+        Described(
+            handler=scale_adapters,
+            gives={JSON: Success},
+            notes="The body is a list of objects with `id` and `scale`.",
+        ),
         Described(
             handler=slots,
             gives={JSON: list[SlotInfo]},

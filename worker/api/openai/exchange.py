@@ -86,7 +86,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self.head: dict[str, Any] = {
             "id": prefix + stream.ids[0].rpartition("-")[0],
             "created": int(time.time()),
-            "model": loaded.model_id,
+            "model": generation.model,
             "system_fingerprint": f"gguf-worker-{__version__}",
         }
 
