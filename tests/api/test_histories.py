@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.anthropic.talk import talk_of as anthropic_talk
 from worker.api.common.talk.talk import Talk
@@ -29,7 +30,9 @@ Body = dict[str, Any]
 LOADED = cast(
     Loaded,
     SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9), config=SimpleNamespace(sampling=SamplingDefaults())
+        backend=SimpleNamespace(vocab_size=9),
+        config=SimpleNamespace(sampling=SamplingDefaults()),
+        settings=Settings(),
     ),
 )
 USER: Body = {"role": "user", "content": "hello"}
@@ -113,7 +116,7 @@ def marks(value: Any) -> set[str]:
     return {word for word in words if word.startswith("zq")}
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.get("type", item.get("role")))
+@for_each("item", ITEMS)
 def test_items(item: Body) -> None:
     """Every word of an item of any type, however long."""
     text = said(responses(USER, CALL, item))
@@ -157,9 +160,9 @@ PARTS: list[Body] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("role", ["user", "assistant"])
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.get("type")))
+@for_each("api", APIS)
+@for_each("role", ["user", "assistant"])
+@for_each("part", PARTS)
 def test_parts(api: str, role: str, part: Body) -> None:
     """Every word of a part of any type, however long, beside its text."""
     message = {"role": role, "content": [{"type": "text", "text": "zqbeside"}, part]}
@@ -167,7 +170,7 @@ def test_parts(api: str, role: str, part: Body) -> None:
     assert {word for word in marks(message) if word not in text} == set()
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.get("type")))
+@for_each("part", PARTS)
 def test_parts_of_results(part: Body) -> None:
     """The same in what a tool returned, in each API."""
     content = [{"type": "text", "text": "zqbeside"}, part]
@@ -195,13 +198,12 @@ def test_bytes_are_counted() -> None:
     assert "AAAA" not in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "marked",
     [{"is_error": True}, {"status": "failed"}, {"status": "incomplete"}, {"error": "zqwhy"},
      {"error": {"message": "zqwhy"}}, {"is_error": "true"}],
-    ids=str,
 )  # fmt: skip
-@pytest.mark.parametrize("api", APIS)
+@for_each("api", APIS)
 def test_a_result_that_says_it_failed(api: str, marked: Body) -> None:
     """Each API's results are errors then, and what went wrong is told."""
     called = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "sky"}}]}
@@ -253,8 +255,8 @@ CALLS: list[tuple[Any, tuple[Call, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "calls"), CALLS, ids=str)
-@pytest.mark.parametrize("api", ["chat", "ollama", "responses"])
+@for_each(("given", "calls"), CALLS)
+@for_each("api", ["chat", "ollama", "responses"])
 def test_calls_of_any_form(api: str, given: Any, calls: tuple[Call, ...]) -> None:
     """Nothing in all its forms is no call; numbers are texts; values stand under any name."""
     message = {"role": "assistant", "content": "I look.", "tool_calls": given}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from worker.chat.jinja import sandbox
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
@@ -22,7 +23,7 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
     return ChatTemplate(source, bos="<s>", eos="</s>").render(messages, **variables)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "text"),
     [
         (LINES, "<user>Héllo</user>\n<assistant>yes</assistant>\n"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 from worker.errors import RequestError
@@ -163,7 +164,7 @@ def limited() -> Generator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("name", MET)
+@for_each("name", MET)
 def test_beyond_it(limited: Server, name: str) -> None:
     """The status and the code of the table; then a good request is answered."""
     path, body = MET[name]

@@ -1,4 +1,6 @@
-"""Rows of logits of many shapes, and whether counts fit probabilities."""
+"""Rows of logits of many shapes, what samplers may choose from them, and whether counts fit."""
+
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -7,6 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+
+from tests.support.models import reference
+from worker.llama.sampling.choice import ChainChoice, Peak, TokenChoice
+from worker.llama.sampling.draw import Draw
+from worker.llama.sampling.sampler import Sampler
 
 #: No multiple of what the code reckons in blocks, less than a block, and a power of two.
 SIZES = (1, 3, 320, 1025, 5003, 8192)
@@ -50,6 +57,32 @@ def fits(tokens: Sequence[int], right: np.ndarray, bins: int = 16) -> bool:
     freedom = 2 / (9 * (used.sum() - 1))
     limit = (used.sum() - 1) * (1 - freedom + 3.09 * math.sqrt(freedom)) ** 3
     return bool(((got - want)[used] ** 2 / want[used]).sum() < limit)
+
+
+def chances(chooser: Sampler | TokenChoice, row: np.ndarray) -> dict[int, float]:
+    """Token id -> probability to be chosen next, without a constraint; `row` stays as it is."""
+    if isinstance(chooser, Sampler):
+        row = row.copy()
+        chooser._edits.apply(row)
+        return chances(chooser._choice, row)
+    if isinstance(chooser, Draw):
+        weights = chooser._weigh(row, row.max())
+        kept = {
+            token: float(weights[token])
+            for token in map(int, np.flatnonzero(weights))
+            if chooser._top_p >= 1 or chooser._admits(chooser._likelier(row, token))
+        }
+        total = sum(kept.values())
+        return {token: weight / total for token, weight in kept.items()}
+    if isinstance(chooser, ChainChoice):
+        array = chooser._judge(row)
+        logits = np.full(len(row), -np.inf, np.float32)
+        for item in array.data[: array.size]:
+            logits[item.id] = item.logit
+        right = reference.probabilities(logits)
+        return {int(token): float(right[token]) for token in np.flatnonzero(right)}
+    assert isinstance(chooser, Peak)
+    return {chooser.choose(row): 1.0}
 
 
 def dense(probabilities: Mapping[int, float], size: int) -> np.ndarray:

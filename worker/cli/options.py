@@ -24,7 +24,7 @@ def _add(group: Any, option: Option) -> None:
     extra: dict[str, Any] = {}
     if option.const is not None:
         extra = {"nargs": "?", "const": option.const}
-    if option.many:
+    if option.repeats:
         extra["action"] = "extend"
     group.add_argument(
         *option.flags,

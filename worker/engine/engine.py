@@ -7,9 +7,10 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import Draft
+from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
+from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.output import token_logprob
 from worker.engine.request import Request, check_request
@@ -39,8 +40,10 @@ class Engine:
         max_running: int | None = None,
         max_stall: float = 0.4,
         drafting: bool = False,
+        recall: Recall | None = None,
         draft_model: DraftBackend | None = None,
         heads: HeadBackend | None = None,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -48,8 +51,11 @@ class Engine:
         max_running: sequences that run at once; None: as many as there are slots
         max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
+        recall: what was read and written lately, to guess from too; then nothing is guessed for
+            what names a seed
         draft_model: a model that guesses tokens, verified in the same way
         heads: of the model itself, which do so; there is no draft model then
+        guesses: how long and how unlikely they may be
         """
         self.backend = backend
         self._clock = clock
@@ -72,6 +78,8 @@ class Engine:
             clock,
             store,
             looks_up=drafting,
+            guesses=guesses,
+            recall=recall,
             drafter=drafter,
             stats=self._stats,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -84,14 +84,14 @@ class ServedAdapters:
     scales  by number, of requests that choose nothing
     """
 
-    def __init__(self, model_id: str, adapters: Iterable[Adapter]) -> None:
-        """Raises UsageError where one has the model's own name."""
-        self._model_id = model_id
+    def __init__(self, names: Sequence[str], adapters: Iterable[Adapter]) -> None:
+        """names: the model's id, and its others. Raises UsageError where an adapter has one."""
+        self._names = names
         self.all = tuple(adapters)
         self._by_name = {adapter.name: adapter for adapter in self.all}
-        if model_id in self._by_name:
+        if shared := self._by_name.keys() & set(names):
             raise UsageError(
-                f"The model and an adapter are both called {model_id}.",
+                f"The model and an adapter are both called {shared.pop()}.",
                 hint="Give the adapter another name: --lora FILE=NAME.",
             )
         self.scales = {each.id: each.scale for each in self.all if each.counts}
@@ -106,13 +106,13 @@ class ServedAdapters:
         if scales is None:
             if adapter is not None:
                 return Choice(adapter_key([(adapter.digest, adapter.scale)]), adapter.name)
-            return Choice(self._key(self.scales), self._model_id)
+            return Choice(self._key(self.scales), self._names[0])
         if adapter is not None:
             raise RequestError(
                 "Both model and lora choose adapters.", param="lora", hint="Leave one of them out."
             )
         self.check(scales)
-        return Choice(self._key(scales), self._model_id)
+        return Choice(self._key(scales), self._names[0])
 
     def check(self, scales: Mapping[int, float]) -> None:
         """Raise NotFoundError or RequestError where these cannot be."""
@@ -133,13 +133,12 @@ class ServedAdapters:
 
         Raises NotFoundError for anything else.
         """
-        if name == self._model_id:
+        if name in self._names:
             return None
-        adapter = self._by_name.get(name) or self._by_name.get(
-            name.removeprefix(f"{self._model_id}:")
-        )
+        base, _, behind = name.rpartition(":")
+        adapter = self._by_name.get(behind if base in self._names else name)
         if adapter is None:
-            names = ", ".join(repr(each) for each in (self._model_id, *self._by_name))
+            names = ", ".join(repr(each) for each in (self._names[0], *self._by_name))
             raise NotFoundError(
                 f"The model {name[:200]!r} is not served here.",
                 hint=f"This worker serves {names}.",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from worker import log, machine
+from worker import machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.lifecycle.adapters import ServedAdapters
@@ -14,22 +12,18 @@ from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
-from worker.llama.process import large_pages
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
-
-# Bytes that are moved at once: 1 to 15 ms of a CPU.
-_STRETCH = 4 << 20
-
-_log = log.get("lifecycle")
+from worker.settings import Settings
 
 
 class Loaded:
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
+    settings    what the process was asked to do
     model_id    the id under which clients see the model
-    guesses     who guesses tokens: none, ngram, model, mtp or both
+    guesses     who guesses tokens: auto, none, ngram, model, mtp or both
     draft       the model that does, or the heads
     adapters    which of them a request gets
     store       where the engine's thread keeps states of what has ended; None: nowhere
@@ -42,6 +36,7 @@ class Loaded:
     def __init__(
         self,
         *,
+        settings: Settings,
         model_id: str,
         config: ModelConfig,
         plan: MemoryPlan,
@@ -54,6 +49,7 @@ class Loaded:
         store: Store | None,
         vram_bytes: int,
     ) -> None:
+        self.settings = settings
         self.model_id = model_id
         self.config = config
         self.plan = plan
@@ -94,22 +90,9 @@ class Loaded:
         """`unified`: the model lies in the memory that the CPU uses; else `vram-only`."""
         return "unified" if self.devices.is_unified else "vram-only"
 
-    async def use_large_pages(self, may_begin: Callable[[], Awaitable[bool]]) -> None:
-        """Move what was loaded; each stretch waits for `may_begin`, and ends all where it is False.
-
-        To load into large pages would keep everybody waiting: a virtual machine takes seconds to
-        give a GB of them.
-        """
-        size = 0
-        for stretch in large_pages.stretches(_STRETCH):
-            if not await may_begin():
-                return
-            size += await asyncio.to_thread(large_pages.collapse, stretch)
-        _log.info("large pages", memory_mb=_mb(size))
-
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""
-        proportional = machine.proportional_bytes()
+        pages = machine.page_bytes()
         residency = self.backend.weights.residency
         buffers: dict[str, int] = {}
         for place in allocated(self.backend, self.draft):
@@ -120,7 +103,8 @@ class Loaded:
         return {
             "model": self.model_id,
             "memory_mb": _mb(self.memory_bytes),
-            "shared_out_mb": None if proportional is None else _mb(proportional),
+            "shared_out_mb": _mb(pages.get("Pss", 0)) if pages else None,
+            "large_pages_mb": _mb(pages.get("AnonHugePages", 0)),
             "planned_mb": _mb(self.plan.total_bytes),
             "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,

@@ -63,6 +63,7 @@ def open_backend(
             cache_type_k=settings.cache_type_k,
             cache_type_v=settings.cache_type_v,
             flash_attn=settings.flash_attn,
+            yarn=settings.yarn,
             plain_rows=_plain_rows(settings, prepared),
             purpose="text beside heads" if prepared.uses_heads else "text",
         ),

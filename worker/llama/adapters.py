@@ -43,7 +43,9 @@ class Adapters:
             *(self._handles[digest] for digest, _ in entries)
         )
         scales = (ctypes.c_float * len(entries))(*(scale for _, scale in entries))
-        native.llama_set_adapters_lora(context, handles, len(entries), scales)
+        native.llama_set_adapters_lora(  # pyright: ignore[reportUnknownMemberType]
+            context, handles, len(entries), scales
+        )
 
 
 def _load(model: Any, file: ModelFile) -> Any:

@@ -167,6 +167,9 @@ class Context:
             params.n_rs_seq = HEAD_LENGTH
         params.type_k = _TYPES[options.cache_type_k]
         params.type_v = _TYPES[options.cache_type_v]
+        extrapolation, attention, slow, fast = options.yarn
+        params.yarn_ext_factor, params.yarn_attn_factor = extrapolation, attention
+        params.yarn_beta_slow, params.yarn_beta_fast = slow, fast
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
         if self._observer is not None:

@@ -26,6 +26,7 @@ from worker.model.hyperparameters import (
     rope_config,
     sampling_defaults,
 )
+from worker.model.overrides import NO_WISHES, Override, Wishes, overridden
 from worker.model.tokenizer import TokenizerConfig, tokenizer_config
 
 Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
@@ -44,6 +45,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_params, size_bytes           elements and bytes of all tensors
     matrix_bytes                   those of matrices that rows are multiplied with, by encoding;
                                    neither experts nor what rows are looked up in
+    overrides                      keys that the file does not say so
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
@@ -94,6 +96,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     tokenizer: TokenizerConfig | None
     sampling: SamplingDefaults
+    overrides: tuple[Override, ...] = ()
 
     @property
     def path(self) -> str:
@@ -112,17 +115,25 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_config(
-    path: str | os.PathLike[str], *, purpose: Purpose = "generate", policy: Policy | None = None
+    path: str | os.PathLike[str],
+    *,
+    purpose: Purpose = "generate",
+    policy: Policy | None = None,
+    wishes: Wishes = NO_WISHES,
 ) -> ModelConfig:
     """The typed config of the model at `path`, with all its split files.
 
     For the purpose `generate` a model that cannot continue a text is refused, a vocabulary or an
     encoder for example; `inspect` reads them too. Raises ModelFileError.
+
+    wishes: count before what the file says. Raises UsageError for those that cannot be.
     """
     policy = policy or Policy()
     header = open_header(path, policy)
+    overrides = wishes.overrides(header)
+    header = overridden(header, overrides)
     check(header, policy, purpose)
-    return config_of(header)
+    return msgspec.structs.replace(config_of(header), overrides=tuple(overrides.items()))
 
 
 def config_of(header: Header) -> ModelConfig:

@@ -13,7 +13,6 @@ from worker.api.common.body import Bodies
 from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
 from worker.api.common.talk.templates import format_of
-from worker.api.infill.routes import infill
 from worker.api.info.about import info, is_sleeping, model_ready, version
 from worker.api.info.health import health
 from worker.api.info.lora import lora_adapters, scale_adapters
@@ -24,6 +23,7 @@ from worker.api.info.ratio import Window
 from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
+from worker.api.llama_server.routes import completion, infill
 from worker.api.ollama.missing import delete_model, embed, store_models
 from worker.api.ollama.models import ollama_version, ps, show, tags
 from worker.api.ollama.routes import generate, ollama_chat
@@ -38,13 +38,13 @@ from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
-from worker.service.ahead import make_first_decoders
 from worker.service.description.routes import Description, docs, openapi_json
 
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(responses, input_tokens),
     infill,
+    completion,
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
     job_routes,
@@ -86,7 +86,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
     def chat_format(loaded: Loaded, preparing: Preparing) -> ChatFormat:  # noqa: ARG001
         return format_of(loaded, worker.settings)
 
-    app = Litestar(
+    return Litestar(
         ROUTES,
         dependencies={
             "worker": _always(worker),
@@ -105,8 +105,6 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         openapi_config=None,
         logging_config=None,
     )
-    make_first_decoders(app)
-    return app
 
 
 def close(app: Any) -> bool:

@@ -58,6 +58,7 @@ class Gate:
         self.auth = Auth(worker.settings.api_key, worker.settings.api_key_file)
         self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
+        self._prefix = worker.settings.api_prefix
         self._num_entering = 0
         self._turn = asyncio.Lock()
 
@@ -73,6 +74,9 @@ class Gate:
         refused hear it before work begins for the others. Until then their places count as taken.
         """
         path: str = scope["path"]
+        if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
+            path = path.removeprefix(self._prefix) or paths.PAGE
+            scope["raw_path"] = scope["raw_path"].removeprefix(self._prefix.encode())
         path = scope["path"] = paths.ALIASES.get(path, path)
         headers = scope["headers"]
         ids = ids_of(headers)

@@ -79,7 +79,6 @@ async def serve(
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
     loading = asyncio.create_task(_become_ready(worker, journal, routes, host, port))
-    ahead = asyncio.create_task(_get_ahead(routes, worker))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -106,7 +105,7 @@ async def serve(
         closing = asyncio.to_thread(worker.close, free=serving.done() and idle)
         await asyncio.gather(closing, _send_spans(journal, left))
         journal.lines.close()
-        for task in (*ends, serving, loading, routes, ahead):
+        for task in (*ends, serving, loading, routes):
             task.cancel()
     if worker.error is not None:
         raise worker.error
@@ -179,14 +178,6 @@ async def _become_ready(
 
         journal.speeds.start(worker.loaded.engine)
         Manager(worker, worker.loaded, host, port).start()
-
-
-async def _get_ahead(routes: asyncio.Task[Any], worker: Worker) -> None:
-    await asyncio.wait([routes])
-    if routes.exception() is None:
-        from worker.service.ahead import get_ahead
-
-        await get_ahead(routes.result(), worker)
 
 
 class _LoopErrors:

@@ -150,7 +150,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
     ({"logprobs": True, "top_logprobs": 101}, "top_logprobs", "from 0 to 100"),
     ({"n": 0}, "n", "n must be"),
-    ({"max_tokens": -2}, "max_tokens", "0 or more, or -1"),
+    ({"max_tokens": -3}, "max_tokens", "0 or more, or -1"),
     ({"temperature": 101}, "temperature", "temperature"),
 ]  # fmt: skip
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import reference
-from tests.support.rows import ROWS, dense, fits, rows
+from tests.support.rows import ROWS, chances, dense, fits, rows
 from worker.engine.sampling import SamplingParams
 from worker.llama.sampling.draw import Draw, pick
 from worker.llama.sampling.workspace import Workspace
@@ -45,8 +46,8 @@ def test_no_weight_is_never_picked(size: int) -> None:
         assert picked <= {place, other}
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.95])
+@for_each("row", ROWS)
+@for_each("p", [0.0, 0.1, 0.5, 0.95])
 def test_top_p_is_the_smallest_set(row: np.ndarray, p: float) -> None:
     """Inside are those whose likelier ones have less than p, to 1e-5; the likeliest always."""
     sampler = draw(len(row), top_p=p)
@@ -56,24 +57,24 @@ def test_top_p_is_the_smallest_set(row: np.ndarray, p: float) -> None:
     sure = set(order[(likelier < p - 1e-5) & (right > 1e-37)]) | {order[0]}
     never = set(order[1:][likelier[1:] > p + 1e-5])
     if len(row) < 2000:  # each token asks for a pass over the row
-        inside = sampler.survivors(row).keys()
+        inside = chances(sampler, row).keys()
         assert sure <= inside
         assert not inside & never
     assert not {sampler.choose(row) for _ in range(30)} & never
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("p", [0.001, 0.05, 1.0])
+@for_each("row", ROWS)
+@for_each("p", [0.001, 0.05, 1.0])
 def test_min_p_is_its_definition(row: np.ndarray, p: float) -> None:
     """All within ln p of the largest logit."""
-    got = draw(len(row), min_p=p, temperature=0.7).survivors(row)
+    got = chances(draw(len(row), min_p=p, temperature=0.7), row)
     want = reference.temperature(reference.min_p(row, p), 0.7)
     assert got.keys() == reference.survivors(want)
     right = reference.probabilities(want)
     assert all(got[i] == pytest.approx(right[i], rel=1e-4) for i in got)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         {},
@@ -83,9 +84,8 @@ def test_min_p_is_its_definition(row: np.ndarray, p: float) -> None:
         {"top_p": 0.3, "temperature": 5.0},
         {"top_p": 0.9, "min_p": 0.01, "temperature": 1.5},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("name", ["random", "tied", "holes"])
+@for_each("name", ["random", "tied", "holes"])
 def test_draws_follow_their_probabilities(name: str, params: dict[str, Any]) -> None:
     """5,000 draws fit the definitions; what top-p refuses changes nothing about the rest."""
     row = rows(1025)[name]
@@ -93,7 +93,7 @@ def test_draws_follow_their_probabilities(name: str, params: dict[str, Any]) -> 
     wanted = reference.min_p(wanted, params.get("min_p", 0))
     right = reference.probabilities(reference.temperature(wanted, params.get("temperature", 1)))
     sampler = draw(len(row), **params)
-    assert np.allclose(dense(sampler.survivors(row), len(row)), right, rtol=1e-4, atol=1e-7)
+    assert np.allclose(dense(chances(sampler, row), len(row)), right, rtol=1e-4, atol=1e-7)
     drawn = [sampler.choose(row) for _ in range(5000)]
     assert right[drawn].all()
     assert fits(drawn, right)

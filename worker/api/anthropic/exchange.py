@@ -28,7 +28,6 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.http.replies import ErrorReply
-from worker.lifecycle.loaded import Loaded
 
 # How an answer ended, in our words -> in Anthropic's
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -43,7 +42,6 @@ class MessageExchange(DeltaExchange):
         self,
         generation: Generation,
         stream: Stream,
-        loaded: Loaded,
         *,
         streaming: bool,
         shows_thoughts: bool,

@@ -29,12 +29,16 @@ class Meta(msgspec.Struct):
 
 
 class ModelEntry(msgspec.Struct, kw_only=True):
-    """One entry; `max_model_len` is the longest sequence that this worker holds.
+    """One entry.
 
-    parent  of an adapter: the model's id
+    aliases, tags  its other names, and words about it, as the command line has them
+    max_model_len  the longest sequence that this worker holds
+    parent         of an adapter: the model's id
     """
 
     id: str
+    aliases: tuple[str, ...]
+    tags: tuple[str, ...]
     object: str = "model"
     created: int
     owned_by: str = "gguf-worker"
@@ -56,6 +60,8 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
     return ModelEntry(
         id=loaded.model_id if adapter is None else adapter.name,
         parent=None if adapter is None else loaded.model_id,
+        aliases=loaded.settings.alias[1:] if adapter is None else (),
+        tags=loaded.settings.tags if adapter is None else (),
         created=_CREATED,
         max_model_len=backend.max_length,
         meta=Meta(

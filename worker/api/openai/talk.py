@@ -47,7 +47,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,
-            default=None,
+            default=settings.n_predict,
         ),
         stop=stops_of(body.stop),
         n=1 if body.n is None else body.n,
@@ -65,6 +65,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         thinking=thinking_of(
             body,
             asked_format=body.reasoning_format,
+            settings=settings,
             default_format=settings.reasoning_format,
             reasoning_budget_tokens=body.reasoning_budget_tokens,
             thinking_budget_tokens=body.thinking_budget_tokens,

@@ -38,6 +38,7 @@ def add_parser(commands: Any, line: str) -> None:
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
+        "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
@@ -57,7 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_json(request.answer())
         return 0
-    from worker.lifecycle.prepared import find_devices, load_draft, memory_with, with_heads
+    from worker.lifecycle.prepared import (
+        find_devices,
+        load_draft,
+        memory_with,
+        wishes_of,
+        with_heads,
+    )  # fmt: skip
     from worker.memory.plan import check_fit, estimate
     from worker.model.config import load_config
 
@@ -66,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("Two models are named.", hint="Leave out FILE or --model.")
         arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))
-    config = load_config(model_path(settings))
+    config = load_config(model_path(settings), wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = estimate(config, settings, memory_with(find_devices(settings)), draft)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -33,8 +32,6 @@ class TokenChoice(Protocol):
 
     def choose(self, row: np.ndarray) -> int: ...
 
-    def survivors(self, row: np.ndarray) -> dict[int, float]: ...
-
     def free(self) -> None: ...
 
 
@@ -44,7 +41,8 @@ def choice_of(
     """The one rule which way a request goes.
 
     greedy                                     the largest logit
-    mirostat, typical-p or XTC on everything   llama.cpp, with all tokens as candidates
+    mirostat, typical-p or XTC on everything,
+    or filters in another order than usual     llama.cpp, with all tokens as candidates
     top-k                                      llama.cpp, with few candidates; with all of them in
                                                one native call where there are few tokens
     temperature, top-p, min-p                  `Draw`, without candidates
@@ -55,7 +53,7 @@ def choice_of(
     is_short = 0 < params.top_k < vocab.size
     if params.is_greedy:
         return Peak()
-    is_rare = params.typical_p < 1 or params.xtc_probability > 0
+    is_rare = params.typical_p < 1 or params.xtc_probability > 0 or not params.in_order
     if not params.mirostat and not is_short and not is_rare:
         return Draw(params, seed, workspace)
     chain = Chain()
@@ -64,7 +62,7 @@ def choice_of(
     except BaseException:
         chain.free()
         raise
-    short = is_short and not params.mirostat
+    short = is_short and not params.mirostat and params.in_order
     return ChainChoice(chain, workspace, params.top_k if short else 0)
 
 
@@ -83,9 +81,6 @@ class Peak:
         """
         token = self.choose(row)
         return token if leaves(token) else None
-
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        return {self.choose(row): 1.0}
 
     def free(self) -> None:
         """Nothing here is native."""
@@ -122,14 +117,6 @@ class ChainChoice:
             array = self._workspace.candidates(row)
         self._chain.apply(array)
         return array
-
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        array = self._judge(row)
-        kept = [array.data[i] for i in range(array.size)]
-        top = max(item.logit for item in kept)
-        weights = {item.id: math.exp(item.logit - top) for item in kept}
-        total = sum(weights.values())
-        return {token: weight / total for token, weight in weights.items() if weight > 0}
 
     def free(self) -> None:
         self._chain.free()

@@ -49,17 +49,6 @@ class Draw:
                 return token
             np.multiply(weights, likelier, out=weights)
 
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        """Token id -> probability to be chosen."""
-        weights = self._weigh(row, row.max())
-        kept = {
-            token: float(weights[token])
-            for token in map(int, np.flatnonzero(weights))
-            if self._top_p >= 1 or self._admits(self._likelier(row, token))
-        }
-        total = sum(kept.values())
-        return {token: weight / total for token, weight in kept.items()}
-
     def free(self) -> None:
         """Nothing here is native."""
 

@@ -199,13 +199,6 @@ class GuidedChoice:
             "The constraint leaves no token to choose.", param=self._constraint.param
         )
 
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        """Token id -> probability to be chosen next."""
-        if self._matcher is None:
-            return self._choice.survivors(row)
-        self._matcher.fill(self._workspace.mask)
-        return self._choice.survivors(self._workspace.masked(row))
-
     def free(self) -> None:
         """Release what is native; safe to call again."""
         self._choice.free()

@@ -67,10 +67,6 @@ class LimitedChoice:
         only[token] = 0.0
         return self._choice.choose(only)
 
-    def survivors(self, row: np.ndarray) -> dict[int, float]:
-        """Token id -> probability to be chosen next, where nothing is forced."""
-        return self._choice.survivors(row)
-
     def free(self) -> None:
         """Release what is native; safe to call again."""
         self._choice.free()

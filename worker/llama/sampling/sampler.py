@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,12 +64,6 @@ class Sampler:
             self._edits.undo(row, done)
         self._edits.accept(token)
         return token
-
-    def survivors(self, logits: Sequence[float]) -> dict[int, float]:
-        """Token id -> probability to be chosen from `logits`. Tests check filters so."""
-        row = np.array(logits, np.float32)
-        self._edits.apply(row)
-        return self._choice.survivors(row)
 
     def free(self) -> None:
         """Release what is native; safe to call again."""

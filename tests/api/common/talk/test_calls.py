@@ -72,8 +72,13 @@ def test_a_named_tool_is_called(loaded: Loaded, name: str) -> None:
     assert [call.name for call in found.calls] == [name]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", ["weather/now: today", "天气", "x" * 200, "a b", "a_b"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        *((family, name) for family in FAMILIES for name in ("weather/now: today", "x" * 200)),
+        *((family, name) for family in FAMILIES[:3] for name in ("天气", "a b", "a_b")),
+    ],
+)
 def test_any_name_can_be_called(loaded: Loaded, family: str, name: str) -> None:
     """It comes back as the client wrote it, though the format of calls could not carry it."""
     others = [tool for tool in ("a/b", "a b", "a_b", "a_b_2") if tool != name]

@@ -117,7 +117,11 @@ def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLim
     budget, end = talk.thinking.budget, chat.thought_end(prompt)
     if budget is None or end is None:
         return None
-    forced = loaded.backend.vocab.tokenize(end.text, add_special=False, parse_special=True)
+    forced = loaded.backend.vocab.tokenize(
+        f"{loaded.settings.reasoning_budget_message}{end.text}",
+        add_special=False,
+        parse_special=True,
+    )
     return SpanLimit(budget, end.opens, end.ends, tuple(forced), end.is_open)
 
 
