@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +11,31 @@ import pytest
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
 from tests.support.models.ggufs import Gguf, array, text, u32
-from tests.support.models.spoiled import dropped, extra, keyed, rows, tensor
+from tests.support.models.spoiled import Change, Row, dropped, extra, keyed, rows, tensor
 from worker.errors import ModelFileError
-from worker.gguf.splits import open_header
 from worker.model.adapter import load_adapter
 from worker.model.checks import model as checks
 
 A, B = "blk.0.attn_q.weight.lora_a", "blk.0.attn_q.weight.lora_b"
 
 
-def spoil(name: str, **fields: object) -> Callable[[Gguf], None]:
+def moved(g: Gguf) -> None:
+    for part in "ab":
+        renamed(f"blk.0.attn_q.weight.lora_{part}", f"blk.7.attn_q.weight.lora_{part}")(g)
+
+
+def spoil(name: str, **fields: object) -> Change:
     """Another shape of a tensor, and as many bytes as it needs."""
     shape = fields["shape"]
     assert isinstance(shape, tuple)
     return tensor(name, data=np.zeros(int(np.prod(shape)), "<f4").tobytes(), **fields)
 
 
-def renamed(old: str, new: str) -> Callable[[Gguf], None]:
+def renamed(old: str, new: str) -> Change:
     return tensor(old, name=new)
 
 
-ALONE = [
+ALONE: list[Row] = [
     ("a model", "NOT_ADAPTER", lambda g: g.drop("general.type", "adapter.type")),
     ("another type", "BAD_VALUE", keyed("general.type", text("model"))),
     ("no adapter type", "BAD_VALUE", dropped("adapter.type")),
@@ -52,24 +55,22 @@ ALONE = [
     ("a is not transposed", "TENSOR_SHAPE", spoil(A, shape=(4, 64))),
     ("one is of experts", "TENSOR_SHAPE", spoil(A, shape=(64, 4, 2))),
 ]  # fmt: skip
-BESIDE = [
+BESIDE: list[Row] = [
     ("another architecture", "ADAPTER_MISMATCH", keyed("general.architecture", text("qwen2"))),
-    ("a block that is not there", "ADAPTER_MISMATCH",
-     lambda g: [renamed(f"blk.0.attn_q.weight.lora_{part}", f"blk.7.attn_q.weight.lora_{part}")(g)
-                for part in "ab"]),
+    ("a block that is not there", "ADAPTER_MISMATCH", moved),
     ("longer rows", "ADAPTER_MISMATCH", spoil(A, shape=(96, 4))),
     ("more rows", "ADAPTER_MISMATCH", spoil(B, shape=(4, 96))),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("code", "change"), rows(ALONE, BESIDE))
-def test_refused(tiny: Path, tmp_path: Path, code: str, change: Callable[[Gguf], None]) -> None:
+def test_refused(tiny: Path, tmp_path: Path, code: str, change: Change) -> None:
     """In one sentence, with the next step and a code that is listed."""
     gguf = lora_gguf(tiny)
     change(gguf)
     path = gguf.write(tmp_path / "wrong.gguf")
     with pytest.raises(ModelFileError) as caught:
-        load_adapter(path, open_header(tiny))
+        load_adapter(path, tiny)
     error = caught.value
     assert error.code == code
     assert re.search(rf"\b{error.code}\b", checks.__doc__ or "")
@@ -80,7 +81,7 @@ def test_refused(tiny: Path, tmp_path: Path, code: str, change: Callable[[Gguf],
 
 def test_what_it_is(tiny: Path, tmp_path: Path) -> None:
     """Its rank, its alpha and how much it changes; also where a model has experts."""
-    found = load_adapter(lora_gguf(tiny).write(tmp_path / "one.gguf"), open_header(tiny))
+    found = load_adapter(lora_gguf(tiny).write(tmp_path / "one.gguf"), tiny)
     assert (found.rank, found.alpha, found.matrices) == (4, 8.0, 8)
     assert found.summary == "a LoRA adapter for llama models: rank 4, alpha 8, 8 matrices"
     experts = ggufs.write_llama(tmp_path / "experts.gguf", experts=4)
@@ -89,7 +90,7 @@ def test_what_it_is(tiny: Path, tmp_path: Path) -> None:
         extra(f"blk.1.ffn_up_exps.weight.lora_{part}", shape, 0, bytes(4 * int(np.prod(shape))))(
             gguf
         )
-    found = load_adapter(gguf.write(tmp_path / "two.gguf"), open_header(experts))
+    found = load_adapter(gguf.write(tmp_path / "two.gguf"), experts)
     assert found.matrices == 3
     gguf.drop("blk.1.ffn_up_exps.weight.lora_a", "blk.1.ffn_up_exps.weight.lora_b")
     for part, shape in (("a", (64, 2, 2)), ("b", (2, 128, 2))):
@@ -97,7 +98,7 @@ def test_what_it_is(tiny: Path, tmp_path: Path) -> None:
             gguf
         )
     with pytest.raises(ModelFileError, match="as if it had the shape"):
-        load_adapter(gguf.write(tmp_path / "three.gguf"), open_header(experts))
+        load_adapter(gguf.write(tmp_path / "three.gguf"), experts)
 
 
 def test_embeddings_are_the_other_way_round(tiny: Path, tmp_path: Path) -> None:
@@ -107,4 +108,4 @@ def test_embeddings_are_the_other_way_round(tiny: Path, tmp_path: Path) -> None:
         name = f"token_embd.weight.lora_{part}"
         extra(name, (4, length), 0, bytes(4 * 4 * length))(gguf)
     path = gguf.write(tmp_path / "one.gguf")
-    assert load_adapter(path, open_header(tiny)).matrices == 3
+    assert load_adapter(path, tiny).matrices == 3

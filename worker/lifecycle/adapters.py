@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from worker.errors import NotFoundError, RequestError, UsageError
-from worker.gguf.splits import open_header
 from worker.llama.adapters import DIGEST_BYTES, adapter_key
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
@@ -38,7 +37,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     config: AdapterConfig
 
 
-class Choice(msgspec.Struct, frozen=True):
+class AdapterChoice(msgspec.Struct, frozen=True):
     """What a request gets: the key of its prompts, and the model's name in its answer."""
 
     key: bytes
@@ -52,10 +51,9 @@ def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...
     """
     if not settings.lora:
         return ()
-    base = open_header(config.path)
     found: list[Adapter] = []
     for place, spec in enumerate(settings.lora):
-        adapter = load_adapter(spec.file, base)
+        adapter = load_adapter(spec.file, config.path)
         counts = spec.name is None and not settings.lora_init_without_apply
         name = spec.name or Path(spec.file).stem
         digest = _digest(adapter)
@@ -96,7 +94,7 @@ class ServedAdapters:
             )
         self.scales = {each.id: each.scale for each in self.all if each.counts}
 
-    def choose(self, model: str | None, scales: Mapping[int, float] | None) -> Choice:
+    def choose(self, model: str | None, scales: Mapping[int, float] | None) -> AdapterChoice:
         """For a request with these fields; `scales` by number, None: it names none.
 
         Raises NotFoundError for a model or a number that is not here, RequestError for a scale that
@@ -105,14 +103,14 @@ class ServedAdapters:
         adapter = self._named(model)
         if scales is None:
             if adapter is not None:
-                return Choice(adapter_key([(adapter.digest, adapter.scale)]), adapter.name)
-            return Choice(self._key(self.scales), self._names[0])
+                return AdapterChoice(adapter_key([(adapter.digest, adapter.scale)]), adapter.name)
+            return AdapterChoice(self._key(self.scales), self._names[0])
         if adapter is not None:
             raise RequestError(
                 "Both model and lora choose adapters.", param="lora", hint="Leave one of them out."
             )
         self.check(scales)
-        return Choice(self._key(scales), self._names[0])
+        return AdapterChoice(self._key(scales), self._names[0])
 
     def check(self, scales: Mapping[int, float]) -> None:
         """Raise NotFoundError or RequestError where these cannot be."""

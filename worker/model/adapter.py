@@ -19,6 +19,7 @@ from worker.gguf.header import RECONVERT, Header, ModelFile, TensorInfo, refuse
 from worker.gguf.policy import Policy
 from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
 from worker.gguf.reader import read_header
+from worker.gguf.splits import open_header
 from worker.model.checks.model import check_architecture
 
 _PART = re.compile(r"(.+)\.lora_([ab])")
@@ -58,10 +59,12 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def load_adapter(path: str | os.PathLike[str], base: Header | None = None) -> AdapterConfig:
+def load_adapter(
+    path: str | os.PathLike[str], base: str | os.PathLike[str] | None = None
+) -> AdapterConfig:
     """What the adapter at `path` is.
 
-    base: header of the model that it shall change
+    base: file of the model that it shall change
     Raises ModelFileError where it is no adapter, or does not fit the model.
     """
     header = read_header(path)
@@ -83,7 +86,7 @@ def load_adapter(path: str | os.PathLike[str], base: Header | None = None) -> Ad
         fields.wrong_type(_ALPHA, "a FLOAT32")
     pairs = _pairs(name, header.tensors)
     if base is not None:
-        _check_fits(name, fields.architecture, pairs, base)
+        _check_fits(name, fields.architecture, pairs, open_header(base))
     return AdapterConfig(
         name=fields.word("general.name") or Path(path).stem,
         architecture=fields.architecture,

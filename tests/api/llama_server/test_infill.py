@@ -75,7 +75,7 @@ def test_the_prompt(asking: Asking) -> None:
     bos = asking.vocab.bos
     place = [bos, PRE, *ids(PLACE["input_prefix"]), *ids("y = "), SUF, *ids(PLACE["input_suffix"])]
     others = [REPO, *ids("myproject\n"), SEP, *ids("a\n"), *ids("z"), SEP, *ids("filename\n")]
-    assert (found, truncated) == ([*others, *place, MID], False)
+    assert (found, truncated) == ([*others, *place, MID], None)
 
 
 def test_what_does_not_fit(asking: Asking) -> None:

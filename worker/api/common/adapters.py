@@ -6,7 +6,7 @@ import msgspec
 
 from worker.api.common.generation import Generation
 from worker.errors import RequestError
-from worker.lifecycle.adapters import Choice
+from worker.lifecycle.adapters import AdapterChoice
 from worker.lifecycle.loaded import Loaded
 
 
@@ -27,13 +27,13 @@ def scales_of(given: list[AdapterScale] | None) -> dict[int, float] | None:
     return scales
 
 
-def choice_of(body: msgspec.Struct, loaded: Loaded) -> Choice:
+def choice_of(body: msgspec.Struct, loaded: Loaded) -> AdapterChoice:
     """By the fields `model` and `lora`. Raises NotFoundError, RequestError."""
     model, lora = getattr(body, "model", None), getattr(body, "lora", None)
     return loaded.adapters.choose(model, scales_of(lora))
 
 
-def chosen(generation: Generation, choice: Choice) -> Generation:
+def chosen(generation: Generation, choice: AdapterChoice) -> Generation:
     """The same, computed with the adapters that were chosen."""
     replace = msgspec.structs.replace
     prompts = tuple(replace(prompt, key=choice.key) for prompt in generation.prompts)

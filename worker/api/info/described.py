@@ -6,8 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from worker.api.common.adapters import AdapterScale
 from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
 from worker.api.common.model_ids import MODEL_ID, NO_MODEL
+from worker.api.common.refusals import BODY
 from worker.api.info.about import (
     Info,
     ModelReady,
@@ -63,8 +65,11 @@ API = Api(
         Described(handler=lora_adapters, gives={JSON: list[AdapterEntry]}),
         Described(
             handler=scale_adapters,
+            takes=list[AdapterScale],
             gives={JSON: Success},
-            notes="The body is a list of objects with `id` and `scale`.",
+            refuses=BODY,
+            examples={"none": []},
+            notes="404 for a number that /lora-adapters does not have.",
         ),
         Described(
             handler=slots,

@@ -70,11 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
                 count=progress.add if arguments.deep else _nothing,
             )  # fmt: skip
             if verdict.ok and verdict.code is None:
-                config, header = load_config(each.path), open_header(each.path)
-                verdict = replace(verdict, template=places(config.tokenizer, header))
+                config = load_config(each.path)
+                found_places = places(config.tokenizer, open_header(each.path))
+                verdict = replace(verdict, template=found_places)
                 try:
                     for adapter in settings.lora:
-                        load_adapter(adapter.file, header)
+                        load_adapter(adapter.file, each.path)
                 except ModelFileError as error:
                     verdict = replace(
                         verdict, ok=False, code=error.code, message=error.message,
