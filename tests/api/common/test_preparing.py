@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from worker.api.common import preparing
 from worker.api.common.preparing import Preparing
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.errors import LeftError, QueueFullError, RequestError
@@ -172,12 +173,14 @@ def test_work_is_told_that_its_client_left() -> None:
     played(scenario)
 
 
-def test_a_full_queue_is_told_at_once() -> None:
+def test_a_full_queue_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the body is read; a place is free again once the request is ready or refused."""
 
     async def scenario(scene: Scene) -> None:
         request: Any = Client()
         places = Places(1)
+        monkeypatch.setattr(preparing, "choice_of", lambda *_: None)
+        monkeypatch.setattr(preparing, "chosen", lambda made, _: made)
         loaded = cast("Loaded", places)
         make = scene.preparing.make
 
