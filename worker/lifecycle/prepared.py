@@ -68,7 +68,7 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
     settings = with_heads(config, settings)
-    plan = plan_memory(config, settings, memory_with(devices), draft)
+    plan = plan_memory(config, settings, memory_with(devices), draft, [a.config for a in adapters])
     return Prepared(config, devices, plan, settings.guesses, draft, adapters)
 
 

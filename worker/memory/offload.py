@@ -24,7 +24,9 @@ HOST = "CPU"
 # (GGML_SCHED_MAX_COPIES in `ggml-backend.cpp`).
 _COPIES = 4
 
-Part = Literal["weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft"]
+Part = Literal[
+    "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters"
+]
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -81,6 +83,8 @@ def place(
             "kv": int(parts["kv"] * share),
             "recurrent": int(parts["recurrent"] * share),
         }
+        if "adapters" in parts:  # each matrix is where the one is that it changes
+            there["adapters"] = int(parts["adapters"] * share)
         for part, size in there.items():
             host[part] -= size
         if config.layers in numbers:

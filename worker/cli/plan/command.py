@@ -38,6 +38,7 @@ def add_parser(commands: Any, line: str) -> None:
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
+        "lora",
         "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -58,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_json(request.answer())
         return 0
+    from worker.lifecycle.adapters import load_adapters
     from worker.lifecycle.prepared import (
         find_devices,
         load_draft,
@@ -75,8 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_draft_path(settings_from(arguments))
     config = load_config(model_path(settings), wishes=wishes_of(settings))
     draft = load_draft(config, settings)
+    adapters = [adapter.config for adapter in load_adapters(config, settings)]
     settings = with_heads(config, settings)
-    plan = estimate(config, settings, memory_with(find_devices(settings)), draft)
+    plan = estimate(config, settings, memory_with(find_devices(settings)), draft, adapters)
     if arguments.json:
         write_json(plan)
     else:
@@ -102,6 +105,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
+        ("adapters", plan.adapter_bytes, "their matrices, and what is computed with them"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
     )  # fmt: skip
     title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
