@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import metrics
-from tests.support.models.adapters import write_lora
-from tests.support.programs.processes import Server, serving
+from tests.support import http, metrics
+from tests.support.models.adapters import lora_gguf, write_lora
+from tests.support.programs.processes import Server, WorkerProcess, serving
 
 NAMES = ("one", "two", "three")
 BASE = "org/tiny"
@@ -98,11 +98,9 @@ def test_conversations(server: Server, alone: list[list[str]]) -> None:
         assert list(pool.map(partial(converse, server, start=START), choices[::-1])) == alone[::-1]
 
 
-@pytest.mark.parametrize(
-    "more", [["--cache-ram", "0"], ["--draft", "ngram"], ["-np", "2"]], ids=" ".join
-)
+@pytest.mark.parametrize("more", ["--cache-ram 0", "--draft ngram", "--parallel 2"])
 def test_in_other_workers(
-    tiny: Path, files: dict[str, Path], alone: list[list[str]], more: list[str]
+    tiny: Path, files: dict[str, Path], alone: list[list[str]], more: str
 ) -> None:
     """The same without host memory, with guesses, and where most of them wait."""
     with (
@@ -128,3 +126,94 @@ def test_after_a_restart(
                 assert converse(server, choice, START) == expected
             read = metrics.scrape(server.url)["worker_cache_disk_read_bytes_total"]
             assert (read > 0) == (names != NAMES)
+
+
+def test_by_name(server: Server, alone: list[list[str]]) -> None:
+    """As the model's name, with the base's before it too, in every API; the answer has that name,
+    and the list says whose adapter it is."""
+    entries = http.get(server.url + "/v1/models").json()["data"]
+    assert [(each["id"], each["parent"]) for each in entries] == [
+        (BASE, None), *((name, BASE) for name in NAMES)
+    ]  # fmt: skip
+    assert http.get(server.url + "/v1/models/two").json()["parent"] == BASE
+    first = alone[2][0].removeprefix(START).removesuffix(" and then 0 ")
+    assert say(server, "two") == say(server, f"{BASE}:two") == first
+    greedy = {"prompt": START, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    for path, text in (("/completion", "content"), ("/v1/infer", "text")):
+        assert server.post({**greedy, "model": "two"}, path).json()[text] == first
+    chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "temperature": 0}
+    told = {
+        "/v1/chat/completions": ("model", {}),
+        "/v1/messages": ("model", {}),
+        "/api/chat": ("model", {"stream": False}),
+        "/v1/responses": ("model", {"input": "hello"}),
+    }
+    for path, (field, more) in told.items():
+        answer = server.post({**chat, **more, "model": "two"}, path)
+        assert (answer.status_code, answer.json()[field]) == (200, "two")
+    assert server.post({**chat, "stream": False, "model": "two:latest"}, "/api/chat").is_success
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "named"),
+    [
+        (404, {"model": "four"}, "'org/tiny', 'one', 'two', 'three'"),
+        (404, {"model": "other:one"}, "'one'"),
+        (404, {"lora": [{"id": 3, "scale": 1}]}, "0 (one), 1 (two), 2 (three)"),
+        (404, {"lora": [{"id": -1, "scale": 1}]}, "0 (one)"),
+        (400, {"lora": [{"id": 0, "scale": 1e30}]}, "from -100 to 100"),
+        (400, {"lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 2}]}, "twice"),
+        (400, {"lora": [{"id": 0}]}, "scale"),
+        (400, {"model": "one", "lora": []}, "Both"),
+    ],
+)
+def test_what_is_not_here(server: Server, status: int, fields: dict[str, Any], named: str) -> None:
+    """An error that says what there is, in every API."""
+    for path in ("/v1/completions", "/v1/chat/completions", "/api/generate"):
+        body = {"prompt": "a", "messages": [{"role": "user", "content": "a"}], **fields}
+        answer = server.post(body, path)
+        assert (answer.status_code, named in answer.text) == (status, True), answer.text
+
+
+def test_for_all(tiny: Path, files: dict[str, Path], alone: list[list[str]]) -> None:
+    """What counts for requests that choose nothing is said at the start and by /lora-adapters; an
+    empty list chooses the model alone."""
+    first = [said[0].removeprefix(START).removesuffix(" and then 0 ") for said in alone]
+    lora = f"{files['one']}=one,{files['two']}"
+    with serving(*options(tiny, files), f"--lora={lora}") as server:
+        path = server.url + "/lora-adapters"
+        listed = http.get(path).json()
+        assert [(each["id"], each["name"], each["scale"]) for each in listed] == [
+            (0, "one", 0.0), (1, "two", 1.0)
+        ]  # fmt: skip
+        assert (listed[0]["path"], listed[0]["rank"]) == ("one.gguf", 4)
+        assert say(server, "") == say(server, BASE) == first[2]
+        assert say(server, []) == first[0]
+        assert http.post(path, json=scaled(0.5, 0.75)).json() == {"success": True}
+        assert say(server, "") == first[4]
+        assert say(server, "two") == first[2]
+        assert http.post(path, json=[{"id": 2, "scale": 1}]).status_code == 404
+        assert http.post(path, json=[{"id": 0, "scale": -1}]).is_success
+        assert say(server, BASE) == first[5]
+        assert http.post(path, json=[]).is_success
+        assert say(server, BASE) == first[0]
+    with serving(*options(tiny, files), f"--lora={lora}", "--lora-init-without-apply") as server:
+        assert say(server, BASE) == first[0]
+
+
+def test_wrong_ones_are_refused(tiny: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    """One sentence at the start, before native code sees the file."""
+    gguf = lora_gguf(tiny)
+    gguf.drop("blk.0.attn_q.weight.lora_a")
+    wrong = gguf.write(tmp_path / "wrong.gguf")
+    for lora, code in (
+        (wrong, "MISSING_TENSOR"),
+        (tiny, "NOT_ADAPTER"),
+        (tmp_path / "none.gguf", "NOT_FOUND"),
+        (f"{files['one']}={BASE}", "USAGE"),
+        (f"{files['one']},{files['one']}=again", "USAGE"),
+    ):
+        process = WorkerProcess("serve", *map(str, options(tiny, files)), f"--lora={lora}")
+        assert process.wait() != 0
+        assert process.lines[-1].startswith(f"error: {code}: "), process.lines
+        process.end()
