@@ -226,6 +226,12 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.integer(1, 1024), "the same where the text itself guesses (as --draft-max)"),
         Option("draft_p_min", ("--draft-p-min", "--spec-draft-p-min"), values.number(0, 1),
                "a guess ends where the draft model or the heads give a token less (0)", "P"),
+        Option("pooling", ("--pooling",), values.one_of("none", "mean", "cls", "last", "rank"),
+               "make vectors of texts too: one for each token, their mean, the first or the last "
+               "one's, or a classifier's score (embedding models as their file says, others make "
+               "none)", "none|mean|cls|last|rank"),
+        Option("pooling", ("--rerank", "--reranking"), values.switch_to("rank", None),
+               "the same as --pooling rank", "on|off", const="on"),
     ),
     SAMPLING: (
         Option("temperature", ("--temp", "--temperature"), values.number(0, 100), "0 is greedy (1)",

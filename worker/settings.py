@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     draft_max, ngram_max tokens of a guess, at most; of one from the text
     draft_p_min      least probability of a token that a draft model or heads guess
     cpu_tensors      some tensors stay on the CPU, whatever device their layer has
+    pooling          how vectors of texts are made, so that the worker gives some; None: as the file
+                     says
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
@@ -147,6 +149,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lora_init_without_apply: bool = False
     draft_model: str | None = None
     draft: str | None = None
+    pooling: str | None = None
     draft_max: int | None = None
     ngram_max: int | None = None
     draft_p_min: float = 0.0

@@ -143,8 +143,8 @@ def switch(text: str) -> bool:
     raise ValueError(f"must be on or off, not {text!r}")
 
 
-def switch_to(on: str, off: str) -> Callable[[str], str]:
-    """Reads a switch that stands for a word."""
+def switch_to(on: str, off: str | None) -> Callable[[str], str | None]:
+    """Reads a switch that stands for a word; None: for none."""
     return lambda text: on if switch(text) else off
 
 

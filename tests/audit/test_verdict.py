@@ -112,7 +112,7 @@ def test_nothing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for error, code in ((MemoryError(), "DOES_NOT_FIT"), (OSError(5, "Input/output error"), "IO"),
                         (RecursionError("deep"), "INTERNAL")):  # fmt: skip
 
-        def failing(_path: Path, error: BaseException = error) -> None:
+        def failing(_path: Path, error: BaseException = error, **_: object) -> None:
             raise error
 
         monkeypatch.setattr(module, "load_config", failing)

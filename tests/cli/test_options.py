@@ -141,7 +141,7 @@ VALUES = {
     "heartbeat_url": "http://h/", "heartbeat_interval": "1", "public_host": "h",
     "local_mode": "on", "die_with_parent": "on", "ctx_size": "512", "parallel": "2",
     "max_stall_ms": "5", "draft": "ngram", "draft_model": "d.gguf", "threads": "1",
-    "threads_batch": "1",
+    "threads_batch": "1", "pooling": "cls",
     "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
@@ -163,7 +163,7 @@ NEEDED = {
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
-    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on",
+    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
     "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
 }  # fmt: skip
 
@@ -364,9 +364,9 @@ def test_foreign_variables() -> None:
     """llama-server's variables are treated as its flags are; what is off changes nothing."""
     variables = foreign.foreign_variables
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
-    ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_NUMA": "1"}
+    ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
     assert [name for name, _ in variables(ignored)] == list(ignored)
-    for name in ("SSL_KEY_FILE", "CONTROL_VECTOR", "EMBEDDINGS"):
+    for name in ("SSL_KEY_FILE", "CONTROL_VECTOR", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 

@@ -128,6 +128,13 @@ def watched(server: Server) -> None:
     )  # fmt: skip
 
 
+def embedded(server: Server) -> None:
+    """It makes vectors, and writes too."""
+    answer = server.post({"input": "a"}, "/v1/embeddings").json()
+    assert sum(part**2 for part in answer["data"][0]["embedding"]) == pytest.approx(1, rel=1e-4)
+    assert server.post({"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
 FORMS: dict[str, Callable[[Server], None]] = {
     f"-hf {REPO}:Q4_K_M --jinja -c 0 -fa on": fetched,
     f"-hf {REPO} --port 8012 -fa -ub 1024 -b 1024 --ctx-size 0 --cache-reuse 256":
@@ -149,10 +156,10 @@ FORMS: dict[str, Callable[[Server], None]] = {
     "-m H.gguf --spec-type draft-mtp --spec-draft-n-max 3":
         guesses("none" if hidden_states.why_missing() else "mtp"),
     "-m M.gguf --lora A.gguf --lora-scaled B.gguf:0.5": adapted,
+    "-m M.gguf --embedding --pooling last -ub 8192": embedded,
     "-m M.gguf --slots --metrics --props --slot-save-path DIR --sleep-idle-seconds 300": watched,
 }  # fmt: skip
 WAITING = {
-    "-m M.gguf --embedding --pooling last -ub 8192": "Embeddings wait for",
     "-m M.gguf --control-vector V.gguf": "Control vectors wait for",
     "-m M.gguf --mmproj P.gguf": "Pictures and sound wait for",
 }

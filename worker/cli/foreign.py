@@ -64,13 +64,15 @@ NEEDLESS: dict[str, str] = {
         --ui-config= --webui-config= --ui-config-file= --webui-config-file=""",
     "one worker serves one model": "--models-autoload --no-models-autoload",
     "a prompt may be as long as the context": "--max-tokens-in=",
+    "an embedding model makes vectors anyway, and one that writes does with --pooling": """
+        --embedding --embeddings""",
 }
 
 _IN_REQUEST = "Send it with each request."
 _TEMPLATE = "Answers are read as the chat template says."
 _ONE_MODEL = "One worker serves one model: give its file with --model, or --hf-repo."
 _TEXT_ONLY = "Pictures and sound wait for a worker that reads them; this one reads text only."
-_GENERATES = "Embeddings wait for a worker that makes them; this one continues texts."
+_AS_TRAINED = "Tokens look ahead, or do not, as the model's file says."
 _CONTEXT = (
     "A shifted context answers from text that it no longer has: a sequence ends where its context "
     "is full; choose --ctx-size."
@@ -91,10 +93,9 @@ REFUSED: dict[str, str] = {
         --control-vector-layer-range""",
     _TEXT_ONLY: """--mmproj -mm --mmproj-url -mmu --mmproj-auto --image-min-tokens
         --image-max-tokens --model-vocoder -mv --tts-use-guide-tokens""",
-    _GENERATES: """--embedding --embeddings --rerank --reranking --pooling --attention
-        --embd-normalize""",
+    _AS_TRAINED: "--attention",
     _IN_REQUEST: """--logit-bias -l --grammar --grammar-file --json-schema -j --json-schema-file
-        -jf --reverse-prompt -r --special -sp""",
+        -jf --reverse-prompt -r --special -sp --embd-normalize""",
     _NO_SAMPLER: """--top-n-sigma --top-nsigma --dynatemp-range --dynatemp-exp --adaptive-target
         --adaptive-decay""",
     _ONE_MODEL: """--model-url -mu --docker-repo -dr --models-dir --models-preset --models-max""",

@@ -7,6 +7,7 @@ from typing import Literal
 from worker import machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
+from worker.errors import RequestError
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
@@ -61,6 +62,27 @@ class Loaded:
         self.engine = engine
         self.store = store
         self.vram_bytes = vram_bytes
+
+    @property
+    def writes(self) -> bool:
+        """Whether it continues texts."""
+        return not self.config.only_embeds
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What a manager may send it: text-gen, embedding, rerank."""
+        found = ("text-gen",) if self.writes else ()
+        if self.backend.embedder is None:
+            return found
+        return (*found, "rerank" if self.backend.embedder.pooling == "rank" else "embedding")
+
+    def check_writes(self) -> None:
+        """Raise RequestError where the model writes no text."""
+        if not self.writes:
+            ways = "/v1/rerank" if self.config.vectors.pooling == "rank" else "/v1/embeddings"
+            raise RequestError(
+                f"{self.model_id} {self.config.task}.", hint=f"Ask {ways}.", code="no_text"
+            )
 
     @property
     def memory_bytes(self) -> int:

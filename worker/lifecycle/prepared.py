@@ -57,7 +57,7 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
-    config = load_config(path, wishes=wishes_of(settings))
+    config = load_config(path, purpose="serve", wishes=wishes_of(settings))
     devices = find_devices(settings)
     if devices.chosen and settings.cpu_tensors:
         raise UsageError(
@@ -65,11 +65,28 @@ def prepare(path: Path, settings: Settings) -> Prepared:
             hint="Leave out --cpu-moe, --n-cpu-moe and --override-tensor; --n-gpu-layers places "
             "whole layers.",
         )
+    check_task(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
     settings = with_heads(config, settings)
-    plan = plan_memory(config, settings, memory_with(devices), draft, [a.config for a in adapters])
-    return Prepared(config, devices, plan, settings.guesses, draft, adapters)
+    beside = [adapter.config for adapter in adapters]
+    plan = plan_memory(config, settings, memory_with(devices), draft, beside)
+    guesses = "none" if config.only_embeds else settings.guesses
+    return Prepared(config, devices, plan, guesses, draft, adapters)
+
+
+def check_task(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError for options that mean nothing for a model that writes no text."""
+    given = {
+        "--draft": settings.draft not in (None, "auto", "none"),
+        "--draft-model": settings.draft_model is not None,
+        "--lora": bool(settings.lora),
+        "--cache-ram": bool(settings.cache_ram),
+        "--cache-dir": settings.cache_dir is not None,
+    }
+    named = [name for name, is_given in given.items() if is_given]
+    if config.only_embeds and named:
+        raise UsageError(f"{named[0]} is for text, and this {config.task}.", hint="Leave it out.")
 
 
 def wishes_of(settings: Settings) -> Wishes:
@@ -165,7 +182,7 @@ def load_weights(
         on_progress,
     )
     try:
-        if not weights.generates:
+        if not weights.generates and not prepared.config.only_embeds:
             raise ModelLoadError(
                 f"{path.name} does not continue text: it is an encoder or a diffusion model.",
                 hint="Choose a decoder model.",

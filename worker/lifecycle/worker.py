@@ -157,6 +157,7 @@ class Worker:
             recall=None if recalled is None else recalled.recall,
             draft_model=draft if heads is None else None,
             heads=heads,
+            embedder=backend.embedder,
             guesses=GuessLimits(
                 longest=self.settings.draft_max,
                 longest_text=self.settings.ngram_max or self.settings.draft_max,

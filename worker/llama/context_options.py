@@ -36,4 +36,9 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     flash_attn: str = "auto"
     plain_rows: int = 0
     yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
-    purpose: Literal["text", "heads", "text beside heads"] = "text"
+    purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it makes vectors or scores and no logits that anybody reads."""
+        return self.purpose in ("vectors", "scores")

@@ -14,7 +14,7 @@ from worker.api.common.shapes.by_path import shaped
 from worker.api.page import page
 from worker.errors import (
     NotAuthenticatedError,
-    QueueFullError,
+    RequestError,
     UnavailableError,
     WorkerError,
 )
@@ -179,8 +179,10 @@ class Gate:
             )
         if state is State.READY and _is_work(scope):
             try:
+                if path in paths.WRITING:
+                    self._worker.loaded.check_writes()
                 self._worker.loaded.engine.check_place(self._num_entering)
-            except QueueFullError as error:
+            except RequestError as error:
                 return error
         if paths.passes(path, state):
             return None

@@ -44,9 +44,10 @@ def path_of(route: Described) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """The demo model with infill, in a context that is large enough for the examples."""
+    """The demo model with infill and vectors, in a context as large as the examples need."""
     model = write_infilling(tmp_path_factory.mktemp("demo"))
-    with serving("--model", model, "--ctx-size", "512", "-t", "1") as running:
+    options = ("--ctx-size", "512", "-t", "1", "--pooling", "mean")
+    with serving("--model", model, *options) as running:
         yield running
 
 

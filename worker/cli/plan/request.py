@@ -99,7 +99,7 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     from worker.model.config import load_config
 
     settings = with_draft_path(settings)
-    config = load_config(model_path(settings), wishes=wishes_of(settings))
+    config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     own = memory_with(Devices())

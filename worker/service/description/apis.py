@@ -6,6 +6,7 @@ import msgspec
 
 from worker.api.anthropic.described import API as ANTHROPIC
 from worker.api.common.described import HTML, JSON, Described
+from worker.api.embeddings.described import API as VECTORS
 from worker.api.info.described import API as WORKER
 from worker.api.jobs.described import API as JOBS
 from worker.api.llama_server.described import API as LLAMA_SERVER
@@ -22,4 +23,15 @@ _OWN = (
 )
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *_OWN))
 
-APIS = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, LLAMA_SERVER, TOKENS, JOBS, REQUESTS, _WORKER)
+APIS = (
+    OPENAI,
+    RESPONSES,
+    ANTHROPIC,
+    OLLAMA,
+    LLAMA_SERVER,
+    VECTORS,
+    TOKENS,
+    JOBS,
+    REQUESTS,
+    _WORKER,
+)
