@@ -217,3 +217,13 @@ def test_wrong_ones_are_refused(tiny: Path, files: dict[str, Path], tmp_path: Pa
         assert process.wait() != 0
         assert process.lines[-1].startswith(f"error: {code}: "), process.lines
         process.end()
+
+
+def test_vectors(tiny: Path, files: dict[str, Path]) -> None:
+    """They are computed without adapters, and who names one is told so."""
+    with serving(*options(tiny, files, "one"), "--pooling", "last") as server:
+        vectors = [
+            server.post({"input": "a", "model": model}, "/v1/embeddings") for model in (BASE, "one")
+        ]
+    assert [answer.status_code for answer in vectors] == [200, 400]
+    assert "without adapters" in vectors[1].text

@@ -38,10 +38,14 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdapterChoice(msgspec.Struct, frozen=True):
-    """What a request gets: the key of its prompts, and the model's name in its answer."""
+    """What a request gets: the key of its prompts, and the model's name in its answer.
+
+    is_named  the request names an adapter
+    """
 
     key: bytes
     model: str
+    is_named: bool = False
 
 
 def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...]:
@@ -103,7 +107,9 @@ class ServedAdapters:
         adapter = self._named(model)
         if scales is None:
             if adapter is not None:
-                return AdapterChoice(adapter_key([(adapter.digest, adapter.scale)]), adapter.name)
+                return AdapterChoice(
+                    adapter_key([(adapter.digest, adapter.scale)]), adapter.name, True
+                )
             return AdapterChoice(self._key(self.scales), self._names[0])
         if adapter is not None:
             raise RequestError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from worker.api.common.generation import Generation
 from worker.errors import RequestError
 from worker.lifecycle.adapters import AdapterChoice
 from worker.lifecycle.loaded import Loaded
+
+Made = TypeVar("Made")
 
 
 class AdapterScale(msgspec.Struct):
@@ -33,8 +37,15 @@ def choice_of(body: msgspec.Struct, loaded: Loaded) -> AdapterChoice:
     return loaded.adapters.choose(model, scales_of(lora))
 
 
-def chosen(generation: Generation, choice: AdapterChoice) -> Generation:
-    """The same, computed with the adapters that were chosen."""
+def chosen(made: Made, choice: AdapterChoice) -> Made:
+    """The same, computed with the adapters that were chosen.
+
+    Raises RequestError where a request for vectors names one.
+    """
     replace = msgspec.structs.replace
-    prompts = tuple(replace(prompt, key=choice.key) for prompt in generation.prompts)
-    return replace(generation, prompts=prompts, model=choice.model)
+    if isinstance(made, Generation):
+        prompts = tuple(replace(prompt, key=choice.key) for prompt in made.prompts)
+        return replace(made, prompts=prompts, model=choice.model)
+    if choice.is_named:
+        raise RequestError("Vectors are computed without adapters.", param="model")
+    return made

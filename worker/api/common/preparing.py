@@ -15,7 +15,6 @@ from litestar import Request
 from worker.api.common.adapters import choice_of, chosen
 from worker.api.common.body import read_json
 from worker.api.common.constraints import ConstraintFields
-from worker.api.common.generation import Generation
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
 from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
@@ -65,9 +64,9 @@ class Preparing:
         request: HttpRequest,
         body: msgspec.Struct,
         loaded: Loaded,
-        function: Callable[..., Generation],
+        function: Callable[..., Made],
         *arguments: Any,
-    ) -> Generation:
+    ) -> Made:
         """What is to be generated, with the adapters that the body chooses, in a place of the
         queue's. Raises QueueFullError too.
 
