@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from worker.api.common import preparing
 from worker.api.common.preparing import Preparing
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.errors import LeftError, QueueFullError, RequestError
 from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
+from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 
@@ -41,6 +41,7 @@ class Places:
     """The queue's places, for one request or none."""
 
     engine: Any
+    adapters = ServedAdapters(("m",), ())
 
     def __init__(self, count: int) -> None:
         self.engine, self.count = self, count
@@ -173,14 +174,12 @@ def test_work_is_told_that_its_client_left() -> None:
     played(scenario)
 
 
-def test_a_full_queue_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_is_told_at_once() -> None:
     """Before the body is read; a place is free again once the request is ready or refused."""
 
     async def scenario(scene: Scene) -> None:
         request: Any = Client()
         places = Places(1)
-        monkeypatch.setattr(preparing, "choice_of", lambda *_: None)
-        monkeypatch.setattr(preparing, "chosen", lambda made, _: made)
         loaded = cast("Loaded", places)
         make = scene.preparing.make
 
