@@ -169,6 +169,16 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.one_of("reasoning_content", "reasoning"),
                "that field's name in chat answers; both are read in messages (reasoning_content)",
                "NAME"),
+        Option("lora", ("--lora",), values.adapters,
+               "adapter of the model, or several: a request whose model is NAME is answered with "
+               "it, scaled by SCALE (1); one without NAME is called like its file and counts for "
+               "all requests that choose nothing (none)", "FILE[=NAME[:SCALE]]", repeats=True),
+        Option("lora", ("--lora-scaled",), values.scaled_adapters,
+               "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
+               repeats=True),
+        Option("lora_init_without_apply", ("--lora-init-without-apply",), values.switch,
+               "no adapter counts for requests that choose nothing, until /lora-adapters is told "
+               "so (off)", "on|off", const=True),
         Option("reasoning", ("--reasoning", "-rea"), values.one_of("on", "off", "auto"),
                "whether a model that can think does so where a request does not say; auto: as its "
                "template has it (auto)", "on|off|auto"),

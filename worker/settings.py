@@ -16,7 +16,7 @@ from worker import limits
 from worker.errors import UsageError
 from worker.keys import KeyFile, keys_of
 from worker.options import OPTIONS, SAMPLING, TOPICS, Option
-from worker.values import AUTO
+from worker.values import AUTO, AdapterSpec
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -56,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template    name or text of the chat template; None: the file's own
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
+    lora             adapters of the model
+    lora_init_without_apply  none of them counts for requests that choose nothing
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
     draft_max, ngram_max tokens of a guess, at most; of one from the text
@@ -143,6 +145,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    lora: tuple[AdapterSpec, ...] = ()
+    lora_init_without_apply: bool = False
     draft_model: str | None = None
     draft: str | None = None
     pooling: str | None = None

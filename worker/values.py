@@ -190,6 +190,38 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+class AdapterSpec(msgspec.Struct, frozen=True):
+    """An adapter's file, its name where one is given, and its scale."""
+
+    file: str
+    name: str | None = None
+    scale: float = 1.0
+
+
+def adapters(text: str) -> tuple[AdapterSpec, ...]:
+    """FILE, FILE=NAME or FILE=NAME:SCALE, separated by commas."""
+    found: list[AdapterSpec] = []
+    for part in names(text):
+        file, equals, named = part.rpartition("=")
+        if not equals:
+            found.append(AdapterSpec(part))
+            continue
+        called, colon, scale = named.rpartition(":")
+        called = called if colon else named
+        if not file or not called:
+            raise ValueError(f"must be FILE, FILE=NAME or FILE=NAME:SCALE, not {part!r}")
+        found.append(AdapterSpec(file, name(called), _SCALE(scale) if colon else 1.0))
+    return tuple(found)
+
+
+def scaled_adapters(text: str) -> tuple[AdapterSpec, ...]:
+    """FILE:SCALE, separated by commas."""
+    parts = [part.rpartition(":") for part in names(text)]
+    if not all(file and colon for file, colon, _ in parts):
+        raise ValueError(f"must be FILE:SCALE, not {text!r}")
+    return tuple(AdapterSpec(file, scale=_SCALE(scale)) for file, _, scale in parts)
+
+
 def some_names(text: str) -> tuple[str, ...]:
     """Names as `name` has them, at least one, separated by commas, each once."""
     found = names(text)
@@ -210,6 +242,9 @@ def servers(text: str) -> tuple[str, ...]:
     if not found or len(set(found)) < len(found):
         raise ValueError("must name each server once" if found else "must name a server")
     return found
+
+
+_SCALE = number(-100, 100)
 
 
 def nth(kind: str) -> Callable[[str], tuple[str, ...]]:

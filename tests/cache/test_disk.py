@@ -60,9 +60,9 @@ class Opened:
         """All files in the models' folders."""
         return sorted(path for path in self.path.glob("*/*") if path.is_file())
 
-    def keep(self, store: Store, tokens: list[int], rest_bytes: int = 0) -> None:
+    def keep(self, store: Store, tokens: list[int], rest_bytes: int = 0, key: bytes = b"") -> None:
         """Keep a sequence and wait until it is written."""
-        store.keep(ints(tokens), FakeState(tokens, rest_bytes))
+        store.keep(ints(tokens), FakeState(tokens, rest_bytes), key)
         self.flush()
         store.check_integrity()
 
@@ -475,3 +475,17 @@ def test_other_models_count_too(opened: Opened) -> None:
     opened.keep(third, list(range(1_000, 1_380)))
     assert not [path for path in written if path.exists()]
     assert not written[0].parent.exists()
+
+
+def test_another_key(opened: Opened) -> None:
+    """What was kept of a prompt is found by prompts with its key alone, also after a restart."""
+    for key in (b"", b"a"):
+        opened.keep(opened(), A, key=key)
+        again = opened()
+        assert again.find(ints(A), key).num_tokens == len(A)
+        assert again.find(ints(A), b"b").num_tokens == 0
+        assert again.holds(ints(A), b"b") is False
+        loaded = again.load(again.find(ints(A), key))
+        assert loaded is not None
+        assert again.holds(ints(A), key)
+        assert not again.holds(ints(A), b"b")

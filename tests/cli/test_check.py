@@ -15,6 +15,7 @@ import pytest
 from huggingface_hub import constants
 
 from tests.support.models import ggufs
+from tests.support.models.adapters import lora_gguf
 from tests.support.programs.processes import WorkerProcess
 from worker.cli.check import progress
 from worker.cli.main import main
@@ -225,3 +226,19 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["check", "--help"])
     assert "worker check --deep --json" in capsys.readouterr().out
+
+
+def test_adapters(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sound one is told; a damaged one is bad, and so is a model that it does not fit."""
+    path = lora_gguf(tiny).write(tmp_path / "fits.gguf")
+    code, lines, _ = check(capsys, path)
+    assert code == 0
+    assert lines[0].startswith(f"other {path}: LORA_ADAPTER: It is a LoRA adapter for llama models")
+    gguf = lora_gguf(tiny)
+    gguf.drop("blk.1.ffn_up.weight.lora_b")
+    wrong = gguf.write(tmp_path / "wrong.gguf")
+    assert verdicts(capsys, wrong)["wrong.gguf"]["code"] == "MISSING_TENSOR"
+    other = ggufs.write_llama(tmp_path / "other.gguf", embedding=96, heads=4)
+    found = verdicts(capsys, tiny, other, "--lora", path)
+    assert found["tiny.gguf"]["ok"]
+    assert found["other.gguf"]["code"] == "ADAPTER_MISMATCH"

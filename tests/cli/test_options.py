@@ -164,7 +164,7 @@ SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
     "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
-    "--samplers": "top_k;temp", "--sampling-seq": "kt",
+    "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
 }  # fmt: skip
 
 
@@ -366,7 +366,7 @@ def test_foreign_variables() -> None:
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
     ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
     assert [name for name, _ in variables(ignored)] == list(ignored)
-    for name in ("SSL_KEY_FILE", "LORA", "ATTENTION"):
+    for name in ("SSL_KEY_FILE", "CONTROL_VECTOR", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 
@@ -413,7 +413,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for option in OPTIONS:
         assert all(flag in text for flag in option.flags)
     assert "--jinja" not in text
-    assert "--lora" not in text
+    assert "--control-vector" not in text
 
 
 def test_a_serving_process(tiny: Path) -> None:
@@ -465,7 +465,7 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
     """No option can take the command's backend away."""
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
-    assert main(["--lora", "x"], "cpu") == 2
+    assert main(["--control-vector", "x"], "cpu") == 2
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import http
 from tests.support.models import ggufs
+from tests.support.models.adapters import write_lora
 from tests.support.models.heads import write_glm4moe
 from tests.support.programs.processes import Server, serving
 from tests.support.programs.pulling import Machine
@@ -50,6 +51,11 @@ def needless(server: Server, *flags: str) -> None:
     lines = [json.loads(line) for line in server.lines if "need nothing here" in line]
     assert set(flags) == {flag for line in lines for flag in line["options"].split()}
     assert all(line["why"] for line in lines)
+
+
+def adapted(server: Server) -> None:
+    """Both adapters count for requests that choose nothing."""
+    assert [each["scale"] for each in get(server, "/lora-adapters")] == [1.0, 0.5]
 
 
 def fetched(server: Server) -> None:
@@ -149,11 +155,12 @@ FORMS: dict[str, Callable[[Server], None]] = {
     "-m M.gguf --spec-type ngram-mod --spec-ngram-mod-n-max 48": guesses("ngram"),
     "-m H.gguf --spec-type draft-mtp --spec-draft-n-max 3":
         guesses("none" if hidden_states.why_missing() else "mtp"),
+    "-m M.gguf --lora A.gguf --lora-scaled B.gguf:0.5": adapted,
     "-m M.gguf --embedding --pooling last -ub 8192": embedded,
     "-m M.gguf --slots --metrics --props --slot-save-path DIR --sleep-idle-seconds 300": watched,
 }  # fmt: skip
 WAITING = {
-    "-m M.gguf --lora A.gguf": "Adapters wait for",
+    "-m M.gguf --control-vector V.gguf": "Control vectors wait for",
     "-m M.gguf --mmproj P.gguf": "Pictures and sound wait for",
 }
 
@@ -167,6 +174,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ggufs.write_llama(folder / "D.gguf", **wide)
     ggufs.write_llama(folder / "T.gguf", **wide, chat_template=THINKS)
     write_glm4moe(folder / "H.gguf")
+    for seed, name in enumerate("AB"):
+        write_lora(folder / f"{name}.gguf", folder / "M.gguf", seed)
     (folder / "T.jinja").write_text(THINKS)
     return folder
 

@@ -13,9 +13,11 @@ import pytest
 from huggingface_hub import constants
 
 from tests.support.models import ggufs
+from tests.support.models.adapters import lora_gguf
 from tests.support.models.ggufs import f32, text, u32
 from worker.cli import model as cli_model
 from worker.cli.main import main
+from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig, load_config
 
 
@@ -202,3 +204,15 @@ def test_a_name_in_an_error_controls_nothing(capfd: pytest.CaptureFixture[str]) 
     assert main(["show", "a\nb\x1b[31m\udcff.gguf"]) == 1
     line = r"error: NOT_FOUND: There is no file a\nb\x1b[31m\xff.gguf. Check the path."
     assert capfd.readouterr().err.splitlines() == [line]
+
+
+def test_an_adapter(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it is for, its rank, and how much it changes."""
+    path = lora_gguf(tiny, name="pirate").write(tmp_path / "pirate.gguf")
+    output = shown(capsys, str(path))
+    assert output.startswith("pirate")
+    assert "LoRA adapter" in row(output, "kind")
+    assert row(output, "rank").split()[-1] == "4"
+    assert row(output, "matrices").split()[-1] == "8"
+    read = msgspec.json.decode(shown(capsys, str(path), "--json"), type=AdapterConfig)
+    assert read == load_adapter(path)

@@ -21,8 +21,8 @@ from worker.engine.request import GenerationParams, Request
 from worker.engine.steps import plan
 
 # (steps before it comes, prompt, max_tokens, cancelled after this many steps, the earlier request
-# whose prompt and whole answer this prompt goes on from)
-Arrival = tuple[int, list[int], int, int | None, int | None]
+# whose prompt and whole answer this prompt goes on from, key)
+Arrival = tuple[int, list[int], int, int | None, int | None, bytes]
 
 arrivals = st.lists(
     st.tuples(
@@ -37,6 +37,7 @@ arrivals = st.lists(
         st.integers(1, 20),
         st.one_of(st.none(), st.integers(0, 15)),
         st.one_of(st.none(), st.none(), st.integers(0, 11)),
+        st.sampled_from([b"", b"", b"a", b"b"]),
     ),
     min_size=1,
     max_size=12,
@@ -47,13 +48,14 @@ def alone(request: Request, backend: FakeBackend) -> list[int]:
     """What the request gets where nobody else is there."""
     tokens, count = request.prompt.tokens, request.params.max_tokens
     assert count is not None
-    return continuation(list(tokens), count, backend.vocab_size, backend.memory)
+    key = request.prompt.key
+    return continuation(list(tokens), count, backend.vocab_size, backend.memory, key)
 
 
 def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     """The arrivals' requests; a prompt that would not fit the context is cut."""
     requests: list[Request] = []
-    for i, (_, prompt, count, _, goes_on) in enumerate(arrivals):
+    for i, (_, prompt, count, _, goes_on, key) in enumerate(arrivals):
         if goes_on is not None and goes_on < i:
             earlier = requests[goes_on]
             answer = alone(earlier, backend)
@@ -62,7 +64,7 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
         marks = tuple(range(2, len(prompt), 5)) if i % 3 == 0 else ()
         request = Request(
             id=f"r{i}",
-            prompt=Prompt(tuple(prompt), marks),
+            prompt=Prompt(tuple(prompt), marks, key),
             params=GenerationParams(max_tokens=count),
         )
         requests.append(request)
@@ -149,7 +151,7 @@ def run_arrivals(
 ) -> None:
     """Run them to their end and compare each with what it gets alone."""
     requests = {request.id: request for request in requests_of(arrivals, backend)}
-    times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, _) in enumerate(arrivals)}
+    times = {f"r{i}": (delay, cancel) for i, (delay, _, _, cancel, *_) in enumerate(arrivals)}
     tokens: dict[str, list[int]] = {name: [] for name in requests}
     ended: dict[str, str] = {}
     cancelled: set[str] = set()

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.models import write_model
 from benchmarks.shapes import ModelShape as Shape
 from tests.support.models import ggufs
+from tests.support.models.adapters import write_lora
 from worker import log
 from worker.errors import DoesNotFitError
 from worker.llama.context import Context
@@ -30,6 +31,7 @@ from worker.memory.plan import (
     estimate,
     plan_memory,
 )
+from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
 from worker.model.hyperparameters import RecurrentConfig
 from worker.settings import Settings
@@ -382,3 +384,18 @@ def test_state_sizes(tiny: ModelConfig, sizes: dict[str, int], elements: int) ->
 def test_human_bytes(count: int, text: str) -> None:
     """Sizes are read in binary units with one decimal."""
     assert human_bytes(count) == text
+
+
+def test_adapters(tmp_path: Path) -> None:
+    """Their matrices count, and what a step computes with them; there must be room for them."""
+    path = ggufs.write_llama(tmp_path / "tiny.gguf")
+    config, lora = load_config(path), load_adapter(write_lora(tmp_path / "a.gguf", path, 1), path)
+    alone = estimate(config, Settings(), PLENTY)
+    plan = estimate(config, Settings(), PLENTY, None, [lora, lora])
+    assert plan.adapter_bytes == 2 * lora.size_bytes + 8 * 512 * 128
+    assert plan.total_bytes == alone.total_bytes + plan.adapter_bytes
+    settings = Settings(ctx_size=512, parallel=1, cache_ram=0)
+    room = memory(estimate(config, settings, PLENTY).total_bytes)
+    plan_memory(config, settings, room)
+    with pytest.raises(DoesNotFitError):
+        plan_memory(config, settings, room, None, [lora])

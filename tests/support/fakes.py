@@ -15,30 +15,38 @@ from worker.engine.request import Request
 END = 0
 
 
-def next_token(tokens: list[int], vocab_size: int, memory: int | None = None) -> int:
+def next_token(
+    tokens: list[int], vocab_size: int, memory: int | None = None, key: bytes = b""
+) -> int:
     """What follows `tokens` (or the last `memory` of them); token 0 (the end) now and then."""
     tokens = tokens[-memory:] if memory else tokens
     state = 1469598103934665603
-    for token in tokens:
+    for token in (*key, *tokens):
         state = ((state ^ token) * 1099511628211) % 2**64
     return (state >> 17) % vocab_size
 
 
 def continuation(
-    prompt: list[int], count: int, vocab_size: int, memory: int | None = None
+    prompt: list[int],
+    count: int,
+    vocab_size: int,
+    memory: int | None = None,
+    key: bytes = b"",
 ) -> list[int]:
     """What a request gets when nobody else runs: up to `count` tokens, ending with END."""
     tokens = list(prompt)
     while len(tokens) - len(prompt) < count:
-        tokens.append(next_token(tokens, vocab_size, memory))
+        tokens.append(next_token(tokens, vocab_size, memory, key))
         if tokens[-1] == END:
             break
     return tokens[len(prompt) :]
 
 
 _ROW_BYTES = 8  # of a token in a copied state
+_KEY = 100_003  # what a row of each next key has more than one of the key before
 
-# A KV cell: the token that it was computed from. Slots that share a prefix hold the same object.
+# A KV cell: the token that it was computed from, and the number of the key with which it was.
+# Slots that share a prefix hold the same object.
 Cell = list[int]
 
 
@@ -95,6 +103,7 @@ class FakeBackend:
             takes_back=self.takes_back,
             needs_rest=self.needs_rest,
         )
+        self.keys: list[bytes] = [b""]  # those that were computed with, by number
         self._fresh: dict[int, int] = {}  # slot -> rows that can be taken back, once
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
@@ -144,14 +153,21 @@ class FakeBackend:
             raise BatchError("planned")
         self._lose(len(rows))
         self._next_tokens = {}
+        if batch.key not in self.keys:
+            self.keys.append(batch.key)
+        key = self.keys.index(batch.key)
         for row, (token, position, slot) in enumerate(rows):
             cells = self.cells[int(slot)]
             assert len(cells) == position, f"gap in slot {slot}: {len(cells)} != {position}"
-            cells.append([int(token)])
+            cells.append([int(token), key])
             seen = cells[-self.window :] if self.window else cells
             assert _all_there(seen), f"position {position} of slot {slot} looks at a lost cell"
             if batch.outputs[row]:
-                self._next_tokens[row] = next_token(_tokens(seen), self.vocab_size, self.memory)
+                keys = {cell[1] for cell in seen if isinstance(cell, list)}
+                assert keys == {key}, f"position {position} of slot {slot} looks at another key"
+                self._next_tokens[row] = next_token(
+                    _tokens(seen), self.vocab_size, self.memory, batch.key
+                )
         self._fresh |= {
             slot: min(n - 1, self.takes_back)
             for slot, n in Counter(int(slot) for _, _, slot in rows).items()
@@ -248,10 +264,11 @@ class FakeBackend:
         rows = np.concatenate(packed) if self.row_bytes else held
         tokens = rows[:, 0].tolist()
         assert len(tokens) == count
-        assert np.array_equal(rows, _rows(tokens)), "rows of other tokens"
+        key = int(rows[0, 1]) // _KEY
+        assert np.array_equal(rows, _rows(tokens, key)), "rows of other tokens"
         assert np.array_equal(held, rows[count - len(held) :]), "a rest of other tokens"
         lost = tokens[: count - len(held)]
-        self.cells[slot] = [*lost, *([token] for token in tokens[len(lost) :])]
+        self.cells[slot] = [*lost, *([token, key] for token in tokens[len(lost) :])]
         self._broken.discard(slot)
         return True
 
@@ -272,7 +289,7 @@ class FakeState:
     def __init__(self, backend: FakeBackend, cells: list[Cell | int], scratch: np.ndarray) -> None:
         self.num_tokens = len(cells)
         self._rows = scratch[: len(cells)]
-        self._rows[:] = _rows(_tokens(cells))
+        self._rows[:] = _rows(_tokens(cells), cells[-1][1] if isinstance(cells[-1], list) else 0)
         self._has_rows = backend.row_bytes > 0
         self.rest: np.ndarray | None = None
         if backend.shape.needs_rest:
@@ -287,13 +304,14 @@ class FakeState:
         return self._rows[begin:stop].reshape(-1).view(np.uint8).copy()
 
 
-def _rows(tokens: list[int]) -> np.ndarray:
-    """What a model computes of each token depends on all before it; int32 [tokens, 2]."""
+def _rows(tokens: list[int], key: int) -> np.ndarray:
+    """What a model computes of each token depends on all before it, and on the key; int32
+    [tokens, 2]."""
     rows = np.empty((len(tokens), 2), np.int32)
     known = 0
     for place, token in enumerate(tokens):
-        known = (known * 1_000_003 + token + 1) % 2_147_483_647
-        rows[place] = token, known
+        known = (known * 1_000_003 + token + 1) % _KEY
+        rows[place] = token, known + key * _KEY
     return rows
 
 

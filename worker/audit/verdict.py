@@ -15,6 +15,7 @@ from worker.gguf.header import Header, ModelFile, refuse
 from worker.gguf.splits import open_header
 from worker.hub.catalog import Entry
 from worker.hub.checksum import Digest, Promise, digest_for, promises
+from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
 
 # Sound files that lie beside models and are none that the worker serves.
@@ -25,7 +26,8 @@ OTHERS = frozenset({"MMPROJ", "IMATRIX", "LORA_ADAPTER", "VOCAB_ONLY", "ENCODER_
 class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What was found out about one model.
 
-    ok            the worker would load it, or it was met in a folder and is one of OTHERS
+    ok            the worker would load it, or it was met in a folder and is one of OTHERS, or it is
+                  an adapter
     code, message, hint, offset, field  of the error that the worker would raise; for one of OTHERS
                   they say what it is; offset is in bytes
     architecture, does, quant  None where the file is not read that far
@@ -113,11 +115,15 @@ def judge(
 
 
 def _check_header(candidate: Candidate, findings: _Findings) -> None:
-    """Raise ModelFileError as a service would, but for OTHERS in a folder."""
+    """Raise ModelFileError as a service would, but for adapters, and OTHERS in a folder."""
     try:
         findings.config = load_config(candidate.path, purpose="serve")
         return
     except ModelFileError as error:
+        if error.code == "LORA_ADAPTER":
+            said = load_adapter(candidate.path).summary
+            findings.other = ModelFileError("LORA_ADAPTER", f"It is {said}.")
+            return
         if not candidate.found or error.code not in OTHERS:
             raise
         findings.other = error

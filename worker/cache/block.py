@@ -47,8 +47,8 @@ class KeptBlock:
     """
 
     __slots__ = (
-        "chain", "children", "depth", "nbytes", "order", "parent", "rests", "rows", "stamp",
-        "tokens",
+        "__weakref__", "chain", "children", "depth", "nbytes", "order", "parent", "rests", "rows",
+        "stamp", "tokens",
     )  # fmt: skip
 
     def __init__(

@@ -21,6 +21,7 @@ class Found(NamedTuple):
     num_tokens  tokens that can be restored; 0: nothing
     num_common  tokens whose rows are known, >= num_tokens; more only where a rest is missing
     num_read    bytes that must be read from disk for it
+    root        where the prefixes of its key begin, and
     prompt      the prompt's tokens, for `Store.load`
     is_whole    whether nothing is known to have followed them
     """
@@ -28,6 +29,7 @@ class Found(NamedTuple):
     num_tokens: int
     num_common: int
     num_read: int
+    root: KeptBlock
     prompt: bytes
     is_whole: bool = False
 
@@ -47,10 +49,12 @@ class KeptState(NamedTuple):
 class _Place(NamedTuple):
     """Where a prompt's beginning lies: in blocks in memory, and then in files.
 
+    root                    where its blocks begin
     num_common, num_tokens  as in `Found`
     rest                    the rest after num_tokens, where one is needed
     """
 
+    root: KeptBlock
     blocks: list[KeptBlock]
     files: list[FileKey]
     num_common: int
@@ -60,6 +64,8 @@ class _Place(NamedTuple):
 
 class Store:
     """States of sequences that do not run. All calls come from one thread, the engine's.
+
+    A state is found only by prompts with the key of the one that it was kept of.
 
     max_bytes   of host memory, at least 1
     needs_rest  a state can be restored only where a rest was kept
@@ -95,26 +101,27 @@ class Store:
             disk_errors=self._disk.num_errors,
         )
 
-    def find(self, tokens: np.ndarray) -> Found:
+    def find(self, tokens: np.ndarray, key: bytes = b"") -> Found:
         """The longest beginning of `tokens` that is kept. No file is read, nothing changes."""
         prompt = token_bytes(tokens)
-        place = self._seek(prompt, len(tokens))
+        root = self._tree.root(key)
+        place = self._seek(root, prompt, len(tokens))
         num_read = 0
         if self._disk is not None:
             num_read = sum(self._disk.nbytes(key) for key in place.files)
             num_read += self._disk.nbytes(place.rest) if isinstance(place.rest, FileKey) else 0
-        return Found(place.num_tokens, place.num_common, num_read, prompt, _is_whole(place))
+        return Found(place.num_tokens, place.num_common, num_read, root, prompt, _is_whole(place))
 
     def load(self, found: Found) -> KeptState | None:
         """The state that `find` named, or of fewer tokens, or None if nothing is left of it.
 
         What was read from disk is kept in memory from now on.
         """
-        prompt = found.prompt
+        root, prompt = found.root, found.prompt
         bodies: dict[FileKey, np.ndarray] = {}
-        place = self._seek(prompt, found.num_tokens)
+        place = self._seek(root, prompt, found.num_tokens)
         while not self._read(place, prompt, bodies):
-            place = self._seek(prompt, found.num_tokens)  # without the file that was bad
+            place = self._seek(root, prompt, found.num_tokens)  # without the file that was bad
         if not place.num_tokens:
             return None
         rows = [block.rows for block in place.blocks] + [bodies[key] for key in place.files]
@@ -126,27 +133,28 @@ class Store:
             num_read = place.num_tokens - len(place.blocks) * BLOCK
             stop = len(place.blocks) * BLOCK + sum(key.num_tokens for key in place.files)
         self._tree.extend(
+            root,
             prompt[: stop * WIDTH],
             lambda begin, _: rows[begin // BLOCK],
             (place.num_tokens, rest) if rest is not None else None,
             returned=True,
         )
-        self._offer(prompt[: place.num_tokens * WIDTH])
+        self._offer(root, prompt[: place.num_tokens * WIDTH])
         self._restored_tokens += place.num_tokens
         counts = [min(BLOCK, place.num_tokens - i * BLOCK) for i in range(len(rows))]
         parts = list(zip(rows, counts, strict=True))
         return KeptState(place.num_tokens, num_read, parts, rest)
 
-    def holds(self, tokens: np.ndarray) -> bool:
+    def holds(self, tokens: np.ndarray, key: bytes = b"") -> bool:
         """Whether all of these tokens are in memory, with a rest at their end if it needs one."""
         prompt = token_bytes(tokens)
-        path = self._tree.walk(prompt)
+        path = self._tree.walk(self._tree.root(key), prompt)
         if path.num_tokens < len(tokens):
             return False
-        rest = self._tree.rest_at(prompt, path.blocks, len(tokens))
+        rest = self._tree.rest_at(prompt, path, len(tokens))
         return rest is not None or not self._needs_rest
 
-    def keep(self, tokens: np.ndarray, state: SlotState) -> None:
+    def keep(self, tokens: np.ndarray, state: SlotState, key: bytes = b"") -> None:
         """Keep the state after all of these tokens.
 
         Rows are copied for new blocks only. Others leave to make room. Of a state that is larger
@@ -158,9 +166,9 @@ class Store:
             return
         else:
             rest = (len(tokens), state.rest)
-        prompt = token_bytes(tokens)
-        self._tree.extend(prompt, state.rows, rest)
-        self._offer(prompt)
+        root, prompt = self._tree.root(key), token_bytes(tokens)
+        self._tree.extend(root, prompt, state.rows, rest)
+        self._offer(root, prompt)
 
     def close(self, seconds: float) -> None:
         """Write what is not on disk yet, the most useful first, for `seconds` at most."""
@@ -177,12 +185,12 @@ class Store:
         if self._disk is not None:
             self._disk.check_integrity()
 
-    def _seek(self, prompt: bytes, limit: int) -> _Place:
+    def _seek(self, root: KeptBlock, prompt: bytes, limit: int) -> _Place:
         """The longest beginning of `prompt` that can be restored, of `limit` tokens at most.
 
         Memory goes before files.
         """
-        memory = self._tree.walk(prompt)
+        memory = self._tree.walk(root, prompt)
         blocks, files, num_common = memory.blocks, self._files_after(memory, prompt), 0
         if files:
             blocks = blocks[: memory.num_tokens // BLOCK]
@@ -192,12 +200,12 @@ class Store:
             blocks, files = memory.blocks, []
         num_tokens, rest = num_common, None
         if self._needs_rest:
-            num_tokens, rest = self._deepest_rest(prompt, blocks, files, num_common)
+            num_tokens, rest = self._deepest_rest(root, prompt, blocks, files, num_common)
             if num_tokens <= memory.num_tokens:
                 blocks, files = memory.blocks, []
         num_blocks = -(-num_tokens // BLOCK)
         files = files[: max(num_blocks - len(blocks), 0)]
-        return _Place(blocks[:num_blocks], files, num_common, num_tokens, rest)
+        return _Place(root, blocks[:num_blocks], files, num_common, num_tokens, rest)
 
     def _files_after(self, memory: TreePath, prompt: bytes) -> list[FileKey]:
         """The files of rows that follow the whole blocks in memory."""
@@ -205,7 +213,7 @@ class Store:
         at = memory.num_tokens // BLOCK
         if self._disk is None or len(prompt) == memory.num_tokens * WIDTH:
             return files
-        chain = memory.blocks[at - 1].chain if at else self._tree.root.chain
+        chain = memory.blocks[at - 1].chain if at else memory.root.chain
         for begin in range(at * BLOCK_BYTES, len(prompt), BLOCK_BYTES):
             key = self._disk.longest("rows", chain, prompt[begin : begin + BLOCK_BYTES])
             if key is None:
@@ -217,7 +225,12 @@ class Store:
         return files
 
     def _deepest_rest(
-        self, prompt: bytes, blocks: list[KeptBlock], files: list[FileKey], num_common: int
+        self,
+        root: KeptBlock,
+        prompt: bytes,
+        blocks: list[KeptBlock],
+        files: list[FileKey],
+        num_common: int,
     ) -> tuple[int, KeptRest | FileKey | None]:
         """The rest after the most tokens of those whose rows are known, and after how many."""
         for level in range(-(-num_common // BLOCK) - 1, -1, -1):
@@ -225,7 +238,7 @@ class Store:
             rest: KeptRest | FileKey | None = None
             count = 0
             if level <= len(blocks):
-                before = blocks[level - 1] if level else self._tree.root
+                before = blocks[level - 1] if level else root
                 chain = before.chain
                 if before.rests and (rest := before.deepest_rest(known)) is not None:
                     count = len(rest.tokens) // WIDTH
@@ -257,13 +270,13 @@ class Store:
                 bodies[key] = body
         return True
 
-    def _offer(self, prompt: bytes) -> None:
+    def _offer(self, root: KeptBlock, prompt: bytes) -> None:
         """Tell the disk that what is in memory of this prompt is of use."""
         if self._disk is None:
             return
-        path = self._tree.walk(prompt)
+        path = self._tree.walk(root, prompt)
         items = [_block_item(block) for block in path.blocks]
-        if path.num_tokens and (rest := self._tree.rest_at(prompt, path.blocks, path.num_tokens)):
+        if path.num_tokens and (rest := self._tree.rest_at(prompt, path, path.num_tokens)):
             items.append(_rest_item(rest))
         self._disk.offer(items)
 

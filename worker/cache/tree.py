@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,10 +22,12 @@ RestAt = tuple[int, np.ndarray]
 class TreePath(NamedTuple):
     """How far the tree knows a prompt.
 
+    root        where it begins
     blocks      from the root's child on; of the last one perhaps only the first tokens are meant
     num_tokens  the tokens of the prompt that these blocks hold the rows of
     """
 
+    root: KeptBlock
     blocks: list[KeptBlock]
     num_tokens: int
 
@@ -37,7 +40,8 @@ class Tree:
              └─ Translate this text … ── …
 
     A block with the same tokens under the same parent exists once. A block of fewer than 64
-    tokens is replaced when another one goes on where it ends.
+    tokens is replaced when another one goes on where it ends. What was computed with another key
+    has another root, and its hashes begin otherwise.
 
     needs_rest: a state can be restored only where a rest was kept. Blocks that no rest needs are
     dropped at once.
@@ -46,17 +50,26 @@ class Tree:
     def __init__(self, max_bytes: int, *, needs_rest: bool, origin: bytes = b"") -> None:
         self.max_bytes = max_bytes
         self.needs_rest = needs_rest
-        self.root = KeptBlock(b"", np.empty(0, np.uint8), None, origin)
+        self._origin = origin
+        self._roots: WeakValueDictionary[bytes, KeptBlock] = WeakValueDictionary()
         self.num_bytes = 0
         self.num_tokens = 0
         self.evicted_tokens = 0
         self._recency = Recency(max_bytes)
         self._operation = 0
 
-    def walk(self, tokens: bytes) -> TreePath:
+    def root(self, key: bytes) -> KeptBlock:
+        """Where the prefixes of prompts with this key begin. It lives as long as it is in use."""
+        root = self._roots.get(key)
+        if root is None:
+            chain = chained(self._origin, key) if key else self._origin
+            root = self._roots[key] = KeptBlock(b"", np.empty(0, np.uint8), None, chain)
+        return root
+
+    def walk(self, root: KeptBlock, tokens: bytes) -> TreePath:
         """The longest beginning of `tokens` whose rows are here. Nothing changes."""
         blocks: list[KeptBlock] = []
-        node = self.root
+        node = root
         for begin in range(0, len(tokens), BLOCK_BYTES):
             wanted = tokens[begin : begin + BLOCK_BYTES]
             child = node.children.get(wanted)
@@ -64,18 +77,24 @@ class Tree:
                 child, common = node.nearest(wanted)
                 if child is not None:
                     blocks.append(child)
-                return TreePath(blocks, begin // WIDTH + common)
+                return TreePath(root, blocks, begin // WIDTH + common)
             blocks.append(child)
             node = child
-        return TreePath(blocks, len(tokens) // WIDTH)
+        return TreePath(root, blocks, len(tokens) // WIDTH)
 
-    def rest_at(self, tokens: bytes, blocks: list[KeptBlock], stop: int) -> KeptRest | None:
-        """The rest after the first `stop` of these tokens; `blocks` is where `walk` led."""
-        before, key = self._place(tokens, blocks, stop)
+    def rest_at(self, tokens: bytes, path: TreePath, stop: int) -> KeptRest | None:
+        """The rest after the first `stop` of these tokens; `path` is where `walk` led."""
+        before, key = self._place(tokens, path.root, path.blocks, stop)
         return before.rests.get(key) if before is not None else None
 
     def extend(
-        self, tokens: bytes, rows: Rows, rest: RestAt | None = None, *, returned: bool = False
+        self,
+        root: KeptBlock,
+        tokens: bytes,
+        rows: Rows,
+        rest: RestAt | None = None,
+        *,
+        returned: bool = False,
     ) -> list[Item]:
         """Keep the rows of all these tokens, and a rest after some of them.
 
@@ -86,7 +105,7 @@ class Tree:
         Returns what is new, parents first, the rest last.
         """
         self._operation += 1
-        path = self.walk(tokens)
+        path = self.walk(root, tokens)
         self._use(path.blocks, None, returned=returned)
         new = self._extend(tokens, path, rows, rest, returned=returned)
         self._operation += 1  # nothing is in use any more
@@ -100,22 +119,22 @@ class Tree:
         return self._recency.newest_first()
 
     def _place(
-        self, tokens: bytes, blocks: list[KeptBlock], stop: int
+        self, tokens: bytes, root: KeptBlock, blocks: list[KeptBlock], stop: int
     ) -> tuple[KeptBlock | None, bytes]:
         """Where a rest after `stop` tokens lies: the last block before it, and its own tokens."""
         level = (stop - 1) // BLOCK
         key = tokens[level * BLOCK_BYTES : stop * WIDTH]
         if level > len(blocks):
             return None, key
-        return (blocks[level - 1] if level else self.root), key
+        return (blocks[level - 1] if level else root), key
 
     def _extend(
         self, tokens: bytes, path: TreePath, rows: Rows, rest: RestAt | None, *, returned: bool
     ) -> list[Item]:
-        num_tokens = len(tokens) // WIDTH
+        num_tokens, root = len(tokens) // WIDTH, path.root
         blocks = path.blocks[:]
         old: KeptBlock | None = None
-        tail = blocks[-1] if blocks else self.root
+        tail = blocks[-1] if blocks else root
         if path.num_tokens < num_tokens and len(blocks) > path.num_tokens // BLOCK:
             blocks.pop()  # it is a shorter one, or goes on in another way
             old = tail if tail.num_tokens == path.num_tokens % BLOCK else None
@@ -124,7 +143,7 @@ class Tree:
         goes_on = path.num_tokens == num_tokens or old is not None or not tail.children
         returned = returned or (goes_on and self._recency.has_returned(tail))
 
-        kept = self.rest_at(tokens, blocks, rest[0]) if rest else None
+        kept = self.rest_at(tokens, path._replace(blocks=blocks), rest[0]) if rest else None
         if kept is not None:
             self._use([], kept, returned=returned)
             rest = None
@@ -149,13 +168,13 @@ class Tree:
             if old is not None:
                 self._unlink(old)
                 old = None
-            parent = blocks[-1] if blocks else self.root
+            parent = blocks[-1] if blocks else root
             blocks.append(self._link(parent, tokens[begin * WIDTH : stop * WIDTH], packed))
             new.append(blocks[-1])
             packed = None
         added: KeptRest | None = None
         if rest is not None and self._make_room(rest[1].nbytes + OVERHEAD):
-            before, key = self._place(tokens, blocks, rest[0])
+            before, key = self._place(tokens, root, blocks, rest[0])
             if before is not None:
                 data = rest[1] if rest[1].flags.owndata else rest[1].copy()
                 added = before.rests[key] = KeptRest(key, data, before)
@@ -241,7 +260,7 @@ class Tree:
         """Raise AssertionError with all numbers unless tree, order and sums fit together."""
         blocks: list[KeptBlock] = []
         rests: list[KeptRest] = []
-        stack = [self.root]
+        stack = list(self._roots.values())
         while stack:
             node = stack.pop()
             assert sorted(node.children) == node.order, (node.order, sorted(node.children))

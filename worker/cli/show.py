@@ -13,6 +13,7 @@ from worker.machine import human_bytes
 
 if TYPE_CHECKING:
     from worker.gguf.header import Header
+    from worker.model.adapter import AdapterConfig
     from worker.model.config import ModelConfig
     from worker.model.tokenizer import TokenizerConfig
 
@@ -27,7 +28,7 @@ def add_parser(commands: Any, line: str) -> None:
         "show",
         help=line,
         description="The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
-        "recommended sampling. The weights are not read.",
+        "recommended sampling; or what an adapter is. The weights are not read.",
         epilog="Example: worker show tinyllama.Q4_K_M.gguf --json",
         allow_abbrev=False,
     )
@@ -43,14 +44,22 @@ def add_parser(commands: Any, line: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the config. Raises ModelFileError where the file is no usable model."""
+    """Print the config. Raises ModelFileError where the file is no usable model or adapter."""
     from worker.cli.console import data_console, pairs, write_json
+    from worker.errors import ModelFileError
     from worker.gguf.splits import open_header
+    from worker.model.adapter import load_adapter
     from worker.model.config import load_config
 
     arguments.model = arguments.file
     path = model_path(settings_from(arguments))
-    config = load_config(path, purpose="inspect")
+    try:
+        config = load_config(path, purpose="inspect")
+    except ModelFileError as error:
+        if error.code != "LORA_ADAPTER":
+            raise
+        _show_adapter(load_adapter(path), as_json=arguments.json)
+        return 0
     if arguments.json:
         write_json(config)
         return 0
@@ -60,6 +69,25 @@ def run(arguments: argparse.Namespace) -> int:
             console.print(pairs(title, rows))
             console.print()
     return 0
+
+
+def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
+    from worker.cli.console import data_console, pairs, write_json
+
+    if as_json:
+        write_json(adapter)
+        return
+    rows = {
+        "kind": "LoRA adapter",
+        "architecture": adapter.architecture,
+        "made for": adapter.base or "unknown",
+        "rank": str(adapter.rank),
+        "alpha": f"{adapter.alpha:g}",
+        "matrices": str(adapter.matrices),
+        "parameters": _short(adapter.n_params),
+        "size": human_bytes(adapter.size_bytes),
+    }
+    data_console().print(pairs(adapter.name, rows))
 
 
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:

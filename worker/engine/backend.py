@@ -17,6 +17,7 @@ class Batch:
     """Up to `capacity` rows, one token each; only the first `size` rows count.
 
     max_outputs  rows whose logits one batch may ask for
+    key          of the prompts whose rows these are, see `Prompt`
 
     Arrays, all of shape [capacity]:
         tokens     int32  token id
@@ -31,6 +32,7 @@ class Batch:
         self.capacity = capacity
         self.max_outputs = capacity if max_outputs is None else max_outputs
         self.size = 0
+        self.key = b""
         self.tokens = np.zeros(capacity, np.int32)
         self.positions = np.zeros(capacity, np.int32)
         self.slots = np.zeros(capacity, np.int32)

@@ -22,6 +22,7 @@ from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
 from worker.engine.steps.plan import Planner, StepPlan
+from worker.engine.steps.turns import Turns
 
 
 class Scheduler:
@@ -68,6 +69,7 @@ class Scheduler:
                 self.cost, looks_up=looks_up, recall=recall, drafter=drafter, limits=guesses
             )
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
+        self._turns = Turns(max_stall)
 
     @property
     def is_idle(self) -> bool:
@@ -125,7 +127,7 @@ class Scheduler:
         self.keeper.clear_ended()
         while True:
             self.layout.close_gaps()
-            plan = self._plan()
+            plan = self._plan(now)
             if plan.runs or not self.running:
                 break
             if len(self.running) == 1:
@@ -215,25 +217,37 @@ class Scheduler:
                 self._stats.queue_time = self._stats.queue_time.plus(waited)
             self.running.append(sequence)
 
-    def _plan(self) -> StepPlan:
+    def _plan(self, now: float) -> StepPlan:
         """Rows for those that run, as long as each stream can have a cell for its next token."""
         suspect = next((s for s in self.running if s.is_suspect), None)
         if suspect is not None:
             return self._planner.plan([], [suspect], self.cells.num_available)
-        streams, prompts = self._split()
+        streams, prompts, others = self._split(now)
         while len(streams) > self.cells.num_available and len(self.running) > 1:
             self.put_back(self.running[-1])
-            streams, prompts = self._split()
-        return self._planner.plan(streams, prompts, self.cells.num_available)
+            streams, prompts, others = self._split(now)
+        return self._planner.plan(
+            streams,
+            prompts,
+            self.cells.num_available,
+            num_others=others,
+            num_turns=max(1, self._turns.num_others),
+        )
 
-    def _split(self) -> tuple[list[Sequence], list[Sequence]]:
-        """Running sequences that wait for a token, and those that have more to compute."""
+    def _split(self, now: float) -> tuple[list[Sequence], list[Sequence], int]:
+        """Running sequences of the key whose turn it is that wait for a token; those that have
+        more to compute; and how many of other keys wait for a token."""
+        active = [s for s in self.running if not self.prefixes.is_following(s)]
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
-        for sequence in self.running:
-            if not self.prefixes.is_following(sequence):
+        others = 0
+        key = self._turns.next([s.prompt.key for s in active], now) if active else b""
+        for sequence in active:
+            if sequence.prompt.key == key:
                 (streams if sequence.num_missing == 1 else prompts).append(sequence)
-        return streams, prompts
+            else:
+                others += sequence.num_missing == 1
+        return streams, prompts, others
 
     def _take_slot(self, sequence: Sequence) -> Slot:
         """A running sequence runs no longer; the slot that it had."""

@@ -8,6 +8,7 @@ from worker import machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.errors import RequestError
+from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
@@ -25,6 +26,7 @@ class Loaded:
     model_id    the id under which clients see the model
     guesses     who guesses tokens: auto, none, ngram, model, mtp or both
     draft       the model that does, or the heads
+    adapters    which of them a request gets
     store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
 
@@ -43,6 +45,7 @@ class Loaded:
         backend: LlamaBackend,
         guesses: str,
         draft: Companion | None,
+        adapters: ServedAdapters,
         engine: EngineThread,
         store: Store | None,
         vram_bytes: int,
@@ -55,6 +58,7 @@ class Loaded:
         self.backend = backend
         self.guesses = guesses
         self.draft = draft
+        self.adapters = adapters
         self.engine = engine
         self.store = store
         self.vram_bytes = vram_bytes

@@ -12,6 +12,7 @@ import msgspec
 
 from worker import log, machine
 from worker.errors import ModelLoadError, UsageError
+from worker.lifecycle.adapters import Adapter, load_adapters
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
@@ -34,6 +35,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     guesses who guesses tokens: auto, none, ngram, model, mtp or both
     draft   the model that does, or None
+    adapters  of the model, that requests can choose
     """
 
     config: ModelConfig
@@ -41,6 +43,7 @@ class Prepared(msgspec.Struct, frozen=True):
     plan: MemoryPlan
     guesses: str = "none"
     draft: ModelConfig | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def uses_heads(self) -> bool:
@@ -64,10 +67,12 @@ def prepare(path: Path, settings: Settings) -> Prepared:
         )
     check_task(config, settings)
     draft = load_draft(config, settings)
+    adapters = load_adapters(config, settings)
     settings = with_heads(config, settings)
-    plan = plan_memory(config, settings, memory_with(devices), draft)
+    beside = [adapter.config for adapter in adapters]
+    plan = plan_memory(config, settings, memory_with(devices), draft, beside)
     guesses = "none" if config.only_embeds else settings.guesses
-    return Prepared(config, devices, plan, guesses, draft)
+    return Prepared(config, devices, plan, guesses, draft, adapters)
 
 
 def check_task(config: ModelConfig, settings: Settings) -> None:
@@ -75,6 +80,7 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
     given = {
         "--draft": settings.draft not in (None, "auto", "none"),
         "--draft-model": settings.draft_model is not None,
+        "--lora": bool(settings.lora),
         "--cache-ram": bool(settings.cache_ram),
         "--cache-dir": settings.cache_dir is not None,
     }
@@ -171,6 +177,7 @@ def load_weights(
             overrides=prepared.config.overrides,
             files=prepared.config.files,
             heads=prepared.uses_heads,
+            adapters={each.digest: each.config.files[0] for each in prepared.adapters},
         ),
         on_progress,
     )

@@ -141,6 +141,7 @@ class Worker:
         from worker.engine.draft import GuessLimits
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
+        from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
         from worker.llama.draft.heads import Heads
         from worker.llama.process.pipe import write
@@ -175,6 +176,7 @@ class Worker:
             backend=backend,
             guesses=prepared.guesses,
             draft=draft,
+            adapters=ServedAdapters((self.model_id, *self.settings.alias), prepared.adapters),
             engine=thread,
             store=store,
             vram_bytes=vram_bytes,

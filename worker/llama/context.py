@@ -133,6 +133,7 @@ class Context:
                 )
             raise ModelLoadError(f"llama.cpp could not create a context: {why}.")
         self.handle = handle
+        self._key = b""  # of the adapters that it computes with
         self._first = [0] * self.num_slots  # first position that all layers of a slot have
         self._logits = LogitRows(handle, weights.vocab_size)
         self.residency = cache_residency([line for _, line in lines])
@@ -194,6 +195,9 @@ class Context:
 
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""
+        if self.handle and self.batch.key != self._key:
+            self._weights.adapters.use(self.handle, self.batch.key)
+            self._key = self.batch.key
         self._batch.n_tokens = self.batch.size
         self._decode(self._batch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from worker.gguf.pinned import pinned
 from worker.gguf.reader import read_header
 from worker.gguf.splits import open_header
 from worker.llama import library
+from worker.llama.adapters import Adapters
 from worker.llama.library import native
 from worker.llama.process import large_pages
 from worker.llama.process.heap import blocks_kept
@@ -38,6 +39,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
                   are loaded; empty: whatever is there now
     overrides     keys that count before the files'
     heads         also layers that guess tokens, which follow the model's own
+    adapters      files of adapters as they were checked, by their digest
     """
 
     n_gpu_layers: int | None = None
@@ -51,6 +53,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     heads: bool = False
     files: tuple[ModelFile, ...] = ()
     overrides: tuple[Override, ...] = ()
+    adapters: Mapping[bytes, ModelFile] = {}
 
 
 class Weights:
@@ -85,6 +88,7 @@ class Weights:
                     else:
                         self._check_tensors(path, paths, offloading)
             del kept
+            self.adapters = Adapters(self.handle, options.adapters)
         except BaseException:
             self.close()
             raise

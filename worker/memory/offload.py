@@ -25,8 +25,9 @@ HOST = "CPU"
 _COPIES = 4
 
 Part = Literal[
-    "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "embedding"
-]
+    "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters",
+    "embedding",
+]  # fmt: skip
 
 _BESIDE: tuple[Part, ...] = ("draft", "embedding")
 
@@ -85,6 +86,8 @@ def place(
             "kv": int(parts["kv"] * share),
             "recurrent": int(parts["recurrent"] * share),
         }
+        if "adapters" in parts:  # each matrix is where the one is that it changes
+            there["adapters"] = int(parts["adapters"] * share)
         for part, size in there.items():
             host[part] -= size
         if config.layers in numbers:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from worker.errors import DoesNotFitError
 from worker.machine import Memory, human_bytes
+from worker.memory.adapters import adapters_bytes
 from worker.memory.buffers import (
     check_cache_types,
     compute_bytes,
@@ -26,6 +28,7 @@ from worker.memory.draft import HEAD_LENGTH, draft_bytes, heads_bytes
 from worker.memory.embedding import embedding_bytes, embedding_shape, longest_text
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
+from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
@@ -63,6 +66,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     process_bytes       interpreter, libraries, vocabulary
     draft_bytes         all that a model takes that guesses tokens; or cells, compute and waiting
                         states of heads that do, whose weights are among the model's
+    adapter_bytes       adapters, and what a step computes with them
     embedding_bytes     a context that makes vectors of texts beside one that writes
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
@@ -84,6 +88,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     copy_bytes: int
     process_bytes: int
     draft_bytes: int
+    adapter_bytes: int
     embedding_bytes: int
     total_bytes: int
     available_bytes: int
@@ -97,19 +102,37 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Placement, ...]
 
 
+class _Beside(NamedTuple):
+    """What is loaded beside the model."""
+
+    draft: ModelConfig | None
+    adapters: tuple[AdapterConfig, ...]
+
+
 def plan_memory(
-    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None = None
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    draft: ModelConfig | None = None,
+    adapters: Iterable[AdapterConfig] = (),
 ) -> MemoryPlan:
     """The plan for this model. Raises UsageError or DoesNotFitError."""
-    plan = estimate(config, settings, memory, draft)
+    plan = estimate(config, settings, memory, draft, adapters)
     check_fit(plan, config)
     return plan
 
 
 def estimate(
-    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None = None
+    config: ModelConfig,
+    settings: Settings,
+    memory: Memory,
+    draft: ModelConfig | None = None,
+    adapters: Iterable[AdapterConfig] = (),
 ) -> MemoryPlan:
-    """The plan, whether it fits or not; `draft`: the model that guesses tokens, or None.
+    """The plan, whether it fits or not.
+
+    draft: the model that guesses tokens, or None
+    adapters: of the model
 
     What the settings leave open is chosen in this order:
 
@@ -125,18 +148,19 @@ def estimate(
     Raises UsageError for cache types that this model cannot have.
     """
     check_cache_types(config, settings)
-    slots, layers = _fit_slots_and_layers(config, settings, memory, draft)
+    beside = _Beside(draft, tuple(adapters))
+    slots, layers = _fit_slots_and_layers(config, settings, memory, beside)
     settings = msgspec.structs.replace(settings, parallel=slots)
     if settings.ctx_size is not None:
         num_cells = settings.ctx_size
     else:
-        fitting = _longest(config, settings, memory, draft, layers, DEFAULT_SHARE)
+        fitting = _longest(config, settings, memory, beside, layers, DEFAULT_SHARE)
         num_cells = max(MIN_CELLS, min(_wanted(config, settings), fitting))
-    plan = _sum(config, settings, memory, draft, whole_cells(num_cells), layers)
+    plan = _sum(config, settings, memory, beside, whole_cells(num_cells), layers)
     return msgspec.structs.replace(
         plan,
-        max_cells=_longest(config, settings, memory, draft, layers, 1),
-        max_slots=slots if plan.fits else _most_slots(config, settings, memory, draft, plan),
+        max_cells=_longest(config, settings, memory, beside, layers, 1),
+        max_slots=slots if plan.fits else _most_slots(config, settings, memory, beside, plan),
     )
 
 
@@ -175,7 +199,7 @@ def _wanted(config: ModelConfig, settings: Settings) -> int:
 
 
 def _fit_slots_and_layers(
-    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None
+    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside
 ) -> tuple[int, int]:
     """The most sequences that leave room for a useful context, and the most layers on GPUs with
     so many sequences."""
@@ -185,25 +209,25 @@ def _fit_slots_and_layers(
         for layers in layers_to_try(config, settings, memory):
             useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
             cells = whole_cells(settings.ctx_size or useful)
-            if _sum(config, given, memory, draft, cells, layers).fits:
+            if _sum(config, given, memory, beside, cells, layers).fits:
                 return slots, layers
     return slots, layers
 
 
 def _most_slots(
-    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None,
+    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
     plan: MemoryPlan,
 ) -> int:  # fmt: skip
     """The most sequences, fewer than the plan has, that fit with its context; 0: none fit."""
     for slots in range(plan.num_slots - 1, 0, -1):
         fewer = msgspec.structs.replace(settings, parallel=slots)
-        if _sum(config, fewer, memory, draft, plan.num_cells, plan.gpu_layers).fits:
+        if _sum(config, fewer, memory, beside, plan.num_cells, plan.gpu_layers).fits:
             return slots
     return 0
 
 
 def _sum(
-    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None,
+    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
     num_cells: int, gpu_layers: int,
 ) -> MemoryPlan:  # fmt: skip
     per_token = kv_bytes_per_token(config, settings)
@@ -218,10 +242,12 @@ def _sum(
         "copies": copy_bytes(config, settings, num_cells),
         "process": _PROCESS_BYTES + config.vocab_size * _TOKEN_BYTES,
     }
-    if draft is not None:
-        parts["draft"] = draft_bytes(draft, settings, num_cells, memory.packed)
+    if beside.draft is not None:
+        parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
+    if beside.adapters:
+        parts["adapters"] = adapters_bytes(beside.adapters, settings)
     if (shape := embedding_shape(config, settings, num_cells)) is not None:
         taken = embedding_bytes(config, settings, shape)
         if config.only_embeds:  # there is no other context
@@ -249,6 +275,7 @@ def _sum(
         copy_bytes=sums["copies"],
         process_bytes=sums["process"],
         draft_bytes=sums.get("draft", 0),
+        adapter_bytes=sums.get("adapters", 0),
         embedding_bytes=sums.get("embedding", 0),
         total_bytes=sum(sums.values()),
         available_bytes=sum(rooms),
@@ -278,7 +305,7 @@ def _rooms(memory: Memory) -> list[int]:
 
 
 def _longest(
-    config: ModelConfig, settings: Settings, memory: Memory, draft: ModelConfig | None,
+    config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside,
     gpu_layers: int, share: float,
 ) -> int:  # fmt: skip
     """The longest context, a multiple of CELL_STEP, that takes at most `share` of the memory that
@@ -286,7 +313,7 @@ def _longest(
     cache = (settings.cache_ram or 0) * MIB
 
     def needs(cells: int) -> list[int]:
-        plan = _sum(config, settings, memory, draft, cells, gpu_layers)
+        plan = _sum(config, settings, memory, beside, cells, gpu_layers)
         host, *others = _needs(plan.devices, memory)
         return [host + cache, *others]
 

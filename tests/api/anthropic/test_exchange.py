@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -17,9 +16,7 @@ from worker.api.common.prompts import TextPrompt
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import DecodeError
-from worker.lifecycle.loaded import Loaded
 
-LOADED = cast(Loaded, SimpleNamespace(model_id="m"))
 TOKENS = ("(Ra", "in?)", "I ", "look.", "[sky:", '{"at": ', "1}]", "")
 
 
@@ -28,8 +25,9 @@ async def sent(told: list[Delta], *, streaming: bool = True) -> tuple[int, dict[
     stream = Stream(["x-0"], lambda _: None)
     for delta in told:
         stream.put(delta)
-    generation = Generation(prompts=(TextPrompt((5, 6, 7), text="abc"),), reader=Scripted)
-    exchange = MessageExchange(generation, stream, LOADED, streaming=streaming, shows_thoughts=True)
+    prompts = (TextPrompt((5, 6, 7), text="abc"),)
+    generation = Generation(prompts=prompts, reader=Scripted, model="m")
+    exchange = MessageExchange(generation, stream, streaming=streaming, shows_thoughts=True)
     messages: list[dict[str, object]] = []
 
     async def receive() -> dict[str, str]:

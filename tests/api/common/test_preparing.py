@@ -14,6 +14,7 @@ from worker.api.common.preparing import Preparing
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.errors import LeftError, QueueFullError, RequestError
 from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
+from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 
@@ -40,6 +41,7 @@ class Places:
     """The queue's places, for one request or none."""
 
     engine: Any
+    adapters = ServedAdapters(("m",), ())
 
     def __init__(self, count: int) -> None:
         self.engine, self.count = self, count

@@ -14,6 +14,7 @@ import pytest
 from tests.support import http
 from tests.support.models.ggufs import llama_gguf, u32
 from tests.support.programs.processes import Server, serving
+from worker.api.common.prompts import Truncated
 from worker.api.llama_server.place import place_of
 from worker.api.llama_server.schemas import InfillRequest
 from worker.errors import NotSupportedError, RequestError
@@ -56,7 +57,9 @@ class Asking:
     def ids(self, text: str) -> list[int]:
         return self.vocab.tokenize(text, add_special=False, parse_special=False)
 
-    def __call__(self, max_tokens: int | None = 8, **fields: Any) -> tuple[list[int], bool]:
+    def __call__(
+        self, max_tokens: int | None = 8, **fields: Any
+    ) -> tuple[list[int], Truncated | None]:
         body = msgspec.convert({**PLACE, **fields}, InfillRequest)
         prompt, truncated = place_of(body, max_tokens, self.loaded)
         return list(prompt.tokens), truncated
@@ -75,7 +78,7 @@ def test_the_prompt(asking: Asking) -> None:
     bos = asking.vocab.bos
     place = [bos, PRE, *ids(PLACE["input_prefix"]), *ids("y = "), SUF, *ids(PLACE["input_suffix"])]
     others = [REPO, *ids("myproject\n"), SEP, *ids("a\n"), *ids("z"), SEP, *ids("filename\n")]
-    assert (found, truncated) == ([*others, *place, MID], False)
+    assert (found, truncated) == ([*others, *place, MID], None)
 
 
 def test_what_does_not_fit(asking: Asking) -> None:

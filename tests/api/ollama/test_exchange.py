@@ -52,7 +52,8 @@ async def sent(
             stream.put(delta)
 
     asyncio.get_running_loop().call_later(silent_s, say)
-    generation = Generation(prompts=(TextPrompt((5, 6, 7), text="abc"),), reader=Scripted)
+    prompts = (TextPrompt((5, 6, 7), text="abc"),)
+    generation = Generation(prompts=prompts, reader=Scripted, model="m")
     messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, str]:

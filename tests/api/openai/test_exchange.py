@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt
@@ -13,9 +12,7 @@ from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, Spoken
 from worker.api.openai.exchange import Answer, OpenAIExchange
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
-from worker.lifecycle.loaded import Loaded
 
-LOADED = cast(Loaded, SimpleNamespace(model_id="m"))
 DELTAS = [
     Delta("x-0", "<th", 1),
     Delta("x-0", "ink>why", 2),
@@ -67,7 +64,6 @@ def exchange(*, streaming: bool) -> Exchange:
         generation,
         stream,
         [Thinker()],
-        LOADED,
         prefix="chatcmpl-",
         streaming=streaming,
         options=None,

@@ -34,7 +34,8 @@ def exchange(told: Sequence[Delta], **fields: Any) -> ResponseExchange:
     stream = Stream(["x-0"], lambda _: None)
     for delta in told:
         stream.put(delta)
-    generation = Generation(prompts=(TextPrompt((5, 6, 7), text="abc"),), reader=Scripted)
+    prompts = (TextPrompt((5, 6, 7), text="abc"),)
+    generation = Generation(prompts=prompts, reader=Scripted, model="m")
     return ResponseExchange(generation, stream, body, LOADED)
 
 

@@ -71,7 +71,9 @@ def test_a_route_says_what_is_asked(route: Described) -> None:
     assert asked == set(route.params) | set(route.queries)
 
 
-@pytest.mark.parametrize("struct", dict.fromkeys(route.takes for route in DESCRIBED if route.takes))
+@pytest.mark.parametrize(
+    "struct", dict.fromkeys(route.takes for route in DESCRIBED if isinstance(route.takes, type))
+)
 def test_each_field_says_what_it_does(struct: type) -> None:
     """Each field of a body has a text, which is that of the struct's own docstring."""
     fields = SCHEMAS[struct.__name__]["properties"]

@@ -75,7 +75,7 @@ def test_example(demo: Server, contract: Contract, route: Described, name: str) 
 def test_plain(demo: Server, contract: Contract, route: Described, path: str) -> None:
     """What needs no body answers as described; parts of the path are those of the description."""
     shown = route.shown(path)
-    (method,) = contract.document["paths"][shown]
+    (method,) = {each.lower() for each in route.handler.http_methods} - {"head", "options"}
     asked = shown
     for parameter in contract.document["paths"][shown][method].get("parameters", ()):
         if parameter["in"] == "path":
@@ -154,7 +154,7 @@ def beyond(schemas: dict[str, Any], name: str, inside: bool = False) -> Iterator
                 yield from ({field: more} for more in beyond(schemas, inner, inside=True))
 
 
-@pytest.mark.parametrize("route", [r for r in DESCRIBED if r.takes], ids=path_of)
+@pytest.mark.parametrize("route", [r for r in DESCRIBED if isinstance(r.takes, type)], ids=path_of)
 def test_limits(demo: Server, contract: Contract, route: Described) -> None:
     """A number beyond its limits is refused in words that name the field."""
     assert route.takes is not None

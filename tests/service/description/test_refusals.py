@@ -187,7 +187,7 @@ def misused(seen: Seen, folder: Path) -> None:
             shown = route.shown(path)
             for name in route.params:
                 shown = shown.replace(f"{{{name}}}", "none")
-            for body in (b"[]", PARTS) if route.takes is not None else ():
+            for body in (b"0", PARTS) if route.takes is not None else ():
                 noted(seen, route, path, http.post(server.url + path, content=body))
             if route.takes is not None:
                 packed = {"content-encoding": "gzip"}

@@ -28,7 +28,6 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.http.replies import ErrorReply
-from worker.lifecycle.loaded import Loaded
 
 # How an answer ended, in our words -> in Anthropic's
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -43,7 +42,6 @@ class MessageExchange(DeltaExchange):
         self,
         generation: Generation,
         stream: Stream,
-        loaded: Loaded,
         *,
         streaming: bool,
         shows_thoughts: bool,
@@ -51,7 +49,7 @@ class MessageExchange(DeltaExchange):
         """shows_thoughts: see `Blocks`"""
         super().__init__(stream, streaming=streaming)
         self._id = "msg_" + stream.ids[0].rpartition("-")[0]
-        self._model = loaded.model_id
+        self._model = generation.model
         self._said = Said(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
         self._warnings = generation.warnings

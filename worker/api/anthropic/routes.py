@@ -40,7 +40,6 @@ async def messages(
     return MessageExchange(
         generation,
         run(generation, loaded),
-        loaded,
         streaming=bool(body.stream),
         shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
         or body.thinking.display != "omitted",

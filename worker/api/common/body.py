@@ -19,7 +19,7 @@ _LARGE = 2**18
 _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
 _FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"

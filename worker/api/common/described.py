@@ -28,7 +28,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     handler   Litestar's
     gives     media type -> type of the answer; of a stream: types of what its events hold
-    takes     what the body is read as; None: the body is not read
+    takes     type that the body is read as; None: the body is not read
     needs     fields of the body without which there is no answer
     examples  name -> body; every one of them is answered
     refuses   what the route raises
@@ -45,7 +45,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     handler: Any
     gives: Mapping[str, Any]
-    takes: type[msgspec.Struct] | None = None
+    takes: Any = None
     needs: tuple[str, ...] = ()
     examples: Mapping[str, Any] = {}
     refuses: tuple[Exception, ...] = ()

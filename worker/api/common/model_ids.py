@@ -1,4 +1,4 @@
-"""The model's id in a path."""
+"""The id of the model, or of an adapter, in a path."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from worker.errors import NotFoundError
+from worker.lifecycle.adapters import Adapter
 from worker.lifecycle.loaded import Loaded
 
 # How a path that names the model is described.
@@ -14,13 +15,6 @@ NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found"
 MODEL_ID = Annotated[str, Meta(description="The model's id; slashes may be raw or encoded.")]
 
 
-def check_model(path: str, loaded: Loaded) -> None:
-    """Raise NotFoundError unless the path parameter is the model's id or another of its names."""
-    asked = str(path).removeprefix("/")
-    if asked not in (loaded.model_id, *loaded.settings.alias):
-        raise NotFoundError(
-            f"The model {asked[:200]!r} is not served here.",
-            hint=f"This worker serves {loaded.model_id!r}.",
-            param="model",
-            code="model_not_found",
-        )
+def named(path: str, loaded: Loaded) -> Adapter | None:
+    """The adapter that a path parameter names, or None for the model. Raises NotFoundError."""
+    return loaded.adapters.find(str(path).removeprefix("/"))

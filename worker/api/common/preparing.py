@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
+from worker.api.common.adapters import choice_of, chosen
 from worker.api.common.body import read_json
 from worker.api.common.constraints import ConstraintFields
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
@@ -66,12 +67,15 @@ class Preparing:
         function: Callable[..., Made],
         *arguments: Any,
     ) -> Made:
-        """What is to be generated, in a place of the queue's. Raises QueueFullError too.
+        """What is to be generated, with the adapters that the body chooses, in a place of the
+        queue's. Raises QueueFullError too.
 
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
+        choice = choice_of(body, loaded)
         with loaded.engine.place():
-            return await self._aside(request, body, partial(function, *arguments), current())
+            made = await self._aside(request, body, partial(function, *arguments), current())
+        return chosen(made, choice)
 
     async def aside(
         self,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from worker.api.common.adapters import AdapterScale
 from worker.api.common.bounds import items
 from worker.api.common.constraints import ConstraintFields, constraint_of
 from worker.engine.sampling import LIMITS, SEED_RANGE, SamplingParams, check_sampling
@@ -24,8 +25,10 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 class SamplingFields(ConstraintFields, kw_only=True):
-    """The sampling fields of every API, under the names that clients use; null: not given.
+    """The model and the sampling of every API, under the names that clients use; null: not given.
 
+    model               the model, or an adapter of it; where there are no adapters: anything
+    lora                adapters by their numbers, and how much each counts; others do not
     temperature         0 and less are greedy
     top_k               keep the k likeliest; 0 and less keep all
     repetition_penalty  another name of repeat_penalty
@@ -34,6 +37,8 @@ class SamplingFields(ConstraintFields, kw_only=True):
     seed                any integer of 64 bits; -1 takes a random one
     """
 
+    model: str | None = None
+    lora: list[AdapterScale] | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None

@@ -11,7 +11,7 @@ from litestar import Request, Response, get
 
 from worker import __version__
 from worker.api.common.errors import json_response
-from worker.api.common.model_ids import check_model
+from worker.api.common.model_ids import named
 from worker.errors import NotFoundError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info
@@ -133,5 +133,5 @@ async def model_ready(model_id: str, loaded: Loaded) -> Response[bytes]:
     path, _, wanted = str(model_id).rpartition("/")
     if wanted != "ready":
         raise NotFoundError("There is only /v2/models/{id}/ready.")
-    check_model(path, loaded)
-    return json_response(ModelReady(loaded.model_id))
+    adapter = named(path, loaded)
+    return json_response(ModelReady(loaded.model_id if adapter is None else adapter.name))

@@ -6,8 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from worker.api.common.adapters import AdapterScale
 from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
 from worker.api.common.model_ids import MODEL_ID, NO_MODEL
+from worker.api.common.refusals import BODY
 from worker.api.info.about import (
     Info,
     ModelReady,
@@ -19,6 +21,7 @@ from worker.api.info.about import (
     version,
 )
 from worker.api.info.health import Health, health
+from worker.api.info.lora import AdapterEntry, Success, lora_adapters, scale_adapters
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
@@ -59,6 +62,15 @@ API = Api(
             refuses=(NO_MODEL,),
         ),
         Described(handler=props, gives={JSON: Props}),
+        Described(handler=lora_adapters, gives={JSON: list[AdapterEntry]}),
+        Described(
+            handler=scale_adapters,
+            takes=list[AdapterScale],
+            gives={JSON: Success},
+            refuses=BODY,
+            examples={"none": []},
+            notes="404 for a number that /lora-adapters does not have.",
+        ),
         Described(
             handler=slots,
             gives={JSON: list[SlotInfo]},

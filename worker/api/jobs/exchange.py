@@ -29,7 +29,6 @@ class JobExchange(Exchange):
     ) -> None:
         self._jobs = jobs
         self.job = job
-        self.model = loaded.model_id
         self.end_tokens = loaded.backend.end_tokens
         self.tally = Tally(job.num_prompt, stream.ids)
         super().__init__(stream, streaming=streaming)
@@ -69,7 +68,7 @@ class EventExchange(JobExchange):
     async def frames(self) -> AsyncIterator[bytes]:
         """All events but an error."""
         started_at = datetime.fromtimestamp(self.job.created, UTC).isoformat()
-        yield self.event(Started(self.job.id, self.model, started_at))
+        yield self.event(Started(self.job.id, self.job.model, started_at))
         count = 0
         async for delta in self.deltas():
             if delta.text:

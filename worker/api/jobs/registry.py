@@ -40,6 +40,7 @@ class Job:
 
     created     seconds since the epoch
     num_prompt  tokens of its prompt, once it is prepared
+    model       the name that its answer gives the model, then
     stream      what the engine says; None while the request is prepared
     error       why it was ended early
     """
@@ -49,6 +50,7 @@ class Job:
         self.is_read = is_read
         self.created = time.time()
         self.num_prompt = 0
+        self.model = ""
         self.stream: Stream | None = None
         self.error: WorkerError | None = None
         self.timers: dict[str, asyncio.TimerHandle] = {}
@@ -102,6 +104,7 @@ class Jobs:
     def run(self, job: Job, generation: Generation, loaded: Loaded) -> Stream:
         """Hand a prepared job to the engine. Raises what `generation.run` raises."""
         job.num_prompt = generation.num_prompt_tokens
+        job.model = generation.model
         job.stream = run(generation, loaded)
         if job.error is not None:  # cancelled while it was prepared
             job.tell_error()

@@ -99,13 +99,12 @@ class WritingExchange(DeltaExchange):
         stream: Stream,
         body: WritingFields,
         loaded: Loaded,
-        *,
-        truncated: bool = False,
     ) -> None:
         super().__init__(stream, streaming=bool(body.stream))
         self._loaded = loaded
         self._body = body
-        self._truncated = truncated
+        self._truncated = generation.truncated is not None
+        self._model = generation.model
         self._params = generation.params
         self._ends_early = bool(body.t_max_predict_ms or body.n_indent)
         self._writings = {
@@ -179,7 +178,7 @@ class WritingExchange(DeltaExchange):
             index=writing.index,
             content=content,
             tokens=tokens,
-            model=self._loaded.model_id,
+            model=self._model,
             tokens_predicted=tally.num_sampled,
             tokens_evaluated=tally.num_prompt,
             tokens_cached=tally.num_cached or 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.api.common.prompts import TextPrompt, check_hopeless
+from worker.api.common.prompts import TextPrompt, Truncated, check_hopeless
 from worker.api.llama_server.schemas import InfillRequest
 from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
@@ -29,8 +29,8 @@ class _Tokens:
 
 def place_of(
     body: InfillRequest, max_tokens: int | None, loaded: Loaded
-) -> tuple[TextPrompt, bool]:
-    """(the prompt, whether something was left out of it so that it fits). Raises RequestError.
+) -> tuple[TextPrompt, Truncated | None]:
+    """(the prompt, what was left out of it so that it fits). Raises RequestError.
 
         REPO project SEP name other ... SEP name PRE prefix prompt SUF suffix MID
 
@@ -62,7 +62,8 @@ def place_of(
     room -= len(prefix) + len(suffix)
     left_out = max(0, len(others) - room)
     found = (*others[left_out:], *head, before, *prefix, *written, after, *suffix, middle)
-    return TextPrompt(found, text=""), bool(missing or left_out)
+    truncated = Truncated(0, missing + left_out) if missing or left_out else None
+    return TextPrompt(found, text=""), truncated
 
 
 def _others(body: InfillRequest, loaded: Loaded, tokens: _Tokens) -> list[int]:

@@ -52,10 +52,10 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
     )
 
 
-def _between(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
+def _between(body: InfillRequest, loaded: Loaded) -> Generation:
     params = _params(body, loaded, "input_prefix")
     prompt, truncated = place_of(body, params.max_tokens, loaded)
-    return Generation(prompts=(prompt,), params=params), truncated
+    return Generation(prompts=(prompt,), params=params, truncated=truncated)
 
 
 def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
@@ -72,9 +72,8 @@ async def infill(
 ) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, InfillRequest, loaded)
-    generation, truncated = await preparing.make(request, body, loaded, _between, body, loaded)
-    stream = run(generation, loaded)
-    return WritingExchange(generation, stream, body, loaded, truncated=truncated)
+    generation = await preparing.make(request, body, loaded, _between, body, loaded)
+    return WritingExchange(generation, run(generation, loaded), body, loaded)
 
 
 @post(["/completion", "/completions"], status_code=200, summary="Continue a text (llama-server)")

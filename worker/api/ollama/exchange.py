@@ -59,7 +59,7 @@ class OllamaExchange(DeltaExchange):
     ) -> None:
         super().__init__(stream, streaming=streaming)
         self._said = Said(generation.reader())
-        self._model = loaded.model_id
+        self._model = generation.model
         self._pieces = loaded.backend.pieces
         self._warnings = generation.warnings
         self._wants_scores = generation.params.logprobs is not None

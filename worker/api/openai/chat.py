@@ -56,7 +56,6 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
             generation,
             stream,
             answers,
-            loaded,
             prefix="chatcmpl-",
             streaming=bool(body.stream),
             options=body.stream_options,

@@ -49,7 +49,6 @@ class ChatRequest(TalkFields, kw_only=True):
     add_generation_prompt   false: the prompt ends without the assistant's opening
     continue_final_message  true: the last message goes on
     truncation              auto drops old turns where the context is too small
-    model                   anything: one worker serves one model
     max_tokens, max_completion_tokens
                             tokens to sample at most; -1, and where neither is given: until the
                             model or the context ends; 0 reads the prompt, which fills the cache
@@ -77,7 +76,6 @@ class ChatRequest(TalkFields, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     truncation: Annotated[str | None, one_of(*TRUNCATIONS)] = None
-    model: str | None = None
     max_tokens: Annotated[int | None, count_from(0)] = None
     max_completion_tokens: Annotated[int | None, count_from(0)] = None
     n: Annotated[int | None, between(1, SEQUENCES.most)] = None

@@ -19,7 +19,6 @@ class CompletionRequest(SamplingFields, kw_only=True):
     """POST /v1/completions.
 
     prompt              a text, a list of texts, token ids, or a list of lists of token ids
-    model               anything: one worker serves one model
     max_tokens          tokens to sample at most; 16 where it is not given, -1: until the model or
                         the context ends, 0: the prompt is only read, or with echo scored
     n_predict           another name of max_tokens
@@ -38,7 +37,6 @@ class CompletionRequest(SamplingFields, kw_only=True):
     """
 
     prompt: str | list[str | int | list[int]] | None = None
-    model: str | None = None
     max_tokens: Annotated[int | None, count_from(0)] = None
     n_predict: Annotated[int | None, count_from(0)] = None
     n: Annotated[int | None, between(1, SEQUENCES.most)] = None

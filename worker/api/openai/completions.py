@@ -105,7 +105,6 @@ class CompletionExchange(OpenAIExchange[Choice]):
             generation,
             stream,
             [answer(index) for index in range(len(stream.ids))],
-            loaded,
             prefix="cmpl-",
             streaming=bool(body.stream),
             options=body.stream_options,

@@ -18,7 +18,6 @@ from worker.api.common.usage import Usage, progress_of, timings_of, usage_of
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
-from worker.lifecycle.loaded import Loaded
 
 ChoiceT = TypeVar("ChoiceT", bound=msgspec.Struct)
 
@@ -67,7 +66,6 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         generation: Generation,
         stream: Stream,
         answers: Sequence[Answer[ChoiceT]],
-        loaded: Loaded,
         *,
         prefix: str,
         streaming: bool,
@@ -86,7 +84,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self.head: dict[str, Any] = {
             "id": prefix + stream.ids[0].rpartition("-")[0],
             "created": int(time.time()),
-            "model": loaded.model_id,
+            "model": generation.model,
             "system_fingerprint": f"gguf-worker-{__version__}",
         }
 

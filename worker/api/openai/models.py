@@ -1,4 +1,5 @@
-"""GET /v1/models: the one model, in OpenAI's shape with llama-server's and vLLM's additions."""
+"""GET /v1/models: the model and its adapters, in OpenAI's shape with llama-server's and vLLM's
+additions."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import msgspec
 from litestar import Response, get
 
 from worker.api.common.errors import json_response
-from worker.api.common.model_ids import check_model
+from worker.api.common.model_ids import named
+from worker.lifecycle.adapters import Adapter
 from worker.lifecycle.loaded import Loaded
 
 _CREATED = int(time.time())  # when this process began to serve it
@@ -31,6 +33,7 @@ class ModelEntry(msgspec.Struct, kw_only=True):
 
     aliases, tags  its other names, and words about it, as the command line has them
     max_model_len  the longest sequence that this worker holds
+    parent         of an adapter: the model's id
     """
 
     id: str
@@ -41,6 +44,7 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     owned_by: str = "gguf-worker"
     max_model_len: int
     meta: Meta
+    parent: str | None = None
 
 
 class ModelList(msgspec.Struct, kw_only=True):
@@ -50,13 +54,14 @@ class ModelList(msgspec.Struct, kw_only=True):
     data: list[ModelEntry]
 
 
-def model_entry(loaded: Loaded) -> ModelEntry:
+def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
     """Read from the file's config and the loaded model."""
     config, backend = loaded.config, loaded.backend
     return ModelEntry(
-        id=loaded.model_id,
-        aliases=loaded.settings.alias[1:],
-        tags=loaded.settings.tags,
+        id=loaded.model_id if adapter is None else adapter.name,
+        parent=None if adapter is None else loaded.model_id,
+        aliases=loaded.settings.alias[1:] if adapter is None else (),
+        tags=loaded.settings.tags if adapter is None else (),
         created=_CREATED,
         max_model_len=backend.max_length,
         meta=Meta(
@@ -71,15 +76,15 @@ def model_entry(loaded: Loaded) -> ModelEntry:
     )
 
 
-@get("/v1/models", summary="The model that runs here")
+@get("/v1/models", summary="The model that runs here, and its adapters")
 async def models(loaded: Loaded) -> Response[bytes]:
-    """A list of one."""
-    return json_response(ModelList(data=[model_entry(loaded)]))
+    """The model first."""
+    entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
+    return json_response(ModelList(data=entries))
 
 
 # Ids with a slash come raw or percent-encoded: both are one path parameter.
 @get("/v1/models/{model_id:path}", summary="The model that runs here, by id")
 async def model(model_id: str, loaded: Loaded) -> Response[bytes]:
     """404 for any other id."""
-    check_model(model_id, loaded)
-    return json_response(model_entry(loaded))
+    return json_response(model_entry(loaded, named(model_id, loaded)))

@@ -80,7 +80,7 @@ class ResponseExchange(DeltaExchange):
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._num_events = 0
         self._reply = ResponseReply(
-            id=f"resp_{name}", created_at=int(time.time()), model=loaded.model_id,
+            id=f"resp_{name}", created_at=int(time.time()), model=generation.model,
             **_echo(body, generation.params.sampling, functions),
         )  # fmt: skip
         if generation.truncated is not None:

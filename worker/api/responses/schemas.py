@@ -64,7 +64,6 @@ class ResponseRequest(TalkFields, kw_only=True):
     metadata, user        come back as they were sent
     store                 accepted; nothing is stored
     stream                true: events
-    model                 anything: one worker serves one model
     background            true is refused: nothing goes on unread
     previous_response_id, conversation, prompt
                           refused: nothing is stored
@@ -86,7 +85,6 @@ class ResponseRequest(TalkFields, kw_only=True):
     user: str | None = None
     store: bool | None = None
     stream: bool | None = None
-    model: str | None = None
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None

@@ -16,9 +16,10 @@ def add_parser(commands: Any, line: str) -> None:
         help=line,
         description="Check model files as the service does before it loads one, and say of each "
         "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
-        "count as one. Projectors, importance matrices, adapters, vocabularies, encoders and draft "
-        "models are bad where they are named, because they cannot be served, and merely told where "
-        "a folder holds them. Exits with 1 when a file is bad.",
+        "count as one. Projectors, importance matrices, vocabularies, encoders and draft models "
+        "are bad where they are named, because they cannot be served, and merely told where a "
+        "folder holds them. With --lora each model is bad that one of these adapters does not fit. "
+        "Exits with 1 when a file is bad.",
         epilog="Example: worker check ~/models; "
         "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'",
         allow_abbrev=False,
@@ -32,7 +33,7 @@ def add_parser(commands: Any, line: str) -> None:
         help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
         "the checksums that the catalogue or the Hub's cache knows",
     )
-    add_options(parser, "catalog")
+    add_options(parser, "catalog", "lora")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
     parser.set_defaults(run=run)
 
@@ -47,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.cli.check.progress import check_progress
     from worker.cli.check.report import show, summary
     from worker.cli.model import model_path
+    from worker.errors import ModelFileError
     from worker.gguf.splits import open_header
+    from worker.model.adapter import load_adapter
     from worker.model.config import load_config
 
     settings = settings_from(arguments)
@@ -70,6 +73,14 @@ def run(arguments: argparse.Namespace) -> int:
                 config = load_config(each.path, purpose="serve")
                 found_places = places(config.tokenizer, open_header(each.path))
                 verdict = replace(verdict, template=found_places)
+                try:
+                    for adapter in settings.lora:
+                        load_adapter(adapter.file, each.path)
+                except ModelFileError as error:
+                    verdict = replace(
+                        verdict, ok=False, code=error.code, message=error.message,
+                        hint=error.hint, field=error.field,
+                    )  # fmt: skip
             if not arguments.deep:
                 progress.add(1)
             progress.hide()

@@ -38,7 +38,7 @@ def add_parser(commands: Any, line: str) -> None:
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
-        "pooling",
+        "lora", "pooling",
         "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_json(request.answer())
         return 0
+    from worker.lifecycle.adapters import load_adapters
     from worker.lifecycle.prepared import (
         find_devices,
         load_draft,
@@ -76,8 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_draft_path(settings_from(arguments))
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
+    adapters = [adapter.config for adapter in load_adapters(config, settings)]
     settings = with_heads(config, settings)
-    plan = estimate(config, settings, memory_with(find_devices(settings)), draft)
+    plan = estimate(config, settings, memory_with(find_devices(settings)), draft, adapters)
     if arguments.json:
         write_json(plan)
     else:
@@ -105,6 +107,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
+        ("adapters", plan.adapter_bytes, "their matrices, and what is computed with them"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
         ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip

@@ -74,6 +74,8 @@ class Prefixes:
         best: Slot | None = None
         most = 0
         for slot, num_known in self._knowers(running):
+            if slot.key != sequence.prompt.key:
+                continue
             limit = min(num_known, len(tokens))
             # Cheap tests first: most slots differ early, or cannot beat the best.
             if limit <= most or slot.tokens[most] != tokens[most]:
@@ -81,7 +83,7 @@ class Prefixes:
             common = _num_common(slot.tokens[:limit], tokens[:limit])
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
-        found = self._keeper.find(tokens)
+        found = self._keeper.find(tokens, sequence.prompt.key)
         if not running and not self._backend.shape.needs_rest:
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
@@ -103,6 +105,7 @@ class Prefixes:
         else:
             slot = self._cells.take(sequence.tokens)
             self._bring(sequence, slot, match.found)
+        slot.key = sequence.prompt.key
         self._keeper.mark(slot, sequence, match.found)
         return slot
 
@@ -157,7 +160,8 @@ class Prefixes:
                 self._count_shared(sequence, stop)
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
-            found = self._keeper.find(sequence.tokens[: sequence.num_known - 1])
+            tokens = sequence.tokens[: sequence.num_known - 1]
+            found = self._keeper.find(tokens, sequence.prompt.key)
             self._bring(sequence, slot, found)
 
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:

@@ -18,7 +18,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     decode_rows  rows of sequences that wait for a token, guessed tokens included
     prompt_rows  all other rows
-    num_waiting  sequences that wait for a token while this step computes prompts alone
+    num_waiting  sequences that wait for a token and have no row in a step that reads prompts
     padding      slots beside those that run, each with a row that nobody reads, after all others
     """
 
@@ -65,7 +65,13 @@ class Planner:
         self._short_next = True
 
     def plan(
-        self, streams: list[Sequence], prompts: list[Sequence], num_available: int
+        self,
+        streams: list[Sequence],
+        prompts: list[Sequence],
+        num_available: int,
+        *,
+        num_others: int = 0,
+        num_turns: int = 1,
     ) -> StepPlan:
         """One row for each stream, then chunks of prompts; guesses where there are no prompts.
 
@@ -73,6 +79,8 @@ class Planner:
 
         streams: sequences that wait for a token; prompts: those with more to compute
         num_available: cells that the step may fill, at least one for each stream
+        num_others: sequences that wait for a token, and cannot have it in this step
+        num_turns: steps like this one that they may have to wait for
         """
         if not prompts:
             return self._plain(streams, num_available)
@@ -81,10 +89,12 @@ class Planner:
         if backend.one_prompt_a_step:
             prompts = prompts[:1]
         capacity, room = backend.batch.capacity, num_available - count
-        rows = self._chunk_rows(count) if count else backend.kernels.piece
+        rows = backend.kernels.piece
+        if streams or num_others:
+            rows = self._chunk_rows(count + num_others, num_turns, alone=not streams)
         rows = min(rows, capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
-            alone = min(self._chunk_rows(count, alone=True), room)
+            alone = min(self._chunk_rows(count + num_others, num_turns, alone=True), room)
             cheap, tile = backend.kernels.mixed - count, backend.kernels.tile
             if backend.unified and alone < tile and cheap >= _FEW_ROWS:  # no step of its own
                 rows = min(rows, cheap)
@@ -98,7 +108,8 @@ class Planner:
         self._num_read += prompt_rows
         self._short_next ^= is_contested
         runs = self._in_order([*((s, 1) for s in streams), *chunks])
-        return StepPlan(runs, len(streams), prompt_rows, count - len(streams))
+        num_waiting = count - len(streams) + num_others
+        return StepPlan(runs, len(streams), prompt_rows, num_waiting)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
         """A step of the streams alone."""
@@ -121,9 +132,9 @@ class Planner:
         capacity = backend.batch.capacity
         return min(capacity, backend.kernels.mixed) if backend.unified else capacity
 
-    def _chunk_rows(self, decode_rows: int, *, alone: bool = False) -> int:
-        capacity = self._backend.batch.capacity
-        return chunk_rows(self._cost, decode_rows, self._max_stall, capacity, alone=alone)
+    def _chunk_rows(self, decode_rows: int, num_turns: int, *, alone: bool = False) -> int:
+        capacity, stall = self._backend.batch.capacity, self._max_stall / num_turns
+        return chunk_rows(self._cost, decode_rows, stall, capacity, alone=alone)
 
     def _is_dear(self, streams: list[Sequence], prompts: list[Sequence], rows: int) -> bool:
         """Whether a step for both costs more than two steps.

@@ -1,0 +1,86 @@
+"""Prompts with several keys: none shares a step with another, and all have their turns."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+
+from tests.engine.driving import run
+from tests.support.fakes import FakeBackend, continuation
+from worker.engine.engine import Engine
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request
+from worker.engine.steps.turns import Turns
+
+
+def test_each_after_all_others() -> None:
+    """A turn of one of three keys takes half of what one may wait; one key alone is never asked."""
+    turns = Turns(10.0)
+    keys = [b"a", b"b", b"c"]
+    order = [turns.next(keys, float(now)) for now in range(30)]
+    assert [(key, len(list(steps))) for key, steps in groupby(order)] == [
+        (b"a", 5), (b"b", 5), (b"c", 5), (b"a", 5), (b"b", 5), (b"c", 5),
+    ]  # fmt: skip
+    assert {turns.next([b"b"], float(now)) for now in range(30, 60)} == {b"b"}
+
+
+def test_who_comes_and_goes() -> None:
+    """A key that ends leaves its turn to the next one, and a new one waits for all others."""
+    turns = Turns(1.0)
+    assert turns.next([b"a", b"b"], 0.0) == b"a"
+    assert turns.next([b"b", b"c"], 0.1) == b"b"
+    assert turns.next([b"c", b"b", b"a"], 0.5) == b"b"
+    assert turns.next([b"c", b"b", b"a"], 0.6) == b"c"
+    assert turns.next([b"c", b"b", b"a"], 1.1) == b"a"
+
+
+def test_nobody_waits_long() -> None:
+    """Streams of three keys wait for the turns of the others, which all together last as long as is
+    allowed, and for what began in them, also while prompts are read. Each says what it says
+    alone."""
+    backend = FakeBackend(
+        num_cells=2_000, num_slots=8, capacity=64, vocab_size=5_000, mixed_rows=64
+    )
+    backend.per_row, stall = 0.2, 8.0
+    engine = Engine(backend, lambda: backend.now, max_stall=stall)
+    requests = [
+        Request(
+            id=f"{key.decode() or 'base'} {number}",
+            prompt=Prompt(tuple(range(1, 4 + 150 * number)), key=key),
+            params=GenerationParams(max_tokens=60),
+        )
+        for number in range(2)
+        for key in (b"", b"a", b"b")
+    ]
+    times: dict[str, list[float]] = {}
+    tokens: dict[str, list[int]] = {}
+    for place, request in enumerate(requests):
+        engine.add(request)
+        for _ in range(4 * place):
+            for delta in engine.step():
+                times.setdefault(delta.id, []).append(backend.now)
+                tokens.setdefault(delta.id, []).append(delta.token or 0)
+    while not engine.is_idle:
+        for delta in engine.step():
+            times.setdefault(delta.id, []).append(backend.now)
+            tokens.setdefault(delta.id, []).append(delta.token or 0)
+        engine.scheduler.check_integrity()
+    for request in requests:
+        prompt, key = list(request.prompt.tokens), request.prompt.key
+        expected = continuation(prompt, 60, 5_000, key=key)
+        assert tokens[request.id] == expected
+    gaps = [b - a for each in times.values() for a, b in pairwise(each)]
+    assert max(gaps) <= 2 * stall
+
+
+def test_what_is_known_of_another_key() -> None:
+    """The cells of a prompt are of no use to the same prompt with another key, those of its own
+    are."""
+    backend = FakeBackend(num_cells=400, num_slots=4, capacity=64, vocab_size=5_000)
+    engine = Engine(backend, lambda: backend.now)
+    prompt = tuple(range(1, 60))
+    found: list[int] = []
+    for number, key in enumerate((b"", b"a", b"b", b"a", b"")):
+        params = GenerationParams(max_tokens=4)
+        engine.add(Request(id=str(number), prompt=Prompt(prompt, key=key), params=params))
+        found.append(run(engine)[str(number)][-1].cached_tokens)
+    assert found == [0, 0, 0, 58, 58]

@@ -1,0 +1,51 @@
+"""Which adapters a request chooses."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from worker.api.common.generation import Generation
+from worker.errors import RequestError
+from worker.lifecycle.adapters import AdapterChoice
+from worker.lifecycle.loaded import Loaded
+
+Made = TypeVar("Made")
+
+
+class AdapterScale(msgspec.Struct):
+    """An adapter by its number, and how much it counts; 0: not at all."""
+
+    id: int
+    scale: float
+
+
+def scales_of(given: list[AdapterScale] | None) -> dict[int, float] | None:
+    """By number. Raises RequestError where one is named twice."""
+    if given is None:
+        return None
+    scales = {each.id: each.scale for each in given}
+    if len(scales) < len(given):
+        raise RequestError("An adapter is named twice.", param="lora")
+    return scales
+
+
+def choice_of(body: msgspec.Struct, loaded: Loaded) -> AdapterChoice:
+    """By the fields `model` and `lora`. Raises NotFoundError, RequestError."""
+    model, lora = getattr(body, "model", None), getattr(body, "lora", None)
+    return loaded.adapters.choose(model, scales_of(lora))
+
+
+def chosen(made: Made, choice: AdapterChoice) -> Made:
+    """The same, computed with the adapters that were chosen.
+
+    Raises RequestError where a request for vectors names one.
+    """
+    replace = msgspec.structs.replace
+    if isinstance(made, Generation):
+        prompts = tuple(replace(prompt, key=choice.key) for prompt in made.prompts)
+        return replace(made, prompts=prompts, model=choice.model)
+    if choice.is_named:
+        raise RequestError("Vectors are computed without adapters.", param="model")
+    return made

@@ -1,0 +1,60 @@
+"""Adapters in native memory, and which of them a context computes with."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from worker.errors import ModelLoadError
+from worker.gguf.header import ModelFile
+from worker.gguf.pinned import pinned
+from worker.llama import library
+from worker.llama.library import native
+
+DIGEST_BYTES = 16
+_ENTRY = struct.Struct(f"<{DIGEST_BYTES}sf")
+
+
+def adapter_key(scales: Iterable[tuple[bytes, float]]) -> bytes:
+    """The key of prompts that are computed with these adapters, each named by the digest of its
+    file; one that is scaled by 0 is none. The same set has the same key in any worker."""
+    entries = sorted(_ENTRY.pack(digest, scale) for digest, scale in scales)
+    return b"".join(entry for entry in entries if _ENTRY.unpack(entry)[1])
+
+
+class Adapters:
+    """The adapters of one model, which frees them."""
+
+    def __init__(self, model: Any, files: Mapping[bytes, ModelFile]) -> None:
+        """Load them beside the weights, by digest. They must be there before a context is.
+
+        Raises ModelLoadError with llama.cpp's reason, ModelFileError (CHANGED).
+        """
+        self._handles = {digest: _load(model, file) for digest, file in files.items()}
+
+    def use(self, context: Any, key: bytes) -> None:
+        """Compute with those that `key` says, and with no others. Another set than before costs a
+        worst-case graph at the next step."""
+        entries = list(_ENTRY.iter_unpack(key))
+        handles = (native.llama_adapter_lora_p_ctypes * len(entries))(
+            *(self._handles[digest] for digest, _ in entries)
+        )
+        scales = (ctypes.c_float * len(entries))(*(scale for _, scale in entries))
+        native.llama_set_adapters_lora(  # pyright: ignore[reportUnknownMemberType]
+            context, handles, len(entries), scales
+        )
+
+
+def _load(model: Any, file: ModelFile) -> Any:
+    with library.capture_log() as lines, pinned((file,)) as (path,):
+        handle = native.llama_adapter_lora_init(model, os.fsencode(path))
+    if not handle:
+        raise ModelLoadError(
+            f"llama.cpp could not load the adapter {os.path.basename(file.path)}: "  # noqa: PTH119
+            f"{library.reason(lines)}.",
+            hint="Check it with `worker check MODEL --lora FILE`.",
+        )
+    return handle
