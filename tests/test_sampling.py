@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.proof import RecordingBackend, prompt_tokens, run
+from tests.support.cases import for_each
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
@@ -110,8 +111,8 @@ FILTERS: list[tuple[dict[str, Any], Filter]] = [
 ]
 
 
-@pytest.mark.parametrize("shape", KNOWN_LOGITS)
-@pytest.mark.parametrize(("params", "definition"), FILTERS, ids=[str(p) for p, _ in FILTERS])
+@for_each("shape", KNOWN_LOGITS)
+@for_each(("params", "definition"), FILTERS)
 def test_filter_keeps_what_its_definition_keeps(
     backend: RecordingBackend, shape: str, params: dict[str, Any], definition: Filter
 ) -> None:
@@ -145,9 +146,9 @@ def test_typical_p_ignores_banned_candidates(backend: RecordingBackend, bias: fl
     check(got, reference.typical_p(reference.logit_bias(logits, {6: bias}), 0.5))
 
 
-@pytest.mark.parametrize("last_n", [-1, 0, 1, 6, 64])
-@pytest.mark.parametrize("num_written", [0, 3, len(HISTORY)])
-@pytest.mark.parametrize(
+@for_each("last_n", [-1, 0, 1, 6, 64])
+@for_each("num_written", [0, 3, len(HISTORY)])
+@for_each(
     ("repeat", "frequency", "presence"),
     [(1.3, 0.0, 0.0), (0.8, 0.0, 0.0), (1.0, 0.4, 0.0), (1.0, 0.0, -0.6), (1.1, -3.0, 2.5)],
 )
@@ -174,9 +175,9 @@ def test_penalties_count_what_their_apis_say(
     check(got, want)
 
 
-@pytest.mark.parametrize("last_n", [-1, 0, 3, 9, 64])
-@pytest.mark.parametrize("allowed_length", [1, 2, 4])
-@pytest.mark.parametrize("breakers", [(), ("x",)])
+@for_each("last_n", [-1, 0, 3, 9, 64])
+@for_each("allowed_length", [1, 2, 4])
+@for_each("breakers", [(), ("x",)])
 def test_dry_penalises_continued_repeats(
     backend: RecordingBackend, last_n: int, allowed_length: int, breakers: tuple[str, ...]
 ) -> None:

@@ -38,6 +38,11 @@ class _Stderr:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._patience = _PATIENCE_S
+        self._copy: int | None = None
+
+    def copy_to(self, path: str) -> None:
+        """Append all that is written from now on to a file too. Raises OSError."""
+        self._copy = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -45,6 +50,8 @@ class _Stderr:
                 sys.stderr.write(text)
                 return
             data = text.encode(errors="backslashreplace")
+            if self._copy is not None:
+                os.write(self._copy, data)
             with self._lock:
                 while data and self._takes(sys.stderr.fileno()):
                     data = data[os.write(sys.stderr.fileno(), data[: select.PIPE_BUF]) :]
@@ -101,6 +108,11 @@ def configure(fmt: LogFormat, *, verbose: bool = False, quiet: bool = False) -> 
     _Settings.level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.INFO
     if "structlog" in sys.modules:
         _apply()
+
+
+def copy_to(path: str) -> None:
+    """Append each line to a file too, which only its owner may read. Raises OSError."""
+    _stderr.copy_to(path)
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -15,17 +15,28 @@ import msgspec
 from worker import limits
 from worker.errors import UsageError
 from worker.keys import KeyFile, keys_of
-from worker.options import OPTIONS, Option
+from worker.options import OPTIONS, SAMPLING, TOPICS, Option
 from worker.values import AUTO
 
 DEFAULT_PARALLEL = 4
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_SECRET = frozenset({"api_key", "callback_url", "heartbeat_url"})
+_SECRET = frozenset({"api_key", "callback_url", "heartbeat_url", "hf_token"})
+# Fields whose AUTO means that they are left open.
+_OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel", "seed", "reasoning_budget")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What this process was asked to do. `None` means: decided from the model and the machine.
 
+    model            file or name
+    hf_repo, hf_draft they were named as on the Hub, and are fetched where they are not here
+    hf_file          file of `hf_repo`
+    hf_token         for the Hub
+    offline          nothing is fetched from the Hub
+    alias            names of the model; the first one is its id
+    tags             words about the model
+    host             addresses, separated by commas
+    api_prefix       beginning of paths that is taken off
     page             whether browsers get a page at /
     api_key_file     more keys
     cors             origins whose pages may read answers
@@ -38,25 +49,43 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
                      none: in the content
     reasoning_field  name of that field in chats
+    reasoning, reasoning_effort, reasoning_budget  whether a model thinks (on, off, auto), how much,
+                     and for how many tokens, where a request does not say so
+    reasoning_budget_message  is written where a thought is cut off
+    n_predict        tokens of an answer where a request does not say so; -1: no limit
     chat_template    name or text of the chat template; None: the file's own
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
     draft_model      file or name of a model that guesses tokens
-    draft            who guesses: none, ngram, model, mtp or both; see `guesses`
+    draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
+    draft_max, ngram_max tokens of a guess, at most; of one from the text
+    draft_p_min      least probability of a token that a draft model or heads guess
+    cpu_tensors      some tensors stay on the CPU, whatever device their layer has
+    pooling          how vectors of texts are made, so that the worker gives some; None: as the file
+                     says
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
     cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
+    override_kv      keys of the model's header, and what they are to say
+    rope_scaling, rope_scale, rope_freq_base, yarn_orig_ctx  how positions are rotated; None: as
+                     the file says
     otel             send a span of each request by OpenTelemetry
     sandbox          reach nothing but what a worker needs, see `isolation/reach.py`
     die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
     """
 
     model: str | None = None
+    hf_repo: str | None = None
+    hf_file: str | None = None
+    hf_draft: str | None = None
+    hf_token: str | None = None
+    offline: bool = False
     catalog: str | None = None
     model_ref: str | None = None
-    alias: str | None = None
+    alias: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8080
     public_host: str | None = None
@@ -72,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: bool = False
     drain_timeout: float = 4.0
     page: bool = True
+    api_prefix: str = ""
     ctx_size: int | None = None
     parallel: int | None = None
     queue_size: int = 64
@@ -84,16 +114,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_stall_ms: int = 400
     reasoning_format: str = "auto"
     reasoning_field: str = "reasoning_content"
+    reasoning: str = "auto"
+    reasoning_effort: str | None = None
+    reasoning_budget: int | None = None
+    reasoning_budget_message: str = ""
+    n_predict: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    samplers: tuple[str, ...] | None = None
+    seed: int | None = None
+    ignore_eos: bool | None = None
     chat_template: str | None = None
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     draft_model: str | None = None
     draft: str | None = None
+    pooling: str | None = None
+    draft_max: int | None = None
+    ngram_max: int | None = None
+    draft_p_min: float = 0.0
     threads: int | None = None
     threads_batch: int | None = None
     batch_size: int = 512
     ubatch_size: int = 512
     n_gpu_layers: int | None = None
+    cpu_tensors: bool = False
     backend: str | None = None
     rpc: tuple[str, ...] = ()
     device: tuple[str, ...] = ()
@@ -107,9 +168,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_disk: int | None = None
     flash_attn: str = "auto"
     mmap: bool | None = None
+    mlock: bool = False
     otel: bool = False
+    override_kv: tuple[tuple[str, bool | int | float | str], ...] = ()
+    rope_scaling: str | None = None
+    rope_scale: float | None = None
+    rope_freq_base: float | None = None
+    yarn_orig_ctx: int | None = None
+    yarn_ext_factor: float = -1.0
+    yarn_attn_factor: float = -1.0
+    yarn_beta_slow: float = -1.0
+    yarn_beta_fast: float = -1.0
     log_format: str = "console"
+    log_file: str | None = None
     verbose: bool = False
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Fields of sampling, as requests call them, that count where a request does not say."""
+        fields = {option.field for option in TOPICS[SAMPLING]}
+        return {name: value for name in fields if (value := getattr(self, name)) is not None}
+
+    @property
+    def thinks(self) -> bool | None:
+        """Whether a model thinks where a request does not say so; None: as its template does."""
+        if self.reasoning == "auto":
+            return None if self.reasoning_budget != 0 else False
+        return self.reasoning == "on"
+
+    @property
+    def yarn(self) -> tuple[float, float, float, float]:
+        """Extrapolation and attention factors, slow and fast beta; -1: as usual."""
+        factors = self.yarn_ext_factor, self.yarn_attn_factor
+        return (*factors, self.yarn_beta_slow, self.yarn_beta_fast)
 
     @property
     def slots(self) -> int:
@@ -129,8 +220,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def guesses(self) -> str:
-        """Who guesses tokens: `draft`, or the draft model where there is one."""
-        return self.draft or ("none" if self.draft_model is None else "model")
+        """Who guesses tokens."""
+        return self.draft or "auto"
 
     @property
     def uses_heads(self) -> bool:
@@ -162,7 +253,8 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
     found: dict[str, Any] = {}
     for option in OPTIONS:
         if argv.get(option.field) is not None:
-            found[option.field] = argv[option.field]
+            given = argv[option.field]
+            found[option.field] = tuple(given) if option.repeats else given
         elif option.field not in found:
             for name in option.variables:
                 if environ.get(name):
@@ -170,22 +262,45 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
                     break
     if found.get("ctx_size") == 0:  # llama-server's way to say "as the model was trained"
         del found["ctx_size"]
-    if found.get("n_gpu_layers") == AUTO:
-        del found["n_gpu_layers"]
+    for field in _OPEN:
+        if found.get(field) == AUTO:
+            del found[field]
     if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
         del found["cache_ram"]
+    _name_hub_model(argv, found)
     _forget_other_keys(argv, found)
     _check_keys(argv, environ)
     _check_cache(found)
     _check_draft(found)
     if found.get("local_mode"):
-        if argv.get("host") not in (None, *LOOPBACK):
+        if not set((argv.get("host") or LOOPBACK[0]).split(",")) <= set(LOOPBACK):
             raise UsageError(
                 "--local-mode listens on 127.0.0.1, and --host says otherwise.",
                 hint="Leave one of them out.",
             )
         found["host"] = "127.0.0.1"
     return Settings(**found)
+
+
+def _name_hub_model(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """What llama-server's names for models of the Hub mean, as `model` and `draft_model`.
+
+    The command line counts before the environment. Raises UsageError where both name a model.
+    """
+    for ours, theirs, flags in (
+        ("model", "hf_repo", "--model and --hf-repo"),
+        ("draft_model", "hf_draft", "--draft-model and --hf-repo-draft"),
+    ):
+        if ours in found and theirs in found:
+            if (argv.get(ours) is None) == (argv.get(theirs) is None):
+                raise UsageError(f"{flags} name two models.", hint="Leave one of them out.")
+            del found[ours if argv.get(ours) is None else theirs]
+        if theirs in found:
+            found[ours] = f"hf:{found[theirs]}"
+    if "hf_file" in found:
+        if "hf_repo" not in found:
+            raise UsageError("--hf-file is a file of --hf-repo.", hint="Name the repository too.")
+        found["model"] = f"hf:{found['hf_repo'].partition(':')[0]}::file={found['hf_file']}"
 
 
 def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
@@ -228,7 +343,7 @@ def _check_draft(found: Mapping[str, Any]) -> None:
         raise UsageError(
             "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
         )
-    if there and draft not in (None, "model", "both"):
+    if there and draft not in (None, "auto", "model", "both"):
         raise UsageError(
             f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
         )

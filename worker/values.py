@@ -20,7 +20,14 @@ _MAX_TEXT_FILE = 2**20
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-AUTO = -2  # as a number of layers: as many as fit
+AUTO = -2  # as a number: what fits, or what is fastest
+# llama-server's letters for samplers, in its order, which is ours too.
+SAMPLERS = {
+    "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typ_p", "p": "top_p",
+    "m": "min_p", "x": "xtc", "t": "temperature", "a": "adaptive_p",
+}  # fmt: skip
+SAMPLERS_IN_FRONT = ("penalties", "dry")
+ANY_ORIGIN, LOCAL_ORIGINS = "*", "localhost"
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -38,6 +45,11 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def integer_or_auto(low: int, high: int) -> Callable[[str], int]:
+    """Reads whole numbers from `low` to `high`; -1 is AUTO."""
+    return lambda text: AUTO if text.strip() == "-1" else integer(low, high)(text)
+
+
 def number(low: float, high: float) -> Callable[[str], float]:
     """Reads numbers from `low` to `high`."""
 
@@ -53,6 +65,33 @@ def number(low: float, high: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def inverse(low: float, high: float) -> Callable[[str], float]:
+    """Reads a number whose inverse is from `low` to `high`; that is the value."""
+    return lambda text: 1 / number(1 / high, 1 / low)(text)
+
+
+def overrides(text: str) -> tuple[tuple[str, bool | int | float | str], ...]:
+    """KEY=TYPE:VALUE with a type of llama-server's, several of them separated by commas."""
+    found: list[tuple[str, bool | int | float | str]] = []
+    for part in re.split(r",(?=[\w.-]+=\w+:)", text):
+        match = re.fullmatch(r"([\w.-]{1,127})=(int|float|bool|str):(.*)", part, re.DOTALL)
+        if match is None:
+            raise ValueError("must be KEY=TYPE:VALUE, of type int, float, bool or str")
+        key, kind, value = match.groups()
+        match kind:
+            case "int":
+                found.append((key, integer(-(2**31), 2**32 - 1)(value)))
+            case "float":
+                found.append((key, number(-3e38, 3e38)(value)))
+            case "bool":
+                found.append((key, switch(value)))
+            case _:
+                if len(value.encode()) > 127 or "\0" in value:
+                    raise ValueError(f"must have a text of at most 127 bytes for {key}")
+                found.append((key, value))
+    return tuple(found)
 
 
 def one_of(*names: str) -> Callable[[str], str]:
@@ -104,6 +143,11 @@ def switch(text: str) -> bool:
     raise ValueError(f"must be on or off, not {text!r}")
 
 
+def switch_to(on: str, off: str | None) -> Callable[[str], str | None]:
+    """Reads a switch that stands for a word; None: for none."""
+    return lambda text: on if switch(text) else off
+
+
 def opposite(text: str) -> bool:
     """A switch that turns something off."""
     return not switch(text)
@@ -115,6 +159,11 @@ def load_mode(text: str) -> bool | None:
     return modes[one_of(*modes)(text)]
 
 
+def num_predicted(text: str) -> int:
+    """Tokens to write, at most; -1, and -2 as llama-server has it: no limit."""
+    return max(-1, integer(-2, 2**31 - 1)(text))
+
+
 def layers(text: str) -> int:
     """A number of layers, all, or auto."""
     if text.lower() == "auto":
@@ -122,9 +171,29 @@ def layers(text: str) -> int:
     return 10_000 if text.lower() == "all" else integer(-1, 10_000)(text)
 
 
+def some_layers(text: str) -> bool:
+    """A number of layers: whether it is one at all."""
+    return integer(0, 10_000)(text) > 0
+
+
+def placed_on_cpu(text: str) -> bool:
+    """REGEX=CPU, several of them separated by commas."""
+    for part in text.split(","):
+        pattern, _, buffer = part.rpartition("=")
+        if not pattern or buffer.upper() != "CPU":
+            raise ValueError("must be REGEX=CPU: layers are placed elsewhere by --n-gpu-layers")
+    return True
+
+
 def names(text: str) -> tuple[str, ...]:
     """Names, separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def some_names(text: str) -> tuple[str, ...]:
+    """Names as `name` has them, at least one, separated by commas, each once."""
+    found = names(text)
+    return tuple(dict.fromkeys(map(name, found or ("",))))
 
 
 def servers(text: str) -> tuple[str, ...]:
@@ -167,6 +236,46 @@ def parent(text: str) -> str:
         raise ValueError(f"must be process, stdin or off, not {text!r}") from None
 
 
+def repository(text: str) -> str:
+    """ORGANISATION/REPOSITORY of the Hub, and maybe an encoding behind a colon."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?(:[\w-]+)?", text):
+        raise ValueError("must be ORGANISATION/REPOSITORY or ORGANISATION/REPOSITORY:QUANT")
+    return text
+
+
+def speculation(text: str) -> str:
+    """llama-server's words for who guesses tokens, separated by commas, as `--draft` has them."""
+    ours = {"none": "none", "draft-simple": "model", "draft-mtp": "mtp"}
+    words = names(text.lower())
+    kinds = {"ngram" if word.startswith("ngram-") else ours.get(word) for word in words}
+    kinds -= {"none"} if len(kinds) > 1 else set()
+    if not kinds or None in kinds or {"model", "mtp"} <= kinds:
+        raise ValueError(
+            "must be none, ngram-mod or another ngram-..., draft-simple or draft-mtp, or one of "
+            f"the last two beside an ngram, not {text!r}"
+        )
+    return "both" if len(kinds) > 1 else str(kinds.pop())
+
+
+def samplers(text: str) -> tuple[str, ...]:
+    """Names of samplers in their order, separated by semicolons; or a letter for each of them.
+
+    Those that llama-server has beside ours do nothing there either, unless they are asked for.
+    """
+    known = {name.replace("_", ""): name for name in SAMPLERS.values()}
+    known |= {"temp": "temperature", "nucleus": "top_p", "typ": "typ_p", "typicalp": "typ_p"}
+    parts = list(text) if set(text) <= SAMPLERS.keys() else re.split("[;,]", text)
+    words = [re.sub("[-_ ]", "", SAMPLERS.get(part, part)).lower() for part in parts]
+    wrong = next((word for word in words if word not in known), None)
+    if not text or wrong is not None:
+        raise ValueError(f"must name samplers, {';'.join(SAMPLERS.values())}, not {wrong!r}")
+    found = dict.fromkeys(known[word] for word in words)
+    first = [name for name in found if name in SAMPLERS_IN_FRONT]
+    if list(found)[: len(first)] != first:
+        raise ValueError(f"must have {' and '.join(SAMPLERS_IN_FRONT)} in front of the others")
+    return tuple(found)
+
+
 def bare(host: str) -> str:
     """A host without the brackets that an address needs around a number of IPv6."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
@@ -175,6 +284,14 @@ def bare(host: str) -> str:
 def bare_host(text: str) -> str:
     """Any text that is not empty, without the brackets of `[::1]`."""
     return bare(nonempty(text))
+
+
+def hosts(text: str) -> str:
+    """Such texts, separated by commas, each once."""
+    found = names(nonempty(text))
+    if any(host.endswith(".sock") for host in found):
+        raise ValueError("must name addresses: no socket that is a file is listened on")
+    return ",".join(dict.fromkeys(map(bare_host, found)))
 
 
 def host(text: str) -> str:
@@ -193,9 +310,12 @@ def address(text: str) -> str:
 
 def origins(text: str) -> tuple[str, ...]:
     """Origins as browsers send them, separated by commas: a scheme, a host, and a port where it is
-    not the scheme's own."""
+    not the scheme's own; `*` is any, `localhost` those of this machine."""
     found: list[str] = []
     for origin in names(text.lower()):
+        if origin in (ANY_ORIGIN, LOCAL_ORIGINS):
+            found.append(origin)
+            continue
         scheme, _, where = origin.removesuffix("/").partition("://")
         where = where.removesuffix({"http": ":80", "https": ":443"}.get(scheme, "://"))
         if not _SCHEME.fullmatch(scheme) or not _WHERE.fullmatch(where):
@@ -204,6 +324,14 @@ def origins(text: str) -> tuple[str, ...]:
     if not found:
         raise ValueError("must name an origin")
     return tuple(found)
+
+
+def prefix(text: str) -> str:
+    """The beginning of a path, /a/b, without a slash at its end."""
+    path = text.rstrip("/")
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
+        raise ValueError("must be the beginning of a path, such as /llm")
+    return path
 
 
 def heartbeat_base(text: str) -> str:

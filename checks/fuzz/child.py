@@ -107,7 +107,7 @@ def _write(backend: LlamaBackend, prepared: Prepared) -> None:
             for special in (True, False)]  # fmt: skip
     for token in {*range(min(400, vocab.size)), vocab.size - 1, *vocab.end_tokens}:
         vocab.name(token)
-    sampling = msgspec.structs.replace(defaults_of(prepared.config), seed=1)
+    sampling = defaults_of(prepared.config, Settings(seed=1))
     greedy = msgspec.structs.replace(sampling, temperature=0.0)
     first, second = (tuple(ids[: min(40, backend.max_length - 5)]) for ids in read)
     wanted = [

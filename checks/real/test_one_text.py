@@ -22,7 +22,7 @@ EXHAUSTIVE = bool(os.environ.get("EXHAUSTIVE"))
 LENGTHS = {80: 15, 625: 10, 3_000: 3} if EXHAUSTIVE else {80: 2, 625: 2}
 TURNS, BESIDE = (3, 5) if EXHAUSTIVE else (2, 1)
 WAYS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0},
+    "greedy": {"temperature": 0, "seed": 7},
     "drawn": {"temperature": 0.8, "top_p": 0.95, "seed": 7},
 }
 Texts = dict[tuple[int, str], list[str]]

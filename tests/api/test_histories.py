@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.anthropic.talk import talk_of as anthropic_talk
 from worker.api.common.talk.talk import Talk
@@ -28,7 +30,9 @@ Body = dict[str, Any]
 LOADED = cast(
     Loaded,
     SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9), config=SimpleNamespace(sampling=SamplingDefaults())
+        backend=SimpleNamespace(vocab_size=9),
+        config=SimpleNamespace(sampling=SamplingDefaults()),
+        settings=Settings(),
     ),
 )
 USER: Body = {"role": "user", "content": "hello"}
@@ -112,7 +116,7 @@ def marks(value: Any) -> set[str]:
     return {word for word in words if word.startswith("zq")}
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.get("type", item.get("role")))
+@for_each("item", ITEMS)
 def test_items(item: Body) -> None:
     """Every word of an item of any type, however long."""
     text = said(responses(USER, CALL, item))
@@ -156,9 +160,9 @@ PARTS: list[Body] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("role", ["user", "assistant"])
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.get("type")))
+@for_each("api", APIS)
+@for_each("role", ["user", "assistant"])
+@for_each("part", PARTS)
 def test_parts(api: str, role: str, part: Body) -> None:
     """Every word of a part of any type, however long, beside its text."""
     message = {"role": role, "content": [{"type": "text", "text": "zqbeside"}, part]}
@@ -166,7 +170,7 @@ def test_parts(api: str, role: str, part: Body) -> None:
     assert {word for word in marks(message) if word not in text} == set()
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: str(part.get("type")))
+@for_each("part", PARTS)
 def test_parts_of_results(part: Body) -> None:
     """The same in what a tool returned, in each API."""
     content = [{"type": "text", "text": "zqbeside"}, part]
@@ -194,13 +198,12 @@ def test_bytes_are_counted() -> None:
     assert "AAAA" not in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "marked",
     [{"is_error": True}, {"status": "failed"}, {"status": "incomplete"}, {"error": "zqwhy"},
      {"error": {"message": "zqwhy"}}, {"is_error": "true"}],
-    ids=str,
 )  # fmt: skip
-@pytest.mark.parametrize("api", APIS)
+@for_each("api", APIS)
 def test_a_result_that_says_it_failed(api: str, marked: Body) -> None:
     """Each API's results are errors then, and what went wrong is told."""
     called = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "sky"}}]}
@@ -252,8 +255,8 @@ CALLS: list[tuple[Any, tuple[Call, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "calls"), CALLS, ids=str)
-@pytest.mark.parametrize("api", ["chat", "ollama", "responses"])
+@for_each(("given", "calls"), CALLS)
+@for_each("api", ["chat", "ollama", "responses"])
 def test_calls_of_any_form(api: str, given: Any, calls: tuple[Call, ...]) -> None:
     """Nothing in all its forms is no call; numbers are texts; values stand under any name."""
     message = {"role": "assistant", "content": "I look.", "tool_calls": given}
@@ -265,6 +268,72 @@ def test_calls_that_cannot_be_read(api: str) -> None:
     """They are a note."""
     talk = APIS[api](USER, {"role": "assistant", "tool_calls": ["zqcall", ["zqlist"]]})
     assert {word for word in ("zqcall", "zqlist") if word not in said(talk)} == set()
+
+
+ROLES: list[tuple[Any, str]] = [
+    ("ai", "assistant"), ("model", "assistant"), ("Assistant ", "assistant"), ("human", "user"),
+    ("", "user"), (None, "user"), ("critic", "critic"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "ours"), ROLES)
+@pytest.mark.parametrize("api", APIS)
+def test_roles_of_other_names(api: str, role: Any, ours: str) -> None:
+    """Who says none is the user, and a message that is null is none."""
+    answer = {"role": "assistant", "content": "b"}
+    messages = APIS[api](USER, answer, None, {"role": role, "content": "zqsaid"}, answer).messages
+    (found,) = (each for each in messages if "zqsaid" in (each.content or ""))
+    assert found.role == ours
+
+
+@pytest.mark.parametrize("api", ["chat", "ollama"])
+def test_messages_that_say_no_role(api: str) -> None:
+    """They are told by what they hold."""
+    calls = [{"id": "1", "function": {"name": "sky"}}]
+    messages = APIS[api](USER, {"tool_calls": calls}, {"tool_call_id": "1", "content": "blue"})
+    assert [each.role for each in messages.messages] == ["user", "assistant", "tool", "user"]
+
+
+ADDRESS = "https://example.org/zqplace?size=large"
+DATA = "data:image/png;base64,AAAA"
+SHOWN: list[Body] = [
+    {"type": "image_url", "image_url": {"url": "ADDRESS"}},
+    {"type": "image_url", "image_url": "ADDRESS"},
+    {"type": "input_image", "image_url": "ADDRESS"},
+    {"type": "image", "source": {"type": "url", "url": "ADDRESS"}},
+    {"type": "image", "image": "ADDRESS"},
+    {"type": "video_url", "video_url": {"url": "ADDRESS"}},
+    {"type": "text", "text": "a", "citations": [
+        {"type": "web_search_result_location", "url": "ADDRESS", "title": "zqtitle"}]},
+    {"type": "output_text", "text": "a", "annotations": [
+        {"type": "url_citation", "url": "ADDRESS", "title": "zqtitle"}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", SHOWN, ids=str)
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize("api", APIS)
+def test_addresses_of_what_was_shown_and_cited(api: str, role: str, part: Body) -> None:
+    """They are told in a note; data in their place is not."""
+    for address in (ADDRESS, DATA):
+        text = json.dumps(part).replace("ADDRESS", address)
+        message = {"role": role, "content": [json.loads(text)]}
+        told = said(APIS[api](USER, message, {"role": "assistant", "content": "a"}))
+        assert told.count(address) == (address == ADDRESS)
+        assert ("zqtitle" in told) == ("zqtitle" in text and address == ADDRESS)
+
+
+@pytest.mark.parametrize("api", ["chat", "ollama"])
+def test_addresses_beside_the_content(api: str) -> None:
+    """Of citations, in the forms of two servers, and of Ollama's pictures."""
+    source = {"type": "url_citation", "url_citation": {"url": ADDRESS, "title": "zqtitle"}}
+    answer = {"role": "assistant", "content": "a", "annotations": [source]}
+    other = {"role": "assistant", "content": "a", "citations": [ADDRESS, ADDRESS]}
+    assert f"[source: zqtitle {ADDRESS}]" in said(APIS[api](USER, answer))
+    assert said(APIS[api](USER, other)).count(ADDRESS) == 1
+    shown = {"role": "user", "content": "a", "images": [ADDRESS, "iVBORw0KGgo="]}
+    told = said(APIS[api](shown, {"role": "assistant", "content": "b"}))
+    assert f"a\n[image: {ADDRESS}]\n[image]\n" in told
 
 
 def test_items_that_say_no_role() -> None:

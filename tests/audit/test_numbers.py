@@ -9,6 +9,7 @@ import pytest
 from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
 
+from tests.support.cases import for_each
 from tests.support.models.ggufs import QUANTIZED, TYPE_BY_NAME
 from worker.audit.numbers import odd_numbers
 from worker.gguf.quant import ENCODINGS, NEVER_WEIGHTS
@@ -74,7 +75,7 @@ def test_every_encoding_of_weights_is_known() -> None:
     assert silent == NEVER_WEIGHTS - {"F64"} | {"NVFP4"}
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@for_each("name", NUMBERS)
 def test_sound_blocks_have_nothing_odd(name: str) -> None:
     """Any bytes around small scales are sound, for llama.cpp too."""
     blocks = blocks_of(name)
@@ -83,8 +84,8 @@ def test_sound_blocks_have_nothing_odd(name: str) -> None:
         assert odd_numbers(blocks, field) is None
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@for_each("name", NUMBERS)
+@for_each("value", [np.nan, np.inf, -np.inf])
 def test_what_llama_cpp_refuses_is_found(name: str, value: float) -> None:
     """A scale that is no finite number is seen where it is, and counted."""
     for field in fields_of(TYPE_BY_NAME[name])[1]:
@@ -101,7 +102,7 @@ def test_what_llama_cpp_refuses_is_found(name: str, value: float) -> None:
 
 
 # llama.cpp reads F64 as F32, where what is too large here is infinite.
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name != "F64"])
+@for_each("name", [name for name in NUMBERS if name != "F64"])
 def test_random_bytes_are_judged_as_llama_cpp_does(name: str) -> None:
     """Of blocks of noise both find the same ones not finite."""
     encoding, fields = fields_of(TYPE_BY_NAME[name])
@@ -116,7 +117,7 @@ def test_random_bytes_are_judged_as_llama_cpp_does(name: str) -> None:
     assert good
 
 
-@pytest.mark.parametrize("name", [name for name in DECODED if name not in PLAIN])
+@for_each("name", [name for name in DECODED if name not in PLAIN])
 def test_no_weight_is_larger_than_its_scales_allow(name: str) -> None:
     """The factors bound what gguf makes of the blocks, and are not much too large."""
     kind = GGMLQuantizationType[name]
@@ -134,7 +135,7 @@ def test_no_weight_is_larger_than_its_scales_allow(name: str) -> None:
     assert largest >= bound / 4
 
 
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name != "F16"])
+@for_each("name", [name for name in NUMBERS if name != "F16"])
 def test_weights_that_no_model_has_learnt(name: str) -> None:
     """A scale whose weights would not fit into F16 is counted, with the weight it stands for."""
     for field in fields_of(TYPE_BY_NAME[name])[1]:

@@ -13,6 +13,7 @@ from tests.model.checks.test_hyperparameters import VALUES
 from tests.model.checks.test_model import OTHERS as OTHER_FILES
 from tests.model.checks.test_tensors import TENSORS
 from tests.model.checks.test_tokenizer import BPE, TOKENIZER
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from tests.support.models.architectures import WRITERS
 from tests.support.models.native import LOADED, Judge
@@ -45,7 +46,7 @@ def served(path: Path) -> WorkerError | None:
 DAMAGED: list[Row] = [*FOREIGN, *HEADER, *KEYS, *TABLE, *VALUES, *OTHER_FILES, *TENSORS, *TOKENIZER]
 
 
-@pytest.mark.parametrize(("code", "change"), rows(DAMAGED))
+@for_each(("code", "change"), rows(DAMAGED))
 def test_a_damaged_file(code: str, change: Change, tmp_path: Path) -> None:
     """A named file is refused as a service refuses it, and so is one in a folder, unless it is
     sound and something else than a model."""
@@ -74,7 +75,7 @@ def native() -> object:
         yield found
 
 
-@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", *ggufs.QUANTIZED])
+@for_each("encoding", ["F32", "F16", "BF16", *ggufs.QUANTIZED])
 def test_what_is_good_loads(encoding: str, tmp_path: Path, native: Judge) -> None:
     """A model that is good to the check is good to the service, and to llama.cpp."""
     path = ggufs.write_llama(tmp_path / "m.gguf", encoding=encoding)
@@ -111,7 +112,7 @@ def test_nothing_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for error, code in ((MemoryError(), "DOES_NOT_FIT"), (OSError(5, "Input/output error"), "IO"),
                         (RecursionError("deep"), "INTERNAL")):  # fmt: skip
 
-        def failing(_path: Path, error: BaseException = error) -> None:
+        def failing(_path: Path, error: BaseException = error, **_: object) -> None:
             raise error
 
         monkeypatch.setattr(module, "load_config", failing)

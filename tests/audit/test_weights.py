@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from tests.support.models.ggufs import TYPE_BY_NAME, Gguf
 from worker.audit.found import Candidate
@@ -34,7 +35,7 @@ def spoil(gguf: Gguf, name: str, at: int, data: bytes) -> None:
     tensor.data = tensor.data[:at] + data + tensor.data[at + len(data) :]
 
 
-@pytest.mark.parametrize("encoding", ["F32", "F16", "BF16", *ggufs.QUANTIZED])
+@for_each("encoding", ["F32", "F16", "BF16", *ggufs.QUANTIZED])
 def test_a_sound_model_is_good(encoding: str, tmp_path: Path) -> None:
     """Nothing is found in weights as they should be, of any encoding."""
     verdict = deep(ggufs.write_llama(tmp_path / "m.gguf", encoding=encoding))

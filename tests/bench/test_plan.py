@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import for_each
 from worker.bench.plan import BenchPlan, Level, open_corpus, settings_of
 from worker.bench.sections import TokenCost
 from worker.bench.sizes import EFFORTS, Effort, expected_s, sizes_for
@@ -16,9 +17,9 @@ FAST = TokenCost(read_s=5e-5, write_s=3e-4)
 SLOW = TokenCost(read_s=0.05, write_s=0.2)
 
 
-@pytest.mark.parametrize("effort", EFFORTS)
-@pytest.mark.parametrize("context", [64, 300, 2048, 131_072])
-@pytest.mark.parametrize("cost", [FAST, SLOW], ids=["fast", "slow"])
+@for_each("effort", EFFORTS)
+@for_each("context", [64, 300, 2048, 131_072])
+@for_each("cost", [FAST, SLOW])
 def test_sequences_fit_the_context(effort: Effort, context: int, cost: TokenCost) -> None:
     """No test is longer than what the model was trained on, and every one measures something."""
     sizes = sizes_for(effort, cost, context, 4, quality=True)

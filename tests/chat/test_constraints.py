@@ -9,6 +9,7 @@ import pytest
 
 from tests.chat.dialects.telling import TOOLS, calls, format_of, read
 from tests.chat.dialects.test_dialects import BOTH, ROME
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.format import ChatFormat
 from worker.chat.message import Tool
@@ -67,7 +68,7 @@ def called(name: str) -> str:
     return text.removeprefix(BEFORE.get(name, "T")).lstrip()
 
 
-@pytest.mark.parametrize("name", sorted(BOTH.keys() - LOOSE.keys()))
+@for_each("name", sorted(BOTH.keys() - LOOSE.keys()))
 def test_required_calls_are_what_models_write(name: str) -> None:
     """Two calls fit, a name that no tool has does not, and an answer needs a call."""
     made = constraint_of(name)
@@ -79,7 +80,7 @@ def test_required_calls_are_what_models_write(name: str) -> None:
     assert accepted(made, "")[1] is False
 
 
-@pytest.mark.parametrize("name", BOTH)
+@for_each("name", BOTH)
 def test_one_required_call(name: str) -> None:
     """Its text is read as one call, by each family."""
     off = Thinking(is_on=False)
@@ -261,10 +262,8 @@ SCHEMAS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
-@pytest.mark.parametrize(
-    "name", ["Qwen3-Coder", "google-gemma-4-31B-it", "GLM-4.6", "deepseek-ai-DeepSeek-V3.2"]
-)
+@for_each("schema", SCHEMAS)
+@for_each("name", ["Qwen3-Coder", "google-gemma-4-31B-it", "GLM-4.6", "deepseek-ai-DeepSeek-V3.2"])
 def test_any_schema_makes_a_grammar(name: str, schema: dict[str, Any]) -> None:
     """Odd ones too: a tool must not fail a request."""
 

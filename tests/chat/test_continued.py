@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.chat.dialects.telling import TOOLS, format_of
+from tests.support.cases import for_each
 from tests.support.models import templates
+from worker.chat.events import Content, Thought
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 
@@ -53,7 +55,7 @@ LAST: dict[str, tuple[Message, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_all_that_was_said_arrives(name: str) -> None:
     """Nothing is refused, nothing vanishes; an answer's text ends the prompt."""
     wrong: list[str] = []
@@ -69,8 +71,20 @@ def test_all_that_was_said_arrives(name: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("name", templates.names())
-@pytest.mark.parametrize("content", [None, "", " \n"])
+@for_each("name", templates.names())
+def test_a_thought_goes_on_with_its_space(name: str) -> None:
+    """What is told follows what the client has."""
+    made, messages = format_of(name), (USER, answer(None, "I'm"))
+    prompt = prompt_of(name, *messages)
+    reader = made.reader(TOOLS, prompt=prompt, thinking=Thinking())
+    end = made.thought_end(prompt)
+    events = reader.feed(f" thinking{end.text if end else ''}") + reader.finish()
+    said = "".join(event.text for event in events if isinstance(event, Thought | Content))
+    assert said == " thinking"
+
+
+@for_each("name", templates.names())
+@for_each("content", [None, "", " \n"])
 def test_nothing_to_go_on_with(name: str, content: str | None) -> None:
     """The turn begins as without it."""
     plain = {"add_generation_prompt": True, "continues": False}
@@ -78,8 +92,8 @@ def test_nothing_to_go_on_with(name: str, content: str | None) -> None:
     assert prompt_of(name, answer(content))
 
 
-@pytest.mark.parametrize("name", templates.names())
-@pytest.mark.parametrize("content", ["e", "assistant", "zqU", "<", "s"])
+@for_each("name", templates.names())
+@for_each("content", ["e", "assistant", "zqU", "<", "s"])
 def test_what_stands_elsewhere_too(name: str, content: str) -> None:
     """The prompt ends behind the message, whatever else holds its words."""
     text = prompt_of(name, USER, answer(content))

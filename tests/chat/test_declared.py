@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import pytest
-
 from tests.chat.dialects.telling import format_of
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.declared import declared, told_whole
 from worker.chat.message import Message, Tool
@@ -49,7 +48,7 @@ def test_escapes_are_no_words() -> None:
     assert told_whole([tool], r"a one\ntwo \u00e9t\u00e9") is None
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_every_template_tells_all_of_a_schema(name: str) -> None:
     """Names, descriptions and values, also behind references and in unions."""
     chat = format_of(name)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chat.dialects.telling import TOOLS, format_of
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
@@ -30,7 +31,7 @@ def rendered(name: str, *messages: Message, tools: Any = TOOLS, **options: Any) 
     return format_of(name).conversation(messages, tools, **given).text
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_a_loop_of_calls(name: str) -> None:
     """The model reads the tools, what it called, with which arguments, and each result, once."""
     text = rendered(name, USER, ASKED, *RESULTS)
@@ -46,14 +47,23 @@ def test_a_loop_of_calls(name: str) -> None:
     assert "sky" in system
 
 
-@pytest.mark.parametrize("name", templates.names())
+# One moves the system part to the last question.
+@for_each("name", [name for name in templates.names() if "Mistral-Nemo" not in name])
 def test_without_tools(name: str) -> None:
     """A plain conversation renders with each template, whatever it likes tools to be."""
-    if name.startswith("mistralai-Mistral-Nemo"):
-        pytest.skip("it moves the system part to the last question")
     answer = Message(role="assistant", content="Yes.")
     text = rendered(name, Message(role="system", content="Short."), USER, answer, USER, tools=())
     assert text.index("Short.") < text.index("Well?") < text.index("Yes.") < text.rindex("Well?")
+
+
+@pytest.mark.parametrize("name", templates.names())
+def test_a_role_that_no_template_knows(name: str) -> None:
+    """Its words are the user's, with the role in front, and its calls an assistant's."""
+    critic = Message(role="critic", content="No.")
+    answer = Message(role="assistant", content="Yes.")
+    assert "critic: No." in rendered(name, USER, answer, critic, tools=())
+    called = Message(role="critic", calls=CALLS)
+    assert "Rome" in rendered(name, USER, called, *RESULTS)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +133,9 @@ def test_its_own_words_are_the_example() -> None:
     assert '<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{"KEY": "VALUE"}<｜tool▁call▁end｜>' in text
 
 
-@pytest.mark.parametrize("name", templates.names())
-@pytest.mark.parametrize("order", ["calls first", "text, then calls", "calls last", "thought last"])
-@pytest.mark.parametrize("speaks", [False, True])
+@for_each("name", templates.names())
+@for_each("order", ["calls first", "text, then calls", "calls last", "thought last"])
+@for_each("speaks", [False, True])
 def test_no_word_is_lost_in_odd_orders(name: str, order: str, speaks: bool) -> None:
     """Whoever speaks first or last, with the system part in front and the turn answered or not."""
     system = Message(role="system", content="zqsystem")

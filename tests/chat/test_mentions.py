@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chat.dialects.telling import format_of
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.mentions import without_mentions
 from worker.chat.message import Message
@@ -32,7 +33,7 @@ def test_a_mention(content: str, shown: str) -> None:
     assert without_mentions([said], TAGS) == [said]
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_no_template_takes_it_for_a_tag(name: str) -> None:
     """What stands before it is there, with every template."""
     text = format_of(name).conversation(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chat.dialects.telling import TOOLS, format_of
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
@@ -96,7 +97,7 @@ def words(messages: tuple[Message, ...]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_all_that_was_said_arrives(name: str) -> None:
     """Each marked word of each place is in the prompt; nothing is refused, nothing vanishes."""
     made = format_of(name)
@@ -112,7 +113,7 @@ def test_all_that_was_said_arrives(name: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_results_stand_at_their_calls(name: str) -> None:
     """Where nothing else says whose a result is, its place does; what is missing is said there."""
     made = format_of(name)

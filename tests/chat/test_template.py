@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from worker.chat.jinja import sandbox
 from worker.chat.template import ChatTemplate
 from worker.errors import RequestError
@@ -22,7 +23,7 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
     return ChatTemplate(source, bos="<s>", eos="</s>").render(messages, **variables)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "text"),
     [
         (LINES, "<user>Héllo</user>\n<assistant>yes</assistant>\n"),
@@ -172,6 +173,34 @@ def test_a_long_conversation(asked: str) -> None:
     messages = [{"role": "user", "content": "x" * 2000}] * 500
     template = ChatTemplate(source, bos="", eos="")
     assert template.render(messages) == "x" * 2000 * 500
+
+
+GROWS = "{% set ns = namespace(x='') %}{% for i in range(n) %}{% set ns.x = ns.x ~ 'xxxx' %}"
+
+
+def test_a_text_that_grows() -> None:
+    """It is added to in each turn of a long conversation; what it was before is gone."""
+    n = RANGE.most
+    assert n * n * 2 > 10 * MADE.most
+    assert rendered(GROWS + "{% endfor %}{{ ns.x }}", n=n) == "xxxx" * n
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set l = [] %}" + GROWS + "{{ l.append(ns.x) }}{% endfor %}",
+        "{% macro m(ns, x, k) %}{% set ns.x = ns.x ~ 'xxxx' * 8000 %}"
+        "{% if k %}{{ m(ns, ns.x, k - 1) }}{% endif %}{% endmacro %}"
+        "{{ m(namespace(x=''), '', 99) }}",
+        "{% set l = namespace(x='xxxx' * 9999) %}"
+        + GROWS
+        + "{% set ns.x = l.x ~ 'x' %}{% endfor %}",
+    ],
+)
+def test_texts_that_are_held_count(source: str) -> None:
+    """Each of them, wherever it is held."""
+    with pytest.raises(RequestError, match="makes too much text"):
+        rendered(source, n=RANGE.most)
 
 
 def test_no_template_makes_too_much() -> None:

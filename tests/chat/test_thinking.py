@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chat.dialects.telling import calls, format_of, told
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.events import Content, Thought
 from worker.chat.message import Message
@@ -78,7 +79,7 @@ def test_a_prefill_may_open_and_close_a_thought() -> None:
         assert told(format_of("Qwen-QwQ-32B"), "so", prompt=prompt) == [kind("so")]
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_what_goes_on(name: str) -> None:
     """A thought, a thought with an answer, and an answer end the prompt as they were written."""
     made = format_of(name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
 from worker.cli.main import main, parser
@@ -37,14 +38,25 @@ def settings_of(*words: str) -> Settings:
 
 def accepted(*words: str) -> list[str]:
     """The flags among `words` that were accepted without a meaning."""
-    return getattr(parser("serve").parse_args(["serve", *words]), "foreign", [])
+    found = getattr(parser("serve").parse_args(["serve", *words]), "foreign", [])
+    return [flag for flag, _ in found]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "expected"),
     [
-        ("-m x.gguf -a name", {"model": "x.gguf", "alias": "name"}),
-        ("--served-model-name name", {"alias": "name"}),
+        ("-m x.gguf -a name", {"model": "x.gguf", "alias": ("name",)}),
+        ("--served-model-name a,b --tags fast", {"alias": ("a", "b"), "tags": ("fast",)}),
+        ("-hf Org/Repo-GGUF:q8_0", {"model": "hf:Org/Repo-GGUF:q8_0", "offline": False}),
+        ("-hf a/b:Q8_0 -hff b.gguf --offline", {"model": "hf:a/b::file=b.gguf", "offline": True}),
+        ("-hfd a/b", {"draft_model": "hf:a/b", "guesses": "auto"}),
+        ("--host 127.0.0.1,[::1]", {"host": "127.0.0.1,::1"}),
+        ("--api-prefix /llm/", {"api_prefix": "/llm"}),
+        ("-t -1 -tb -1 -np -1", {"threads": None, "threads_batch": None, "parallel": None}),
+        ("--log-jsonl --log-file f.log", {"log_format": "json", "log_file": "f.log"}),
+        ("--no-mmap --mlock", {"mmap": False, "mlock": True}),
+        ("--cors-origins *", {"cors": ("*",)}),
+        ("--cors localhost,https://a.example", {"cors": ("localhost", "https://a.example")}),
         ("--worker-id w --model-ref hf:a/b", {"worker_id": "w", "model_ref": "hf:a/b"}),
         ("--callback-url https://h:1/r?t=1", {"callback_url": "https://h:1/r?t=1"}),
         ("--heartbeat-url http://[::1]/x", {"heartbeat_url": "http://[::1]/x"}),
@@ -56,12 +68,34 @@ def accepted(*words: str) -> list[str]:
         ("--die-with-parent", {"die_with_parent": "process"}),
         ("--die-with-parent stdin", {"die_with_parent": "stdin"}),
         ("--die-with-parent off", {"die_with_parent": "off"}),
-        ("-md d.gguf", {"draft_model": "d.gguf", "guesses": "model"}),
+        ("-md d.gguf", {"draft_model": "d.gguf", "guesses": "auto"}),
         ("--model-draft d.gguf --draft both", {"guesses": "both", "uses_heads": False}),
         ("--draft ngram", {"draft_model": None, "guesses": "ngram", "uses_heads": False}),
         ("--draft mtp", {"guesses": "mtp", "uses_heads": True}),
+        ("--spec-type none", {"guesses": "none"}),
+        ("--spec-type ngram-mod --spec-ngram-mod-n-max 48", {"guesses": "ngram", "ngram_max": 48}),
+        ("--spec-type draft-mtp,ngram-map-k --draft-max 3", {"guesses": "both", "draft_max": 3}),
+        (
+            "-md d --spec-type draft-simple --draft-p-min 0.75",
+            {"guesses": "model", "draft_p_min": 0.75},
+        ),
+        (
+            "--override-kv a.b=int:3,c=bool:false --override-kv d=str:x,y",
+            {"override_kv": (("a.b", 3), ("c", False), ("d", "x,y"))},
+        ),
+        ("--rope-freq-scale 0.25 --rope-scaling YARN", {"rope_scale": 4.0, "rope_scaling": "yarn"}),
+        (
+            "--temp 0.7 --top-k 20 --seed -1 --typical 0.9",
+            {"sampling": {"temperature": 0.7, "top_k": 20, "typical_p": 0.9}},
+        ),
+        ("--sampler-seq kt", {"samplers": ("top_k", "temperature")}),
+        ("-n -2", {"n_predict": -1}),
+        ("--reasoning off", {"thinks": False}),
+        ("--reasoning on", {"thinks": True}),
+        ("--reasoning-budget 0", {"thinks": False, "reasoning_budget": 0}),
+        ("--reasoning-budget -1", {"thinks": None, "reasoning_budget": None}),
         ("--draft both", {"guesses": "both", "uses_heads": True}),
-        ("-np 2", {"guesses": "none", "reasoning_format": "auto"}),
+        ("-np 2", {"guesses": "auto", "reasoning_format": "auto"}),
         ("--reasoning-format deepseek", {"reasoning_format": "deepseek"}),
         ("--reasoning-field reasoning", {"reasoning_field": "reasoning"}),
         ("--cuda-device 1", {"device": ("cuda:1",)}),
@@ -107,7 +141,7 @@ VALUES = {
     "heartbeat_url": "http://h/", "heartbeat_interval": "1", "public_host": "h",
     "local_mode": "on", "die_with_parent": "on", "ctx_size": "512", "parallel": "2",
     "max_stall_ms": "5", "draft": "ngram", "draft_model": "d.gguf", "threads": "1",
-    "threads_batch": "1",
+    "threads_batch": "1", "pooling": "cls",
     "batch_size": "5", "ubatch_size": "5", "n_gpu_layers": "1", "backend": "cpu",
     "tensor_split": "1", "split_mode": "row", "main_gpu": "1", "cache_type_k": "q8_0",
     "cache_type_v": "q8_0", "flash_attn": "off", "log_format": "json", "verbose": "on",
@@ -115,13 +149,22 @@ VALUES = {
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
     "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
-    "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
+    "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
+    "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
+    "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_tensors": "on",
+    "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
+    "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}',
 }  # fmt: skip
 # What an option cannot be without.
-NEEDED = {"cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}}
+NEEDED = {
+    "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
+}  # fmt: skip
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
+    "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
+    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
+    "--samplers": "top_k;temp", "--sampling-seq": "kt",
 }  # fmt: skip
 
 
@@ -155,7 +198,7 @@ def test_other_systems_variables(name: str) -> None:
 
 
 # Here the rest is several words.
-SEVERAL = ("--local-mode", "--cache-ram", "--draft")
+SEVERAL = ("--local-mode", "--cache-ram", "--draft", "--hf-repo")
 
 
 def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +220,10 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--local-mode --host 0.0.0.0", "--api-key a\u20acb", "--public-host a/b", "--load-mode x",
         "--api-key-file /no/such/file", "--parallel 0", "--mmap maybe",
         "--cache-ram -2", "--cache-ram 0 --cache-dir .", "--cache-ram 1G", "--cache-dir ",
-        "--cors *", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
+        "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host a.sock",
+        "--spec-type draft-eagle3", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
+        "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
+        "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
@@ -288,14 +334,20 @@ def test_callers(caller: str) -> None:
     assert not set(accepted(*words)) & {flag for option in OPTIONS for flag in option.flags}
 
 
-def test_foreign_flags_are_accepted() -> None:
-    """All flags of the table are accepted, with and without values, and with `=`."""
-    alone, valued = foreign.ALONE.split(), foreign.WITH_VALUE.split()
-    words = [*alone, *(word for flag in valued for word in (flag, "7"))]
-    assert accepted(*words, "--fit", "--log-colors", "off") == [
-        *alone, *valued, "--fit", "--log-colors",
-    ]  # fmt: skip
-    assert accepted("--timeout=600") == ["--timeout"]
+def test_every_accepted_flag_says_why_it_needs_nothing() -> None:
+    """All flags of the table are accepted, with and without values, and with `=`; none of them is
+    an option, or is refused."""
+    known = {flag for option in OPTIONS for flag in option.flags}
+    known |= {flag for flags in foreign.REFUSED.values() for flag in flags.split()}
+    for why, flags in foreign.NEEDLESS.items():
+        assert " " in why
+        for flag in flags.split():
+            name = flag.rstrip("=?")
+            assert name not in known
+            value = ["7"] if flag != name else []
+            found = parser("serve").parse_args(["serve", name, *value]).foreign
+            assert found == [(name, why)]
+    assert accepted("--timeout=600", "--fit") == ["--timeout", "--fit"]
     assert accepted("--sse-ping-interval", "-1") == ["--sse-ping-interval"]
 
 
@@ -312,9 +364,9 @@ def test_foreign_variables() -> None:
     """llama-server's variables are treated as its flags are; what is off changes nothing."""
     variables = foreign.foreign_variables
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
-    ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_EMBEDDINGS": "0", "LLAMA_ARG_MLOCK": "1"}
-    assert variables(ignored) == list(ignored)
-    for name in ("HF_REPO", "SSL_KEY_FILE", "API_PREFIX", "LORA", "EMBEDDINGS"):
+    ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
+    assert [name for name, _ in variables(ignored)] == list(ignored)
+    for name in ("SSL_KEY_FILE", "LORA", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 
@@ -336,7 +388,7 @@ def test_several_keys_in_one_option() -> None:
 
 def test_unknown_options_are_named_without_their_values(capsys: pytest.CaptureFixture[str]) -> None:
     """The value of a misspelt flag is not shown, because it may be a secret."""
-    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--offline", "hush"]):
+    for words in (["--api-kye", "hush"], ["--api-kye=hush"], ["hush"], ["--no-perf", "hush"]):
         assert main(["serve", *words]) == 2
         error = capsys.readouterr().err
         assert "hush" not in error
@@ -365,16 +417,16 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_serving_process(tiny: Path) -> None:
-    """--model stays two words in argv; one warning names all foreign flags; no secret is logged."""
-    words = ("--model", tiny, "-t", "1", "--no-perf", "--hf-token", "hush1", "--offline")
+    """--model stays two words in argv; a warning names foreign flags; no secret is logged."""
+    words = ("--model", tiny, "-t", "1", "--no-perf", "--hf-token", "hush1", "--no-warmup")
     env = {"LLORCH_API_TOKEN": "hush2"}
     with serving(*words, "--callback-url", "http://localhost:9999/?hush3", env=env) as server:
         cmdline = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().split(b"\0")
         assert cmdline[cmdline.index(b"--model") + 1] == str(tiny).encode()
         server.process.terminate()
         assert server.wait() == 0
-    (warning,) = (line for line in server.lines if "mean nothing here" in line)
-    assert '"--no-perf --hf-token --offline"' in warning
+    (warning,) = (line for line in server.lines if "need nothing here" in line)
+    assert '"--no-perf --no-warmup"' in warning
     assert "hush" not in "\n".join(server.lines)
 
 

@@ -11,7 +11,7 @@ from worker.engine.cost import StepCost
 from worker.engine.draft import Draft, HitRates, best_rows
 from worker.engine.drafts.trial import Trial
 from worker.engine.engine import Engine
-from worker.engine.lookup import Lookup
+from worker.engine.lookup import MAX_GUESS, Lookup
 
 
 def drafting_engine(backend: FakeBackend) -> Engine:
@@ -73,10 +73,11 @@ def test_guess_is_what_followed_last() -> None:
     begins again where the text ends."""
     tokens = np.array([1, 2, 3, 9, 1, 2, 3, 8, 7, 1, 2, 3], np.int32)
     lookup, grown = Lookup(), Lookup()
-    assert lookup.guess(tokens, len(tokens), 100) == [8, 7, 1, 2, 3] * 3
-    assert lookup.guess(tokens, len(tokens), 2) == [8, 7]
+    repeated = ([8, 7, 1, 2, 3] * 10)[:MAX_GUESS]
+    assert lookup.guess(tokens, len(tokens), 100) == (repeated, 3)
+    assert lookup.guess(tokens, len(tokens), 2) == ([8, 7], 3)
     guesses = [grown.guess(tokens, known, 100) for known in range(1, len(tokens) + 1)]
-    assert guesses[-1] == [8, 7, 1, 2, 3] * 3
+    assert guesses[-1] == (repeated, 3)
 
 
 @pytest.mark.parametrize(("per_row", "rate", "worth"), [(0.05, 0.9, True), (1.0, 0.5, False)])
@@ -95,21 +96,33 @@ def test_likelier_guesses_come_first() -> None:
     good, bad = Draft(record, looks_up=True), Draft(record, looks_up=True)
     for draft in (good, bad):
         for place in range(30):
-            draft.offer("text", [place], [])
+            draft.offer("text", [place], [5])
             assert draft.judge(0, place if draft is good else -1) is (draft is good)
-        draft.offer("text", [1, 2, 3], [])
-    assert min(good.chances()) > max(bad.chances())
+        draft.offer("text", [1, 2, 3], [5, 6, 7])
+    assert min(good.chances()) > max(bad.chances(), default=0.0)
 
 
 def test_a_model_is_as_right_as_its_probabilities_were() -> None:
     """What a probability means is learned: here 0.9 is always right and 0.2 never."""
     draft = Draft(HitRates(), looks_up=False)
+    draft.offer("model", [], [])
     for _ in range(60):
         for probability, right in ((0.9, True), (0.2, False)):
             draft.offer("model", [7], [probability])
             draft.judge(0, 7 if right else 8)
     assert draft.chance(0.9) > 0.7
     assert draft.chance(0.2) < 0.2
+
+
+def test_a_longer_run_says_more() -> None:
+    """What a number of tokens in common means is learned: here 30 are always right, 3 never."""
+    draft = Draft(HitRates(), looks_up=True)
+    for _ in range(60):
+        for same, right in ((30, True), (3, False)):
+            draft.offer("text", [7], [same])
+            draft.judge(0, 7 if right else 8)
+    assert draft.chance(30) > 0.7
+    assert draft.chance(3) < 0.2
 
 
 def test_a_hiccup_is_forgotten() -> None:

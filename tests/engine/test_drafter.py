@@ -19,6 +19,7 @@ from tests.engine.driving import (
 )
 from tests.support.fakes import FakeBackend
 from worker.engine.backend import BatchError, OutOfCells
+from worker.engine.draft import GuessLimits
 from worker.engine.engine import Engine
 
 
@@ -63,6 +64,24 @@ def test_it_saves_steps(streams: bool, window: int | None) -> None:
     assert last.accepted_tokens == last.drafted_tokens > 60
     assert pair.engine.snapshot.stats.accepted_tokens == last.accepted_tokens
     check_books(pair.engine, pair.target)
+
+
+def test_a_guess_is_no_longer_than_allowed() -> None:
+    """By a model and from the text; and it ends before a token that is less likely than allowed."""
+    for limits, most in ((GuessLimits(longest=1), 1), (GuessLimits(longest=2), 2)):
+        pair = Pair()
+        pair.engine = Engine(pair.target, pair.clock, draft_model=pair.draft, guesses=limits)
+        pair.ask("a", [5, 6, 7], 60)
+        pair.check(run(pair.engine), "a", [5, 6, 7], 60)
+        stats = pair.engine.snapshot
+        assert 0 < stats.stats.accepted_tokens <= most * stats.num_steps
+    pair = Pair()
+    pair.engine = Engine(
+        pair.target, pair.clock, draft_model=pair.draft, guesses=GuessLimits(least=1.0)
+    )
+    pair.ask("a", [5, 6, 7], 60)
+    pair.check(run(pair.engine), "a", [5, 6, 7], 60)
+    assert pair.engine.snapshot.stats.drafted_tokens == 0
 
 
 def test_what_is_never_right_is_switched_off() -> None:

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.rows import ROWS, rows
 from worker.engine.likeliest import fold, likeliest, log_sum
 from worker.engine.output import token_logprob
 
 
-@pytest.mark.parametrize("row", ROWS)
+@for_each("row", ROWS)
 def test_the_largest_are_among_the_likeliest(row: np.ndarray) -> None:
     """Everything that reaches the count-th largest logit is there, each once and in order."""
     for count in (1, 2, 40, 300, len(row)):
@@ -35,7 +36,7 @@ def test_a_row_that_is_no_number_has_no_likeliest() -> None:
     assert len(likeliest(np.full(5003, np.nan, np.float32), 40)) == 5003
 
 
-@pytest.mark.parametrize("row", ROWS)
+@for_each("row", ROWS)
 def test_columns_are_every_width_th_value(row: np.ndarray) -> None:
     """Also in the last, unfinished line; the row stays as it is."""
     before = row.copy()
@@ -46,7 +47,7 @@ def test_columns_are_every_width_th_value(row: np.ndarray) -> None:
     assert np.array_equal(row, before)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@for_each("row", ROWS)
 def test_logprobs_are_right_to_a_millionth(row: np.ndarray) -> None:
     """ln p against float64; the best come in order, equal ones by id, -inf stays -inf."""
     wide = row.astype(np.float64)

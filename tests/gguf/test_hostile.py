@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from tests.support.models.ggufs import (
     ARR,
@@ -202,7 +203,7 @@ TABLE: list[Row] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "change"), rows(HEADER, KEYS, TABLE))
+@for_each(("code", "change"), rows(HEADER, KEYS, TABLE))
 def test_a_header_that_lies(code: str, change: Change, tmp_path: Path) -> None:
     """The file is refused with its own code, one sentence and the next step."""
     assert refused(write_spoiled(tmp_path, change)).code == code

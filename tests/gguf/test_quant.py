@@ -8,6 +8,7 @@ import gguf
 import llama_cpp.llama_cpp as native
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from worker.gguf.quant import (
     ENCODINGS,
@@ -88,7 +89,7 @@ def test_one_label(file_type: int | None, mix: dict[str, int], name: str, label:
     assert label_of(file_type, shares, name) == label
 
 
-@pytest.mark.parametrize("kind", ggufs.QUANTIZED)
+@for_each("kind", ggufs.QUANTIZED)
 def test_the_mix_of_a_quantised_file(kind: str, tmp_path: Path) -> None:
     """The mix counts tensors, elements and bytes of each encoding, the largest first."""
     config = load_config(ggufs.write_llama(tmp_path / "m.gguf", encoding=kind))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 from worker.chat.thinking import effort_of
 from worker.demo import MODEL_PATH
@@ -104,8 +105,8 @@ def test_bodies_as_programs_write_them(demo: Server, path: str) -> None:
         assert "truncated" not in text
 
 
-@pytest.mark.parametrize("path", APIS)
-@pytest.mark.parametrize(
+@for_each("path", APIS)
+@for_each(
     "fields",
     [
         {"seed": -(2**63)}, {"seed": 2**63 - 1}, {"seed": 7.0}, {"top_k": -5}, {"top_k": 40.0},
@@ -113,7 +114,6 @@ def test_bodies_as_programs_write_them(demo: Server, path: str) -> None:
         {"logit_bias": [["Hi", -1.5], [5, False]]}, {"presence_penalty": 3},
         {"frequency_penalty": -3}, {"stop": [None, "zzz"]},
     ],
-    ids=str,
 )  # fmt: skip
 def test_numbers_as_programs_write_them(demo: Server, path: str, fields: dict[str, Any]) -> None:
     """They are read as what they mean, not refused."""

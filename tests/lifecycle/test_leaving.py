@@ -47,12 +47,12 @@ def test_told_again_at_the_end(tiny: Path) -> None:
             WAYS["shutdown"](server)
             while server.wait_for("state")["new"] != "stopped":
                 pass
-            threading.Event().wait(number / 100)
+            threading.Event().wait(number / 30)
             with contextlib.suppress(ProcessLookupError):
                 server.process.send_signal(signal.SIGTERM)
             left_with(server, 0)
 
-    side_by_side(check, range(16))
+    side_by_side(check, range(6))
 
 
 def test_hangup_that_is_ignored(tiny: Path) -> None:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support import http
 from tests.support.programs.processes import serving
 
 # Folder and file below it.
@@ -36,19 +36,20 @@ def copied(tiny: Path, folder: Path, name: tuple[bytes, bytes]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mapped", ["--mmap", "--no-mmap"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "mapped"), [*((name, "--mmap") for name in NAMES), ("no text", "--no-mmap")]
+)
 def test_a_file_of_any_name_is_served(name: str, mapped: str, tiny: Path, tmp_path: Path) -> None:
     """Every path that tells of the model answers, the id leads back to it, metrics can be read."""
     path = copied(tiny, tmp_path, NAMES[name])
     with serving("--model", path, "--ctx-size", "512", "-np", "1", mapped) as server:
         for asked in ("/health", "/props", "/info", "/slots", "/api/tags", "/v1/models"):
-            assert httpx.get(server.url + asked).status_code == 200, asked
-        model = httpx.get(server.url + "/v1/models").json()["data"][0]["id"]
-        assert httpx.get(f"{server.url}/v1/models/{quote(model, safe='')}").status_code == 200
+            assert http.get(server.url + asked).status_code == 200, asked
+        model = http.get(server.url + "/v1/models").json()["data"][0]["id"]
+        assert http.get(f"{server.url}/v1/models/{quote(model, safe='')}").status_code == 200
         answer = server.post({"model": model, "prompt": "x", "max_tokens": 1}).json()
         assert answer["model"] == model
-        metrics = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
+        metrics = text_string_to_metric_families(http.get(server.url + "/metrics").text)
         labels = {sample.labels.get("model_name") for each in metrics for sample in each.samples}
         assert model in labels
 

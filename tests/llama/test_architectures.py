@@ -124,7 +124,7 @@ def test_eight_that_come_at_once(name: str, start: Open, *, unified: bool) -> No
         return plan
 
     session.engine.scheduler.schedule = counted
-    for wave in range(4):
+    for wave in range(2):
         for i in range(8):
             prompt = prompt_of(800 + 8 * wave + i, 40 + (5 * i + wave) % 23)
             session.add(f"r{wave}{i}", prompt, 3 * WINDOW)
@@ -348,7 +348,7 @@ def test_both_layouts_at_random(name: str, start: Open, kept_bytes: int) -> None
     """
     session = start(num_cells=1024, num_slots=4, batch_size=64, kept_bytes=kept_bytes)
     changes = session.count_changes()
-    soak(session, 5, 40, reach=500)
+    soak(session, 5, 24, reach=500)
     if name not in RECURRENT:
         assert {True, False} <= set(changes)
 

@@ -9,6 +9,7 @@ import signal
 import httpx
 import pytest
 
+from tests.support import http
 from tests.support.programs.offloaded import (
     LAYERS,
     PROMPT,
@@ -54,11 +55,11 @@ def test_the_service_says_where_everything_is(device: RpcServer, layers: str) ->
         health = server.health()
         assert health["status"] == "ok"
         assert health["resident"] is True
-        info = httpx.get(server.url + "/info").json()
+        info = http.get(server.url + "/info").json()
         assert (info["backend"], info["device"]) == ("rpc", "GPU-0")
         assert info["memory_architecture"] == "vram-only"
         assert info["vram_bytes"] / 1e6 == pytest.approx(ready["buffers_mb"]["RPC0"], abs=0.51)
-        metrics = httpx.get(server.url + "/metrics").text
+        metrics = http.get(server.url + "/metrics").text
         shown = re.search(r"^worker_vram_bytes\{.*\} (\S+)$", metrics, re.MULTILINE)
         assert shown is not None
         assert float(shown[1]) == info["vram_bytes"] > 3e6

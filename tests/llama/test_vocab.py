@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from worker.demo import MODEL_PATH
 from worker.llama.library import native
@@ -43,7 +44,7 @@ def test_parts_do_not_show(vocab: Vocab) -> None:
     assert tokens == [vocab.bos, *(read(vocab, SENTENCE) * count)]
 
 
-@pytest.mark.parametrize("unit", ["a", "\u4e2d", "\U0001f600", "\n", "x!"])
+@for_each("unit", ["a", "\u4e2d", "\U0001f600", "\n", "x!"])
 def test_word_without_end(vocab: Vocab, unit: str) -> None:
     """Tokens of an endless word say it again; no character is cut."""
     text = unit * (3 * MAX_PART)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from worker.errors import DoesNotFitError
 from worker.machine import DeviceMemory, Memory
@@ -149,8 +150,8 @@ def test_the_context_goes_first(stateful: ModelConfig) -> None:
         plan_memory(stateful, Settings(parallel=4, ctx_size=1 << 20), machine(plan.total_bytes))
 
 
-@pytest.mark.parametrize("given", [{}, {"ctx_size": 8192}, {"parallel": 2}, {"n_gpu_layers": 5}])
-@pytest.mark.parametrize("gpu", [0.02, 0.05, 0.2, 4])
+@for_each("given", [{}, {"ctx_size": 8192}, {"parallel": 2}, {"n_gpu_layers": 5}])
+@for_each("gpu", [0.02, 0.05, 0.2, 4])
 def test_what_is_fitted_fits(config: ModelConfig, given: dict[str, Any], gpu: float) -> None:
     """Where a plan does not fit, no other choice of what was left open would fit either."""
     memory = machine(GiB, gpu * GiB)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from tests.support.models.ggufs import (
     BOOL,
@@ -280,8 +281,8 @@ ENDS: dict[str, tuple[list[str], dict[str, ggufs.Key]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "tekken", "glm4", "jina-v2-code", "default"])
-@pytest.mark.parametrize("case", ENDS)
+@for_each("pre", ["gpt-2", "llama-bpe", "tekken", "glm4", "jina-v2-code", "default"])
+@for_each("case", ENDS)
 def test_special_tokens_by_text(case: str, pre: str, tmp_path: Path) -> None:
     """Tokens that end a generation by key, by text and by exception are llama.cpp's."""
     texts, keys = ENDS[case]
@@ -311,7 +312,7 @@ def test_a_sentencepiece_model_without_keys(tmp_path: Path) -> None:
     assert_as_native(model.write(tmp_path / "v.gguf"))
 
 
-@pytest.mark.parametrize("pre", sorted(PRE_TOKENIZERS))
+@for_each("pre", sorted(PRE_TOKENIZERS))
 def test_every_listed_pre_tokenizer_is_one(pre: str, tmp_path: Path, native_judge: Judge) -> None:
     """Each pre-tokenizer of our list is known to the pinned llama.cpp."""
     model = ggufs.vocab_gguf("bpe")
@@ -323,7 +324,7 @@ def test_every_listed_pre_tokenizer_is_one(pre: str, tmp_path: Path, native_judg
     assert load_config(path, purpose="inspect").vocab_size == 320
 
 
-@pytest.mark.parametrize("arch", sorted(KNOWN - {"clip"}))
+@for_each("arch", sorted(KNOWN - {"clip"}))
 def test_every_listed_architecture_is_one(arch: str, tmp_path: Path, native_judge: Judge) -> None:
     """Each architecture of our list is known to the pinned llama.cpp, and read by us."""
     path = ggufs.vocab_gguf(architecture=arch).write(tmp_path / "v.gguf")
@@ -347,7 +348,7 @@ VARIANTS: dict[str, Gguf] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@for_each("name", VARIANTS)
 def test_what_runs_is_accepted(name: str, tmp_path: Path, native_judge: Judge) -> None:
     """Every kind of small model that llama.cpp loads and runs passes the checks."""
     path = VARIANTS[name].write(tmp_path / "m.gguf")

@@ -44,7 +44,7 @@ BAD_FIELDS: list[tuple[str, object]] = [
     ("prompt", ["a"] * 200_000),
     ("prompt", [[1]] * 129),
     ("max_tokens", "5"),
-    ("max_tokens", -2),
+    ("max_tokens", -3),
     ("max_tokens", 1.5),
     ("max_tokens", []),
     ("temperature", "5"),

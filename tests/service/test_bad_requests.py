@@ -11,6 +11,7 @@ import pytest
 
 from tests.service.bodies import BAD_BODIES, BAD_FIELDS
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server
 
 
@@ -24,7 +25,7 @@ def _next_is_served(server: Server) -> Generator[None]:
     server.wait_until(slots_processing=0, queue_depth=0)
 
 
-@pytest.mark.parametrize(("field", "value"), BAD_FIELDS, ids=lambda v: str(v)[:40])
+@for_each(("field", "value"), BAD_FIELDS)
 def test_bad_field(server: Server, field: str, value: object) -> None:
     """A wrong value is a 400 whose error names the field."""
     answer = server.post({"prompt": "Hello", "max_tokens": 4, field: value})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests.support import http
 from tests.support.metrics import scrape
 from tests.support.models import ggufs
 from tests.support.models.heads import WRITERS
@@ -36,9 +36,9 @@ def test_replies_and_metrics_count(drafted: Server) -> None:
 
 def test_it_is_told(drafted: Server, tiny: Path) -> None:
     """/info names the draft model, /slots says that guesses are made."""
-    info = httpx.get(f"{drafted.url}/info").json()
-    assert (info["draft"], info["draft_model"]) == ("model", tiny.stem)
-    assert all(slot["speculative"] for slot in httpx.get(f"{drafted.url}/slots").json())
+    info = http.get(f"{drafted.url}/info").json()
+    assert (info["draft"], info["draft_model"]) == ("auto", tiny.stem)
+    assert all(slot["speculative"] for slot in http.get(f"{drafted.url}/slots").json())
 
 
 @pytest.mark.parametrize("who", ["mtp", "both"])
@@ -48,7 +48,7 @@ def test_heads(who: str, tmp_path: Path) -> None:
     with serving("--model", path, "--draft", who, "-c", "2048", "-t", "1") as server:
         timings = [server.post(BODY).json()["timings"] for _ in range(3)]
         assert sum(found["draft_n_accepted"] for found in timings) > 0
-        info = httpx.get(f"{server.url}/info").json()
+        info = http.get(f"{server.url}/info").json()
         assert (info["draft"], info["draft_model"]) == (who, None)
 
 

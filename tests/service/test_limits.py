@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 from worker.demo import MODEL_PATH
 from worker.errors import RequestError
@@ -115,6 +116,8 @@ MET: dict[str, tuple[str, Callable[[int], Body]]] = {
     "BRANCHES": ("/v1/completions", lambda n: asked(grammar=branches(n))),
     "LARK_PARTS": ("/v1/completions", lambda n: asked(grammar=rules(n))),
     "MULTIPLES": ("/v1/completions", lambda n: schema({"type": "integer", "multipleOf": n})),
+    "EMBEDDED": ("/v1/embeddings", lambda n: {"input": ["a"] * n}),
+    "TOKEN_VECTORS": ("/pooling", lambda n: {"input": [[5] * 1024] * 15 + [[5] * (n - 15 * 1024)]}),
     "JOB_PROMPT": ("/execute", lambda n: job(prompt="a" * n)),
     "JOB_STOPS": ("/execute", lambda n: job(stop=[str(i) for i in range(n)])),
     "JOB_STOP": ("/execute", lambda n: job(stop=["a" * n])),
@@ -125,7 +128,7 @@ SERVED = {
     "TOKENS", "STOPS", "STOP", "LOGPROBS", "BIAS", "BREAKERS", "BREAKER", "OPTIONAL", "GRAMMAR",
     "CHOICES",
     "REPEATS", "EXACT", "BRANCHES",
-    "INTEGER", "LARK_PARTS",
+    "INTEGER", "LARK_PARTS", "EMBEDDED",
     "JOB_STOPS", "JOB_STOP",
 }  # fmt: skip
 # Limit -> where else it is met
@@ -159,11 +162,12 @@ ELSEWHERE = {
 @pytest.fixture(scope="module")
 def limited() -> Generator[Server]:
     """The demo model."""
-    with serving("--model", MODEL_PATH, "-t", "1", "--ctx-size", "8192") as server:
+    options = ("-t", "1", "--ctx-size", "8192", "--pooling", "mean")
+    with serving("--model", MODEL_PATH, *options) as server:
         yield server
 
 
-@pytest.mark.parametrize("name", MET)
+@for_each("name", MET)
 def test_beyond_it(limited: Server, name: str) -> None:
     """The status and the code of the table; then a good request is answered."""
     path, body = MET[name]

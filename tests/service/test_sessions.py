@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
@@ -61,8 +62,8 @@ def words(reply: httpx.Response) -> str:
     return text
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("api", APIS)
+@for_each("wrong", WRONG)
+@for_each("api", APIS)
 def test_an_error_changes_nothing(server: Server, api: str, wrong: str) -> None:
     """The next turn is answered as if it had not been, and so is the same turn, mended."""
     first, both = words(answer(server, api, SAID[:1])), words(answer(server, api, SAID))
@@ -124,6 +125,31 @@ def test_deep_content(server: Server, api: str, depth: int) -> None:
     assert reply.status_code in (200, 400), reply.text
 
 
+DEEP = {
+    "choices": ('{"anyOf":[', "]}"),
+    "lists": ('{"type":"array","items":', "}"),
+    "objects": ('{"type":"object","properties":{"a":', "}}"),
+}
+
+
+@pytest.mark.parametrize("depth", [100, 400, 490, 700])
+@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize("api", APIS)
+def test_deep_tools(server: Server, api: str, kind: str, depth: int) -> None:
+    """One that can be read is shown, and held as far as it can be; else the field is named."""
+    path, field, given, _ = APIS[api]
+    body = json.dumps({**given, field: SAID, "tools": [{**CHAT_TOOLS[0], **FLAT_TOOLS[0], **SKY}]})
+    opens, closes = DEEP[kind]
+    schema = json.dumps(SCHEMA)
+    body = body.replace(schema, opens * depth + schema + closes * depth)
+    for end in ("", "/count_tokens") if api == "anthropic" else ("",):
+        reply = http.post(server.url + path + end, content=body)
+        if reply.status_code != 200:
+            assert reply.status_code == 400, reply.text
+            assert "prompt is too long" in reply.text or "tools holds too many" in reply.text
+    words(answer(server, api, SAID))
+
+
 def test_results_that_are_objects(server: Server) -> None:
     """They stay whole; only parts of a known kind become texts."""
     call = {"id": "1", "type": "function", "function": {"name": "sky", "arguments": "{}"}}
@@ -167,8 +193,8 @@ ODD_TOOLS: dict[str, tuple[Any, str | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", ODD_TOOLS)
-@pytest.mark.parametrize("api", APIS)
+@for_each("odd", ODD_TOOLS)
+@for_each("api", APIS)
 def test_one_tool_refuses_no_request(server: Server, api: str, odd: str) -> None:
     """It is read, or left out with a word."""
     tool, said = ODD_TOOLS[odd]
@@ -178,8 +204,8 @@ def test_one_tool_refuses_no_request(server: Server, api: str, odd: str) -> None
     assert reply.json().get("warnings", []) == ([] if said is None else [said])
 
 
-@pytest.mark.parametrize("content", [5, 1.5, True, [["deep"], None, 7], {"text": "x"}])
-@pytest.mark.parametrize("api", APIS)
+@for_each("content", [5, 1.5, True, [["deep"], None, 7], {"text": "x"}])
+@for_each("api", APIS)
 def test_content_that_is_no_text(server: Server, api: str, content: Any) -> None:
     """It becomes one."""
     said = [SAID[0], {"role": "assistant", "content": content}, SAID[2]]

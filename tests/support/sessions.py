@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence as Ordered
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +39,12 @@ def load(path: Path, *, unified: bool = False, heads: bool = False, **options: i
 
     With flash attention they differ by 1e-2, with a cache of f16 by 1e-3, and near-ties flip.
     """
+    given: dict[str, Any] = {"num_cells": 1024, "num_slots": 4, **options}
     return LlamaBackend.open(
         path,
         LoadOptions(n_gpu_layers=0, heads=heads),
         ContextOptions(
-            **{"num_cells": 1024, "num_slots": 4, **options},
+            **given,
             unified=unified,
             purpose="text beside heads" if heads else "text",
             cache_type_k="f32",

@@ -28,7 +28,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     ok            the worker would load it, or it was met in a folder and is one of OTHERS
     code, message, hint, offset, field  of the error that the worker would raise; for one of OTHERS
                   they say what it is; offset is in bytes
-    architecture, quant  None where the file is not read that far
+    architecture, does, quant  None where the file is not read that far
     files, bytes  of all its files
     weights_read  whether their numbers were looked at
     checksum      right, wrong, unknown, or None where the files were not read
@@ -45,6 +45,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     offset: int | None = None
     field: str | None = None
     architecture: str | None = None
+    does: str | None = None
     quant: str | None = None
     files: int = 1
     bytes: int = 0
@@ -100,6 +101,7 @@ def judge(
         offset=said.offset if isinstance(said, ModelFileError) else None,
         field=said.field if isinstance(said, ModelFileError) else None,
         architecture=config.architecture if config else None,
+        does=config.does if config else None,
         quant=config.quant if config else None,
         files=len(config.files) if config else 1,
         bytes=sum(file.size for file in config.files) if config else candidate.size,
@@ -113,7 +115,7 @@ def judge(
 def _check_header(candidate: Candidate, findings: _Findings) -> None:
     """Raise ModelFileError as a service would, but for OTHERS in a folder."""
     try:
-        findings.config = load_config(candidate.path)
+        findings.config = load_config(candidate.path, purpose="serve")
         return
     except ModelFileError as error:
         if not candidate.found or error.code not in OTHERS:

@@ -28,7 +28,7 @@ from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits, switched
-from worker.chat.turns import BEGINS
+from worker.chat.turns import BEGINS, with_known_roles
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 
@@ -67,6 +67,7 @@ class ChatFormat:
         self.dialect = dialect_of(probe.sample) or PLAIN
         self.thoughts = ThoughtHabits(probe)
         self._no_tools = probe.no_tools
+        self._knows_role = probe.knows_role
         self._describes = probe.wants_descriptions
         example = probe.sample.call or EXAMPLE
         for word, shown in ((NAME, "NAME"), (KEY, "KEY"), (VALUE, "VALUE")):
@@ -95,6 +96,7 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Conversation:
         """The messages as the template wants them; see `Conversation`."""
+        messages = with_known_roles(messages, self._knows_role)
         shown = [declared(tool, describes=self._describes) for tool in tools]
         if tools and self._shows_tools:
             with contextlib.suppress(RecursionError):  # too deep to be looked at

@@ -36,6 +36,10 @@ def table_of(source: str, *, bos: str, eos: str) -> dict[str, str]:
 class PlaceProbe(TemplateProbe):
     """Renders conversations with a marked word in each place."""
 
+    def __init__(self, template: ChatTemplate) -> None:
+        super().__init__(template)
+        self._roles: dict[str, bool] = {}  # those that it names -> whether it shows them
+
     @cached_property
     def keeps_text(self) -> bool:
         """Whether the template shows both calls and the text beside them."""
@@ -210,6 +214,15 @@ class PlaceProbe(TemplateProbe):
         """Whether an answer may be empty."""
         empty = {"role": "assistant", "content": ""}
         return bool(self.text(USER, empty, AGAIN, opens=True, **self.no_tools))
+
+    def knows_role(self, role: str) -> bool:
+        """Whether the template names this role, and shows what it says."""
+        if role not in self._roles:
+            if not any(f"{quote}{role}{quote}" in self.template.source for quote in "'\""):
+                return False
+            other = {"role": role, "content": "zqother"}
+            self._roles[role] = "zqother" in self.text(USER, other, AGAIN, opens=True)
+        return self._roles[role]
 
     @property
     def beside(self) -> tuple[dict[str, Any], ...]:

@@ -13,6 +13,23 @@ BEGINS = Message(role="user", content="(The conversation begins.)")
 GO_ON = Message(role="user", content="(Go on.)")
 
 
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def with_known_roles(messages: Sequence[Message], is_known: Callable[[str], bool]) -> list[Message]:
+    """What others say the user says, or the assistant where it calls, with their role in front."""
+    return [
+        message
+        if message.role in _ROLES or is_known(message.role)
+        else msgspec.structs.replace(
+            message,
+            role="assistant" if message.calls else "user",
+            content=f"{message.role}: {message.content or ''}",
+        )
+        for message in messages
+    ]
+
+
 def told(messages: Sequence[Message], text: str) -> list[Message]:
     """`text` ends the system part."""
     first = messages[0]

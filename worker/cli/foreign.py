@@ -1,8 +1,8 @@
 """Flags of llama-server and of the original worker that this worker does not have.
 
-A flag is accepted where a caller sees no difference without it; one warning names all of them. A
+A flag is accepted where a caller sees no difference without it; a warning names it and says why. A
 flag that would change answers, or what is served, is refused: accepting it would be a lie. So are
-llama-server's variables, which are named after the flags: LLAMA_ARG_HF_REPO is --hf-repo.
+llama-server's variables, which are named after the flags: LLAMA_ARG_LORA is --lora.
 """
 
 from __future__ import annotations
@@ -16,79 +16,96 @@ from worker import log
 from worker.errors import UsageError
 from worker.options import OPTIONS
 
-# Accepted flags: those without a value, those with one, those that may have one.
-ALONE = """
-    --cont-batching -cb --no-cont-batching -nocb --no-context-shift
-    --jinja --no-jinja --no-mmproj --no-mmproj-auto --no-mmproj-offload
-    --no-ui-mcp-proxy --no-webui-mcp-proxy --no-agent -no-ag
-    --offline --metrics --slots --no-slots --props
-    --warmup --no-warmup --perf --no-perf --escape --no-escape -e
-    --log-disable --log-verbose --log-prefix --no-log-prefix
-    --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl
-    --cache-prompt --no-cache-prompt --kv-unified -kvu --no-kv-unified -no-kvu --swa-full
-    --kv-offload -kvo --repack --no-repack -nr --no-host --op-offload --no-op-offload
-    --check-tensors --mlock --prefill-assistant --spec-default
-    --models-autoload --no-models-autoload --no-reasoning-preserve --reasoning-preserve
-    --cors-credentials --no-cors-credentials --no-skip-chat-parsing
-"""
-WITH_VALUE = """
-    --log-verbosity --verbosity -lv --log-file --log-prompts-dir
-    --timeout -to --threads-http --sse-ping-interval --sleep-idle-seconds
-    --cache-reuse --ctx-checkpoints --swa-checkpoints --checkpoint-every-n-tokens
-    --slot-save-path --slot-prompt-similarity -sps --defrag-thold -dt
-    --path --ui-config --webui-config --ui-config-file --webui-config-file --media-path
-    --cors-methods --cors-headers
-    --cpu-mask -C --cpu-range -Cr --cpu-strict --prio --poll
-    --cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch --prio-batch --poll-batch
-    --numa --lazy-mode -lzm --moe-cache-mib --fit-target -fitt --fit-ctx -fitc --hf-token -hft
-    --threads-draft -td --threads-batch-draft -tbd
-    --gpu-layers-draft --n-gpu-layers-draft -ngld --device-draft -devd --ctx-size-draft -cd
-    --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd
-    --draft-max --draft-n --draft-min --draft-n-min --draft-p-min --draft-p-split
-    --spec-type --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min --spec-draft-p-split
-    --spec-draft-ngl --spec-draft-device --spec-draft-threads --spec-draft-threads-batch
-    --spec-draft-type-k --spec-draft-type-v
-    --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match
-    --max-tokens-in
-"""
-MAY_HAVE_VALUE = "--fit -fit --log-colors"
+# Accepted, and nothing is done: why nothing need be -> the flags. Behind `=` stands a value, behind
+# `?` may stand one.
+NEEDLESS: dict[str, str] = {
+    "it is always so here": """
+        --cont-batching -cb --no-context-shift --jinja --cache-prompt --kv-unified -kvu
+        --no-kv-unified -no-kvu --swa-full --metrics --slots --props --warmup --prefill-assistant
+        --escape -e --log-prefix --log-timestamps --kv-offload -kvo --repack --op-offload
+        --no-agent -no-ag --no-ui-mcp-proxy --no-webui-mcp-proxy --no-reasoning-preserve
+        --no-cors-credentials --no-skip-chat-parsing --cache-idle-slots --no-log-jsonl""",
+    "it would change no answer, and what costs time and memory is measured and fitted here": """
+        --no-cont-batching -nocb --no-cache-prompt --no-warmup --perf --no-perf --no-repack -nr
+        --no-host --no-op-offload --no-cache-idle-slots --fit? -fit? --fit-target= -fitt=
+        --fit-ctx= -fitc= --cache-reuse= --ctx-checkpoints= -ctxcp= --swa-checkpoints=
+        --checkpoint-every-n-tokens= --checkpoint-min-step= -cms= --slot-prompt-similarity= -sps=
+        --defrag-thold= -dt= --lazy-mode= -lzm= --moe-cache-mib= --backend-sampling -bs
+        --spec-draft-backend-sampling --no-spec-draft-backend-sampling""",
+    "the system places threads and pages": """
+        --cpu-mask= -C= --cpu-range= -Cr= --cpu-strict= --prio= --poll= --cpu-mask-batch= -Cb=
+        --cpu-range-batch= -Crb= --cpu-strict-batch= --prio-batch= --poll-batch= --numa=""",
+    "what guesses tokens has the threads, devices and cell types of the model": """
+        --threads-draft= -td= --threads-batch-draft= -tbd= --gpu-layers-draft=
+        --n-gpu-layers-draft= -ngld= --device-draft= -devd= --ctx-size-draft= -cd=
+        --cache-type-k-draft= -ctkd= --cache-type-v-draft= -ctvd= --spec-draft-ngl=
+        --spec-draft-device= --spec-draft-threads= --spec-draft-threads-batch=
+        --spec-draft-type-k= --spec-draft-type-v=""",
+    "a guess is as long as pays, by measured costs, and changes no answer": """
+        --draft-min= --draft-n-min= --draft-p-split= --spec-draft-n-min= --spec-draft-p-split=
+        --spec-ngram-mod-n-min= --spec-ngram-mod-n-match= --spec-ngram-simple-size-n=
+        --spec-ngram-simple-min-hits= --spec-ngram-map-k-size-n= --spec-ngram-map-k-min-hits=
+        --spec-ngram-map-k4v-size-n= --spec-ngram-map-k4v-min-hits=""",
+    "the log has one form, which --log-format and --verbose change, and never holds prompts": """
+        --log-disable --log-verbose --no-log-prefix --no-log-timestamps --log-verbosity=
+        --verbosity= -lv= --log-prompts-dir= --log-colors?""",
+    "connections have limits of their own, see --receive-timeout and --send-timeout": """
+        --timeout= -to= --threads-http= --sse-ping-interval=""",
+    "states of conversations are kept without being told, over a restart with --cache-dir": """
+        --slot-save-path=""",
+    "the model stays loaded": "--sleep-idle-seconds=",
+    "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
+    "only text is read": "--no-mmproj --no-mmproj-auto --no-mmproj-offload --media-path=",
+    "templates are Jinja, and get past thoughts as they are": "--no-jinja --reasoning-preserve",
+    "/slots shows no prompts": "--no-slots",
+    "a page whose origin is named may use all methods and headers, and cookies count nowhere": """
+        --cors-methods= --cors-headers= --cors-credentials""",
+    "the page at / has its own settings": """
+        --ui-config= --webui-config= --ui-config-file= --webui-config-file=""",
+    "one worker serves one model": "--models-autoload --no-models-autoload",
+    "a prompt may be as long as the context": "--max-tokens-in=",
+    "an embedding model makes vectors anyway, and one that writes does with --pooling": """
+        --embedding --embeddings""",
+}
 
 _IN_REQUEST = "Send it with each request."
 _TEMPLATE = "Answers are read as the chat template says."
-_ONE_MODEL = "One worker serves one model: give its file with --model."
-_TEXT_ONLY = "This worker reads text only."
-_GENERATES = "This worker continues texts; it has no embeddings."
-_CONTEXT = "A sequence ends where its context is full; choose --ctx-size."
+_ONE_MODEL = "One worker serves one model: give its file with --model, or --hf-repo."
+_TEXT_ONLY = "Pictures and sound wait for a worker that reads them; this one reads text only."
+_AS_TRAINED = "Tokens look ahead, or do not, as the model's file says."
+_CONTEXT = (
+    "A shifted context answers from text that it no longer has: a sequence ends where its context "
+    "is full; choose --ctx-size."
+)
 _PLACEMENT = "Place layers with --n-gpu-layers, --device and --tensor-split."
-_AS_IN_FILE = "The model runs as its file describes it."
-_PLAIN_HTTP = "This worker speaks plain HTTP at the root; put a proxy in front of it."
+_ADAPTERS = (
+    "Adapters wait for a worker that applies them; merge them into the file, and give that with "
+    "--model."
+)
+_NO_SAMPLER = "This worker has no such sampler; take --min-p, --top-p or --xtc-probability."
+_PLAIN_HTTP = (
+    "This worker speaks plain HTTP: put a proxy that speaks TLS in front of it, such as "
+    "`caddy reverse-proxy --from HOST --to 127.0.0.1:8080`."
+)
 
 # Refused: the next step -> the flags.
 REFUSED: dict[str, str] = {
-    _TEMPLATE: "--reasoning-budget-message --no-prefill-assistant --skip-chat-parsing",
+    _TEMPLATE: "--no-prefill-assistant --skip-chat-parsing --spm-infill",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
-    _AS_IN_FILE: """--lora --lora-scaled --lora-init-without-apply --control-vector
-        --control-vector-scaled --control-vector-layer-range --override-kv --rope-scaling
-        --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor
-        --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast""",
+    _ADAPTERS: """--lora --lora-scaled --lora-init-without-apply --control-vector
+        --control-vector-scaled --control-vector-layer-range""",
     _TEXT_ONLY: """--mmproj -mm --mmproj-url -mmu --mmproj-auto --image-min-tokens
         --image-max-tokens --model-vocoder -mv --tts-use-guide-tokens""",
-    _GENERATES: """--embedding --embeddings --rerank --reranking --pooling --attention
-        --embd-normalize""",
-    _IN_REQUEST: """--samplers --sampler-seq --sampling-seq --seed -s --temp --temperature --top-k
-        --top-p --min-p --top-n-sigma --top-nsigma --typical --typical-p --xtc-probability
-        --xtc-threshold --repeat-last-n --repeat-penalty --presence-penalty --frequency-penalty
-        --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n
-        --dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr
-        --mirostat-ent --logit-bias -l --grammar --grammar-file --json-schema -j
-        --json-schema-file -jf --ignore-eos --predict --n-predict -n --reverse-prompt -r
-        --special -sp --adaptive-target --adaptive-decay --reasoning -rea --reasoning-effort
-        --reasoning-budget""",
-    _ONE_MODEL: """--hf-repo -hf -hfr --hf-file -hff --model-url -mu --docker-repo -dr --models-dir
-        --models-preset --models-max""",
-    _PLACEMENT: """--override-tensor -ot --cpu-moe -cmoe --n-cpu-moe -ncmoe --n-cpu-ffn -ncffn
-        --no-kv-offload -nkvo""",
-    _PLAIN_HTTP: "--api-prefix --ssl-key-file --ssl-cert-file --reuse-port",
+    _AS_TRAINED: "--attention",
+    _IN_REQUEST: """--logit-bias -l --grammar --grammar-file --json-schema -j --json-schema-file
+        -jf --reverse-prompt -r --special -sp --embd-normalize""",
+    _NO_SAMPLER: """--top-n-sigma --top-nsigma --dynatemp-range --dynatemp-exp --adaptive-target
+        --adaptive-decay""",
+    _ONE_MODEL: """--model-url -mu --docker-repo -dr --models-dir --models-preset --models-max""",
+    _PLACEMENT: "--n-cpu-ffn -ncffn --no-kv-offload -nkvo",
+    _PLAIN_HTTP: "--ssl-key-file --ssl-cert-file",
+    "Start another worker on another port.": "--reuse-port",
+    "The page at / is the worker's own; --no-page switches it off.": "--path",
     "Size the cache in cells with --ctx-size.": "--kv-cache-size-mb",
     "No tools run inside this worker.": """--tools --tools-runtime --mcp-servers-config
         --mcp-servers-json --agent -ag --ui-mcp-proxy --webui-mcp-proxy""",
@@ -99,7 +116,8 @@ _OFF = ("", "0", "false", "off", "no", "disabled")
 
 
 class _Accept(argparse.Action):
-    """Remembers the flag. It forgets the value, which may be a secret."""
+    """Remembers the flag and, as its `const`, why it needs nothing. It forgets the value, which may
+    be a secret."""
 
     def __call__(
         self,
@@ -108,7 +126,7 @@ class _Accept(argparse.Action):
         values: str | Sequence[Any] | None,  # noqa: ARG002
         option_string: str | None = None,
     ) -> None:
-        namespace.foreign = [*getattr(namespace, "foreign", []), option_string]
+        namespace.foreign = [*getattr(namespace, "foreign", []), (option_string, self.const)]
 
 
 class _Refuse(argparse.Action):
@@ -129,30 +147,40 @@ def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
     hidden: dict[str, Any] = {
         "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS,
     }  # fmt: skip
-    parser.add_argument(*ALONE.split(), action=_Accept, nargs=0, **hidden)
-    parser.add_argument(*WITH_VALUE.split(), action=_Accept, **hidden)
-    parser.add_argument(*MAY_HAVE_VALUE.split(), action=_Accept, nargs="?", **hidden)
+    for why, flags in NEEDLESS.items():
+        for flag in flags.split():
+            name = flag.rstrip("=?")
+            nargs = {"": 0, "=": None, "?": "?"}[flag[len(name) :]]
+            parser.add_argument(name, action=_Accept, nargs=nargs, const=why, **hidden)
     for hint, flags in REFUSED.items():
         parser.add_argument(*flags.split(), action=_Refuse, nargs="?", const=hint, **hidden)
 
 
-def foreign_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Variables that mean nothing here. Raises UsageError for one that would change something."""
+def foreign_variables(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Variables that are not needed here, and why. Raises UsageError for one that would change
+    something."""
     known = {name for option in OPTIONS for name in option.variables}
     hints = {flag: hint for hint, flags in REFUSED.items() for flag in flags.split()}
-    found = [name for name in environ if name.startswith(_PREFIX) and name not in known]
-    for name in found:
+    needless = {flag.rstrip("=?"): why for why, flags in NEEDLESS.items() for flag in flags.split()}
+    found: list[tuple[str, str]] = []
+    for name in environ:
+        if not name.startswith(_PREFIX) or name in known:
+            continue
         flag = f"--{name.removeprefix(_PREFIX).lower().replace('_', '-')}"
-        if flag in hints and environ[name].lower() not in _OFF:
+        is_off = environ[name].lower() in _OFF
+        if flag in hints and not is_off:
             raise UsageError(f"{name} is not supported.", hint=hints[flag])
+        found.append((name, needless.get(flag, "it is off" if is_off else "it is not known")))
     return found
 
 
 def warn_of_foreign_options(arguments: argparse.Namespace) -> None:
-    """Log one line with the flags and variables that were accepted and do nothing.
+    """Log the flags and variables that were accepted and do nothing: a line for each reason.
 
     Raises UsageError where a variable would change something.
     """
-    named = [*dict.fromkeys(getattr(arguments, "foreign", [])), *foreign_variables()]
-    if named:
-        log.get("cli").warning("options that mean nothing here", options=" ".join(named))
+    named: dict[str, list[str]] = {}
+    for name, why in dict.fromkeys([*getattr(arguments, "foreign", []), *foreign_variables()]):
+        named.setdefault(why, []).append(name)
+    for why, names in named.items():
+        log.get("cli").warning("options that need nothing here", options=" ".join(names), why=why)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,18 +14,9 @@ from worker import log, machine
 from worker.cli.model import model_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.errors import RequestError, UsageError
-from worker.values import integer, number
+from worker.values import integer
 
-_READ_FLOAT = number(-math.inf, math.inf)  # SamplingParams has the ranges
-_READ_INT = integer(-(2**63), 2**63 - 1)
-_SAMPLING: tuple[tuple[str, Callable[[str], float], str], ...] = (
-    ("temperature", _READ_FLOAT, "0 is greedy"),
-    ("top_k", _READ_INT, "keep the k likeliest tokens"),
-    ("top_p", _READ_FLOAT, "keep the likeliest with this much probability"),
-    ("min_p", _READ_FLOAT, "keep what has this share of the likeliest's probability"),
-    ("repeat_penalty", _READ_FLOAT, "above 1 repeats less"),
-    ("seed", _READ_INT, "the same seed gives the same text"),
-)
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -44,14 +33,11 @@ def add_parser(commands: Any, line: str) -> None:
         "--max-tokens", "-n", type=reader(integer(1, 2**31 - 1)), default=200, metavar="N",
         help="tokens at most (200)",
     )  # fmt: skip
-    for name, read, text in _SAMPLING:
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=reader(read), metavar="X", help=text)
     add_options(
         parser,
         "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
         "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
-        "verbose",
+        "verbose", *_SAMPLING,
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -74,8 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     with load_progress(path.name) as report:
         weights = load_weights(path, settings, prepared, report)
     with open_backend(weights, settings, prepared) as backend:
-        given = {name: getattr(arguments, name) for name, _, _ in _SAMPLING}
-        given = {name: value for name, value in given.items() if value is not None}
         engine = Engine(backend, time.monotonic)
         tokens = backend.vocab.tokenize(prompt, add_special=True, parse_special=True)
         request = Request(
@@ -83,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             prompt=Prompt(tuple(tokens)),
             params=GenerationParams(
                 max_tokens=arguments.max_tokens,
-                sampling=msgspec.structs.replace(defaults_of(prepared.config), **given),
+                sampling=defaults_of(prepared.config, settings),
             ),
         )
         try:

@@ -20,6 +20,7 @@ from worker.lifecycle.leave import leave
 COMMANDS = {
     "serve": "serve a model to OpenAI clients",
     "generate": "continue a text in the terminal",
+    "embed": "write the vectors of a text's lines",
     "pull": "bring models from the Hub to this machine",
     "show": "show what a model file says about itself",
     "check": "say whether model files are good, and where they are not",

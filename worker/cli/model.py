@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from worker import machine
 from worker.demo import MODEL_PATH
-from worker.hub.name import Reference, parse
+from worker.errors import ModelFileError, UsageError
+from worker.hub.name import Reference, Remote, parse
 from worker.settings import Settings
+
+# The encoding of a model of the Hub of which none is named, as in llama-server.
+_USUAL = "Q4_K_M"
 
 
 def model_path(settings: Settings) -> Path:
@@ -19,6 +24,49 @@ def model_path(settings: Settings) -> Path:
     a model that has not been pulled.
     """
     return _find(MODEL_PATH if settings.model is None else parse(settings.model), settings)
+
+
+def fetched_models(settings: Settings) -> tuple[Path, Settings]:
+    """`model_path` and `with_draft_path`; what was named as on the Hub is fetched where it is not
+    here. Raises DownloadError, DiskSpaceError too."""
+    if settings.hf_token is not None:
+        os.environ["HF_TOKEN"] = settings.hf_token  # which the Hub's client reads at its import
+    model, draft = settings.model, settings.draft_model
+    if settings.hf_repo is not None and model is not None:
+        settings = replace(settings, model=f"file:{_fetch(model, settings)}")
+    if settings.hf_draft is not None and draft is not None:
+        settings = replace(settings, draft_model=str(_fetch(draft, settings)))
+    return model_path(settings), with_draft_path(settings)
+
+
+def _fetch(text: str, settings: Settings) -> Path:
+    """A model that is here is taken as it is: a start needs no Hub."""
+    from worker.cli.progress import pull_progress
+    from worker.hub.catalog import load_catalog
+    from worker.hub.locate import locate
+    from worker.hub.pull import find, pull
+
+    catalog, memory, named = load_catalog(settings.catalog), machine.memory(), parse(text)
+    usual = named
+    if isinstance(named, Remote) and named.quant is None and named.file is None:
+        usual = replace(named, quant=_USUAL)
+    for reference in dict.fromkeys((usual, named)):
+        try:
+            return locate(reference, catalog, memory)
+        except ModelFileError:  # it is not here
+            if reference == named and settings.offline:
+                raise
+        if settings.offline:
+            continue
+        try:
+            wanted = find(reference, catalog, memory)
+        except UsageError:  # there is none in the usual encoding
+            if reference == named:
+                raise
+            continue
+        with pull_progress() as report:
+            return Path(pull(wanted, report).path)
+    raise AssertionError
 
 
 def with_draft_path(settings: Settings) -> Settings:

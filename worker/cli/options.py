@@ -24,6 +24,8 @@ def _add(group: Any, option: Option) -> None:
     extra: dict[str, Any] = {}
     if option.const is not None:
         extra = {"nargs": "?", "const": option.const}
+    if option.repeats:
+        extra["action"] = "extend"
     group.add_argument(
         *option.flags,
         dest=option.field,

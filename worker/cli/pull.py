@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from worker import machine
@@ -15,7 +12,7 @@ from worker.hub.name import parse
 
 if TYPE_CHECKING:
     from worker.hub.catalog import Catalog
-    from worker.hub.pull import Pulled, PullProgress
+    from worker.hub.pull import Pulled
 
 
 def add_parser(commands: Any, line: str) -> None:
@@ -63,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
     from worker.cli.console import data_console, plain, write_json
+    from worker.cli.progress import pull_progress
     from worker.hub.pull import find, pull
 
     memory = machine.memory()
@@ -70,7 +68,7 @@ def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
     wanted = [find(parse(text), catalog, memory) for text in arguments.models]
     done: list[Pulled] = []
     for model in wanted:
-        with _progress() as report:
+        with pull_progress() as report:
             done.append(pull(model, report))
         if not arguments.json:
             data_console().print(plain(_sentence(done[-1])), soft_wrap=True)
@@ -148,47 +146,3 @@ def _name(text: str, catalog: Catalog) -> str:
     name = text.partition(":")[0].lower()
     catalog.find(name)
     return name
-
-
-@contextlib.contextmanager
-def _progress() -> Generator[PullProgress]:
-    """A bar on stderr for each file. Without a terminal one line when each file begins."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    from worker.machine import human_bytes
-
-    console = Console(stderr=True)
-    bars: dict[tuple[str, str], Any] = {}
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-
-        def report(file: str, stage: str, done: int, total: int) -> None:
-            name = file.rpartition("/")[2]
-            bar = bars.get((file, stage))
-            if bar is None:
-                bar = bars[file, stage] = progress.add_task(
-                    f"{stage} {name}", total=total, completed=done
-                )
-                if not console.is_terminal:
-                    here = stage == "downloading" and done
-                    begun = f"{human_bytes(done)} of " if here else ""
-                    sys.stderr.write(f"{stage} {name} ({begun}{human_bytes(total)})\n")
-            progress.update(bar, completed=done)
-
-        yield report

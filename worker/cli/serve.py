@@ -6,7 +6,7 @@ import argparse
 import signal
 from typing import Any
 
-from worker import log
+from worker import __version__, log
 from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
 from worker.cli.options import add_options, environment_help, settings_from
 from worker.lifecycle.leave import leave_when_told, told_to_stop
@@ -19,9 +19,12 @@ def add_parser(commands: Any, line: str) -> None:
         help=line,
         usage="%(prog)s [--model FILE] [--port N] [options]",
         description="Serve a model over HTTP to OpenAI clients, alone or for a pool manager.",
-        epilog=f"Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. {environment_help()}",
+        epilog="Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. Command lines for "
+        "llama-server work too: worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
+        f"{environment_help()}",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"worker {__version__}")
     add_options(parser)
     add_foreign_flags(parser)
     parser.set_defaults(run=run)
@@ -35,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.api_key_file is not None:  # from now on it means that the file has changed
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     log.configure(settings.log_format, verbose=settings.verbose)  # type: ignore[arg-type]
+    if settings.log_file is not None:
+        log.copy_to(settings.log_file)
     warn_of_foreign_options(arguments)
     if settings.api_keys:
         from worker.isolation.keys import protect_key
@@ -42,13 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
         protect_key()
     import asyncio
 
-    from worker.cli.model import model_path, with_draft_path
+    from worker.cli.model import fetched_models
     from worker.cli.progress import load_progress
     from worker.llama.process import heap
     from worker.service.server import serve
 
     heap.share_one()  # before the first thread
-    path, settings = model_path(settings), with_draft_path(settings)
+    path, settings = fetched_models(settings)
     if settings.sandbox:
         from worker.isolation.reach import reach_of
         from worker.isolation.sandbox import enter

@@ -69,6 +69,8 @@ def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[st
     if config.layers:
         yield "Shape", _shape(config)
         yield "Attention", _attention(config)
+    if config.only_embeds:
+        yield "Vectors", _vectors(config)
     if config.tokenizer:
         yield "Tokenizer", _tokenizer(config.tokenizer, header)
     if config.mix:
@@ -82,6 +84,8 @@ def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[st
 
 def _model(config: ModelConfig) -> dict[str, str]:
     rows = {"architecture": config.architecture, "kind": config.kind}
+    if config.kind in ("decoder", "encoder"):
+        rows["what it does"] = config.does
     texts = {"description": config.description, "license": config.license}
     rows |= {name: text for name, text in texts.items() if text}
     if config.n_params:
@@ -110,6 +114,24 @@ def _shape(config: ModelConfig) -> dict[str, str]:
         rows["heads that guess"] = str(config.nextn_layers)
     if config.recurrent:
         rows["recurrent"] = ", ".join(f"{k} {v}" for k, v in _given(config.recurrent, 0).items())
+    return rows
+
+
+def _vectors(config: ModelConfig) -> dict[str, str]:
+    from worker.memory.embedding import longest_text
+    from worker.model.vectors import pooling_of
+
+    vectors = config.vectors
+    pooling = pooling_of(vectors, None, only_embeds=True) or ""
+    told = "" if vectors.pooling else " (the file does not say)"
+    rows = {"pooling": pooling + told, "elements": f"{vectors.width:,}"}
+    if vectors.can_be_cut:
+        rows["elements"] += ", or the first of them"
+    if vectors.labels:
+        rows["labels"] = ", ".join(vectors.labels)
+    rows["longest text"] = f"{longest_text(config):,} tokens, more with --ctx-size"
+    if longest_text(config) == config.context:
+        rows["longest text"] = f"{config.context:,} tokens"
     return rows
 
 

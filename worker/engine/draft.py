@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence as Ordered
 from typing import Literal
 
+import msgspec
+
 from worker.engine.cost import StepCost
 from worker.engine.lookup import Lookup
 
@@ -25,13 +27,38 @@ _NEW_OF_ALL = 0.03
 _GRANTED = 4
 # The first guesses are given some credit.
 _FIRST_HIT_RATE = 0.4
+_HOPELESS = 0.03
 _MOST = 0.98  # nothing is certain, and a longer guess is less certain than a shorter one
-# Between these probabilities a model's guesses count as equally good.
-_SURE = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
+# Between these marks guesses count as equally good: a model's by the probability that it gives
+# them, those from a text by how many tokens before them are the same.
+_MARKS: dict[DraftSource, tuple[float, ...]] = {
+    "text": (4, 6, 9, 14, 20, 32),
+    "model": (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97),
+}
+# What they are taken for before any was judged.
+_FIRST: dict[DraftSource, tuple[float, ...]] = {
+    "text": (0.25, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94),
+    "model": (_FIRST_HIT_RATE,) * 8,
+}
 # How much faster a step with guesses must promise to be.
 WORTH = 1.05
 # Above so many rows only whole blocks are considered: there are too many numbers to compare.
 _EVERY_NUMBER, _BLOCK = 8, 4
+
+
+class GuessLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator allows; None: as long as pays.
+
+    longest        tokens of a guess, by a model or heads; longest_text: from the text
+    least          probability of a token that a model or heads may guess
+    """
+
+    longest: int | None = None
+    longest_text: int | None = None
+    least: float = 0.0
+
+
+NO_LIMITS = GuessLimits()
 
 
 class HitRates:
@@ -42,21 +69,21 @@ class HitRates:
 
     def __init__(self) -> None:
         self.rates: dict[DraftSource, float] = {"text": _FIRST_HIT_RATE, "model": _FIRST_HIT_RATE}
-        self._sure = [_FIRST_HIT_RATE] * (len(_SURE) + 1)
-        self._counts = [0] * len(self._sure)
+        self._sure = {source: list(first) for source, first in _FIRST.items()}
+        self._counts = {source: [0] * len(first) for source, first in _FIRST.items()}
 
-    def chance(self, probability: float) -> float:
-        """How often a token was right that the model gave about this probability."""
-        return self._sure[bisect_right(_SURE, probability)]
+    def chance(self, source: DraftSource, mark: float) -> float:
+        """How often a token with about this mark was right."""
+        return self._sure[source][bisect_right(_MARKS[source], mark)]
 
-    def note(self, source: DraftSource, right: bool, probability: float | None) -> None:
-        """A guess was right or wrong; `probability`: what its model gave it."""
+    def note(self, source: DraftSource, right: bool, mark: float) -> None:
+        """A guess was right or wrong."""
         self.rates[source] += _NEW_OF_ALL * (right - self.rates[source])
-        if probability is not None:
-            place = bisect_right(_SURE, probability)
-            self._counts[place] += 1
-            weight = max(_NEW_OF_ALL, 1 / (self._counts[place] + _GRANTED))
-            self._sure[place] += weight * (right - self._sure[place])
+        sure, counts = self._sure[source], self._counts[source]
+        place = bisect_right(_MARKS[source], mark)
+        counts[place] += 1
+        weight = max(_NEW_OF_ALL, 1 / (counts[place] + _GRANTED))
+        sure[place] += weight * (right - sure[place])
 
 
 class Draft:
@@ -71,7 +98,7 @@ class Draft:
 
     __slots__ = (
         "_judged",
-        "_probabilities",
+        "_marks",
         "_record",
         "lookup",
         "num_accepted",
@@ -83,7 +110,7 @@ class Draft:
 
     def __init__(self, record: HitRates, *, looks_up: bool) -> None:
         self._record = record
-        self._probabilities: list[float] = []
+        self._marks: list[float] = []
         self._judged = 0
         self.lookup = Lookup() if looks_up else None
         self.rates = dict(record.rates)
@@ -92,18 +119,18 @@ class Draft:
         self.num_drafted = 0
         self.num_accepted = 0
 
-    def offer(self, source: DraftSource, tokens: list[int], probabilities: list[float]) -> None:
-        """The guess for the coming step. `probabilities`: what the model gave each token."""
-        self.source, self.tokens, self._probabilities = source, tokens, probabilities
+    def offer(self, source: DraftSource, tokens: list[int], marks: list[float]) -> None:
+        """The guess for the coming step. `marks`: see _MARKS."""
+        self.source, self.tokens, self._marks = source, tokens, marks
 
     def extend(self, token: int, probability: float) -> None:
         """One more token, which the model gives this probability."""
         self.tokens.append(token)
-        self._probabilities.append(probability)
+        self._marks.append(probability)
 
     def shorten(self, length: int) -> None:
         """Forget what is guessed beyond `length` tokens."""
-        del self.tokens[length:], self._probabilities[length:]
+        del self.tokens[length:], self._marks[length:]
 
     def judge(self, place: int, token: int | None) -> bool:
         """Whether the guess at `place` was the token that was sampled there.
@@ -116,26 +143,26 @@ class Draft:
         self._judged += 1
         weight = max(_NEW[self.source], 1 / (self._judged + _GRANTED))
         self.rates[self.source] += weight * (right - self.rates[self.source])
-        probability = self._probabilities[place] if self._probabilities else None
-        self._record.note(self.source, right, probability)
+        self._record.note(self.source, right, self._marks[place])
         return right
 
-    def chance(self, probability: float) -> float:
-        """How likely a token is right that the model gives this probability.
+    def chance(self, mark: float) -> float:
+        """How likely a token with this mark is right, if those before it are.
 
         What that meant for all sequences, and whether this one is more or less predictable.
         """
-        here, everywhere = self.rates["model"], self._record.rates["model"]
-        return min(_MOST, self._record.chance(probability) * here / max(everywhere, 1e-3))
+        source = self.source
+        here, everywhere = self.rates[source], self._record.rates[source]
+        return min(_MOST, self._record.chance(source, mark) * here / max(everywhere, 1e-3))
 
     def chances(self) -> list[float]:
-        """How likely each token of the guess is to be accepted; descending."""
-        if self.source == "text":
-            rate = min(self.rates["text"], _MOST)
-            return [rate**place for place in range(1, len(self.tokens) + 1)]
+        """How likely each token of the guess is to be accepted; descending, without those that
+        hardly are."""
         reached, found = 1.0, list[float]()
-        for probability in self._probabilities:
-            reached *= self.chance(probability)
+        for mark in self._marks:
+            reached *= self.chance(mark)
+            if reached < _HOPELESS:
+                break
             found.append(reached)
         return found
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
-from worker.engine.draft import Draft
+from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
+from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import DraftBackend
+from worker.engine.embedding import EmbeddingBackend, EmbeddingLane, EmbeddingRequest
 from worker.engine.output import token_logprob
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
@@ -39,8 +41,11 @@ class Engine:
         max_running: int | None = None,
         max_stall: float = 0.4,
         drafting: bool = False,
+        recall: Recall | None = None,
         draft_model: DraftBackend | None = None,
         heads: HeadBackend | None = None,
+        embedder: EmbeddingBackend | None = None,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """`clock` gives seconds; it stamps timings and measures what steps and copies cost.
 
@@ -48,8 +53,12 @@ class Engine:
         max_running: sequences that run at once; None: as many as there are slots
         max_stall: seconds that a prompt or a copy may make running streams wait
         drafting: guess tokens from the sequence's own text and verify them in the same step
+        recall: what was read and written lately, to guess from too; then nothing is guessed for
+            what names a seed
         draft_model: a model that guesses tokens, verified in the same way
         heads: of the model itself, which do so; there is no draft model then
+        embedder: gives vectors of texts; None: nobody may ask for some
+        guesses: how long and how unlikely they may be
         """
         self.backend = backend
         self._clock = clock
@@ -72,22 +81,35 @@ class Engine:
             clock,
             store,
             looks_up=drafting,
+            guesses=guesses,
+            recall=recall,
             drafter=drafter,
             stats=self._stats,
         )
+        self.lane = None
+        if embedder is not None:
+            self.lane = EmbeddingLane(embedder, clock, max_stall, self._stats)
         self.snapshot = self._take_snapshot()
 
     @property
     def is_idle(self) -> bool:
         """Whether a step would do nothing."""
-        return self.scheduler.is_idle
+        return self.scheduler.is_idle and (self.lane is None or self.lane.is_idle)
 
     def check(self, request: Request) -> None:
         """Raise RequestError for what `add` must not see; safe to call from any thread."""
+        if isinstance(request, EmbeddingRequest):
+            if self.lane is None:
+                raise RequestError("This worker makes no vectors.", hint="Start it with --pooling.")
+            self.lane.check(request, self.backend.vocab_size)
+            return
         check_request(request, self.backend.vocab_size, self.backend.max_length)
 
     def add(self, request: Request) -> None:
         """Queue a checked request. Raises RequestError when its sampler cannot be made."""
+        if isinstance(request, EmbeddingRequest) and self.lane is not None:
+            self.lane.add(request)
+            return
         assert request.id not in self._sequences, f"request id {request.id} is in use"
         sequence = Sequence(request, self.backend.max_length, self._clock())
         sequence.sampler = self.backend.make_sampler(request)
@@ -97,6 +119,8 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """Forget a request, in whatever state; unknown ids are fine."""
+        if self.lane is not None:
+            self.lane.abort(request_id)
         sequence = self._sequences.get(request_id)
         if sequence is not None:
             self._forget(sequence, "aborted")
@@ -108,7 +132,9 @@ class Engine:
         return None if sequence is None else sequence.standing()
 
     def step(self) -> list[Delta]:
-        """Schedule, fill, compute, commit: what was added to whom."""
+        """Schedule, fill, compute, commit: what was added to whom. Or a step of the lane's."""
+        if self.lane is not None and self.lane.is_due(awaited=not self.scheduler.is_idle):
+            return self.lane.step()
         plan = self.scheduler.schedule(self._clock())
         if not plan.runs:
             stuck = self.scheduler.stuck
@@ -164,6 +190,8 @@ class Engine:
         seconds = self._clock() - started
         self.scheduler.observe(plan, seconds)
         self._stats.note_step(plan.num_rows, plan.prompt_rows > 0, num_busy, seconds)
+        if self.lane is not None:
+            self.lane.others_had(seconds)
         return deltas
 
     def _commit(self, plan: StepPlan, now: float) -> list[Delta]:

@@ -18,6 +18,18 @@ INT32_MAX = 2**31 - 1
 # At a lower temperature a logit divided by it no longer fits a float32; sampling is greedy then.
 COLDEST = 1e-6
 
+# What a sampler reads -> the fields, with the values that switch it off; in the usual order.
+SAMPLERS: dict[str, dict[str, float]] = {
+    "penalties": {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
+    "dry": {"dry_multiplier": 0.0},
+    "top_k": {"top_k": 0},
+    "typ_p": {"typical_p": 1.0},
+    "top_p": {"top_p": 1.0},
+    "min_p": {"min_p": 0.0},
+    "xtc": {"xtc_probability": 0.0},
+    "temperature": {"temperature": 1.0},
+}
+
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -48,6 +60,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens       no end of generation before this many tokens
     ignore_eos       go on after an end of generation
     constraint       what the output must match
+    samplers         those that are used, by their names in `SAMPLERS`, in this order; names that
+                     are not there say nothing
     """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
@@ -74,11 +88,30 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
     ignore_eos: bool = False
     constraint: Constraint | None = None
+    samplers: tuple[str, ...] = tuple(SAMPLERS)
 
     @property
     def is_greedy(self) -> bool:
         """Whether the likeliest token is chosen."""
         return self.temperature < COLDEST
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The samplers behind penalties and DRY, which change rows and come first."""
+        return tuple(name for name in self.samplers if name in tuple(SAMPLERS)[2:])
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the filters come as usual."""
+        return list(self.filters) == [name for name in SAMPLERS if name in self.filters]
+
+    def with_samplers(self) -> SamplingParams:
+        """With those switched off that are not used."""
+        unused = [fields for name, fields in SAMPLERS.items() if name not in self.samplers]
+        if not unused:
+            return self
+        off = {field: value for fields in unused for field, value in fields.items()}
+        return msgspec.structs.replace(self, **off)
 
     @property
     def weighs_recent(self) -> bool:

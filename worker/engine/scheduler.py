@@ -10,7 +10,9 @@ import msgspec
 from worker.cache.store import Store
 from worker.engine.backend import Backend
 from worker.engine.cost import StepCost
+from worker.engine.draft import NO_LIMITS, GuessLimits
 from worker.engine.drafts.guesser import Guesser
+from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.kv.cells import Cells
 from worker.engine.kv.keeper import Keeper
@@ -41,8 +43,10 @@ class Scheduler:
         store: Store | None,
         *,
         looks_up: bool,
+        recall: Recall | None,
         drafter: Rounds | None,
         stats: Stats,
+        guesses: GuessLimits = NO_LIMITS,
     ) -> None:
         """stats: the engine's own, which it adds to"""
         self.waiting: deque[Sequence] = deque()
@@ -60,7 +64,9 @@ class Scheduler:
         self._stats = stats
         self._guesser: Guesser | None = None
         if backend.shape.takes_back and (looks_up or drafter is not None):
-            self._guesser = Guesser(self.cost, looks_up=looks_up, drafter=drafter)
+            self._guesser = Guesser(
+                self.cost, looks_up=looks_up, recall=recall, drafter=drafter, limits=guesses
+            )
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
 
     @property
@@ -70,8 +76,8 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
-        if self._guesser is not None and sequence.prompt_logprobs is None:
-            sequence.draft = self._guesser.new_draft()
+        if self._guesser is not None:
+            sequence.draft = self._guesser.new_draft(sequence)
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
@@ -82,6 +88,8 @@ class Scheduler:
             self.waiting.remove(sequence)
         else:
             self.cells.retire(self._take_slot(sequence))
+            if self._guesser is not None:
+                self._guesser.forget(sequence)
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""

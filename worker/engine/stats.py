@@ -67,6 +67,8 @@ class Stats(msgspec.Struct):
     row_counts, num_rows, wait_counts, wait_s
                       of the histograms that get a value in each step: see `step_rows` and
                       `inter_token`
+    embedded_texts, embedded_tokens, embedding_s
+                      texts whose vectors or scores were made, their tokens, seconds of the steps
     queue_time        seconds from submission to admission; first_token: and to the first token
     read_time, write_time, whole_request
                       seconds from admission to the first token, from there to the last one, and
@@ -94,6 +96,9 @@ class Stats(msgspec.Struct):
     longest: int = 0
     prompt_s: float = 0.0
     token_s: float = 0.0
+    embedded_texts: int = 0
+    embedded_tokens: int = 0
+    embedding_s: float = 0.0
     row_counts: list[int] = msgspec.field(default_factory=lambda: _places(ROW_BORDERS))
     num_rows: int = 0
     wait_counts: list[int] = msgspec.field(default_factory=lambda: _places(BORDERS))

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-Purpose = Literal["generate", "inspect"]
-"""What a model is opened for. `inspect` also takes vocabularies and encoders."""
+Purpose = Literal["generate", "serve", "inspect"]
+"""What a model is opened for. `serve` also takes encoders, `inspect` vocabularies too."""
 
 _MiB = 1024 * 1024
 

@@ -5,7 +5,10 @@ Litestar could do it for its routes; the gate's own answers (401, 429, 503) need
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from worker.values import ANY_ORIGIN, LOCAL_ORIGINS
 
 _Fields = list[tuple[bytes, bytes]]
 
@@ -13,6 +16,7 @@ _METHODS = b"GET, HEAD, POST, DELETE"
 # What scripts may read besides the few that they always may.
 _EXPOSED = b"x-request-id, x-correlation-id, request-id, retry-after, www-authenticate"
 _MAX_AGE_S = b"600"
+_LOCAL = re.compile(rb"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 
 
 class Cors:
@@ -24,13 +28,22 @@ class Cors:
 
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
+        self._any = ANY_ORIGIN in origins
+        self._local = LOCAL_ORIGINS in origins
+
+    def _names(self, origin: bytes) -> bool:
+        return bool(origin) and (
+            self._any
+            or origin in self._origins
+            or (self._local and _LOCAL.fullmatch(origin) is not None)
+        )
 
     def fields(self, scope: Any) -> _Fields:
         """What any answer to this request gets; nothing where no origin is named at all."""
         if not self._origins:
             return []
         fields = [(b"vary", b"origin")]
-        if (origin := _value(scope, b"origin")) in self._origins:
+        if self._names(origin := _value(scope, b"origin")):
             fields += [
                 (b"access-control-allow-origin", origin),
                 (b"access-control-expose-headers", _EXPOSED),
@@ -46,7 +59,7 @@ class Cors:
         is_one = (
             scope["method"] == "OPTIONS"
             and _value(scope, b"access-control-request-method")
-            and _value(scope, b"origin") in self._origins
+            and self._names(_value(scope, b"origin"))
         )
         if not is_one:
             return None

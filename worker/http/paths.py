@@ -17,12 +17,16 @@ ONE_REQUEST = REQUESTS + "/"
 MESSAGES = "/v1/messages"
 OLLAMA = "/api/"
 # Where llama-server's own clients ask.
-LLAMA = frozenset({"/infill", "/apply-template"})
+LLAMA = frozenset({"/infill", "/apply-template", "/embedding", "/embeddings"})
 # Where a full queue is told before anything else is done; jobs have their own words for it.
-GENERATING = frozenset({
+WRITING = frozenset({
     "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/infill",
     "/api/chat", "/api/generate",
 })  # fmt: skip
+GENERATING = WRITING | {
+    "/v1/embeddings", "/embedding", "/embeddings", "/pooling", "/api/embed", "/api/embeddings",
+    "/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score", "/score",
+}  # fmt: skip
 # llama-server has these without /v1 too, for clients whose base address lacks it.
 ALIASES = {
     path.removeprefix("/v1"): path

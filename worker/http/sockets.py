@@ -16,12 +16,25 @@ _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 _TRIES = 20  # to find a port that is free in both families
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
+def listen(hosts: str, port: int) -> list[socket.socket]:
     """Listening TCP sockets, one for each address: `localhost` means IPv4's and IPv6's, because
     clients take the one or the other. Raises BindError.
 
-    port: 0: one that is free
+    hosts  separated by commas
+    port   the same at each; 0: one that is free
     """
+    sockets: list[socket.socket] = []
+    for host in hosts.split(","):
+        try:
+            sockets += _listen(host, sockets[0].getsockname()[1] if sockets else port)
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            raise
+    return sockets
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
     if host.lower().rstrip(".") != "localhost":
         return [bind(host, port)]
     for last in range(_TRIES - 1, -1, -1):

@@ -62,7 +62,7 @@ def _by_name(path: str) -> bool | None:
 
 def _holds_none(folder: Path, path: str, by_name: set[str]) -> bool:
     try:
-        load_config(folder / path)
+        load_config(folder / path, purpose="serve")
     except ModelFileError as error:
         # What else is wrong with a model is told to whoever takes it.
         return error.code in _CODES or path in by_name

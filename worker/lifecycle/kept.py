@@ -34,6 +34,8 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         build = library.build()
         identity = repr((
             fingerprint([Path(file.path) for file in prepared.config.files]),
+            prepared.config.overrides,
+            settings.yarn,
             settings.cache_type_k,
             settings.cache_type_v,
             build.bindings,

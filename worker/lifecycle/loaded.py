@@ -8,6 +8,7 @@ from typing import Literal
 from worker import log, machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
+from worker.errors import RequestError
 from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
@@ -16,6 +17,7 @@ from worker.llama.process import large_pages
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
+from worker.settings import Settings
 
 # Bytes that are moved at once: 1 to 15 ms of a CPU.
 _STRETCH = 4 << 20
@@ -28,8 +30,9 @@ _log = log.get("lifecycle")
 class Loaded:
     """A loaded model and what was decided for it. Routes get it, so none can meet half of it.
 
+    settings    what the process was asked to do
     model_id    the id under which clients see the model
-    guesses     who guesses tokens: none, ngram, model, mtp or both
+    guesses     who guesses tokens: auto, none, ngram, model, mtp or both
     draft       the model that does, or the heads
     store       where the engine's thread keeps states of what has ended; None: nowhere
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
@@ -41,6 +44,7 @@ class Loaded:
     def __init__(
         self,
         *,
+        settings: Settings,
         model_id: str,
         config: ModelConfig,
         plan: MemoryPlan,
@@ -52,6 +56,7 @@ class Loaded:
         store: Store | None,
         vram_bytes: int,
     ) -> None:
+        self.settings = settings
         self.model_id = model_id
         self.config = config
         self.plan = plan
@@ -62,6 +67,27 @@ class Loaded:
         self.engine = engine
         self.store = store
         self.vram_bytes = vram_bytes
+
+    @property
+    def writes(self) -> bool:
+        """Whether it continues texts."""
+        return not self.config.only_embeds
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What a manager may send it: text-gen, embedding, rerank."""
+        found = ("text-gen",) if self.writes else ()
+        if self.backend.embedder is None:
+            return found
+        return (*found, "rerank" if self.backend.embedder.pooling == "rank" else "embedding")
+
+    def check_writes(self) -> None:
+        """Raise RequestError where the model writes no text."""
+        if not self.writes:
+            ways = "/v1/rerank" if self.config.vectors.pooling == "rank" else "/v1/embeddings"
+            raise RequestError(
+                f"{self.model_id} {self.config.task}.", hint=f"Ask {ways}.", code="no_text"
+            )
 
     @property
     def memory_bytes(self) -> int:

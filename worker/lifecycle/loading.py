@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from worker import log, machine
 from worker.engine.backend import Kernels
 from worker.lifecycle.devices import Devices
@@ -20,6 +22,7 @@ from worker.llama.process.heap import stay_small
 from worker.llama.residency import kernels_of
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.buffers import CACHE_ENCODINGS, CHUNK_OUTPUTS
+from worker.memory.embedding import EmbeddingShape, embedding_shape
 from worker.memory.offload import HOST
 from worker.memory.plain import plain_rows
 from worker.memory.plan import CELL_STEP, MemoryPlan
@@ -50,30 +53,54 @@ def open_backend(
     note_native(f"it computed with {path.name}", path, prepared.config)
     threads = _threads(settings.threads or usual_threads(prepared.config))
     plan = prepared.plan
+    config = prepared.config
+    options = ContextOptions(
+        num_cells=plan.num_cells,
+        num_slots=slots_for(plan, kernels_of(weights.residency)),
+        chunk_outputs=chunk_outputs,
+        batch_size=settings.batch_size,
+        ubatch_size=settings.ubatch_size,
+        threads=threads,
+        threads_batch=_threads(settings.threads_batch or threads),
+        cache_type_k=settings.cache_type_k,
+        cache_type_v=settings.cache_type_v,
+        flash_attn=settings.flash_attn,
+        yarn=settings.yarn,
+        plain_rows=0 if config.only_embeds else _plain_rows(settings, prepared),
+        purpose="text beside heads" if prepared.uses_heads else "text",
+    )
+    shape = embedding_shape(config, settings, plan.num_cells)
+    own = options if shape is None else _for_vectors(options, shape)
     backend = LlamaBackend(
         weights,
-        ContextOptions(
-            num_cells=plan.num_cells,
-            num_slots=slots_for(plan, kernels_of(weights.residency)),
-            chunk_outputs=chunk_outputs,
-            batch_size=settings.batch_size,
-            ubatch_size=settings.ubatch_size,
-            threads=threads,
-            threads_batch=_threads(settings.threads_batch or threads),
-            cache_type_k=settings.cache_type_k,
-            cache_type_v=settings.cache_type_v,
-            flash_attn=settings.flash_attn,
-            plain_rows=_plain_rows(settings, prepared),
-            purpose="text beside heads" if prepared.uses_heads else "text",
-        ),
+        own if config.only_embeds else options,
+        embeds=shape if config.only_embeds else None,
     )
     try:
+        if shape is not None and backend.embedder is None:
+            backend.open_embedder(shape, own)
         backend.warm_up()
         _tell_of_slow_cache(backend, settings)
     except BaseException:
         backend.close()
         raise
     return backend
+
+
+def _for_vectors(options: ContextOptions, shape: EmbeddingShape) -> ContextOptions:
+    """A step is computed at once."""
+    return msgspec.structs.replace(
+        options,
+        num_cells=shape.cells,
+        num_slots=shape.inputs,
+        unified=True,
+        chunk_outputs=shape.rows,
+        batch_size=shape.rows,
+        ubatch_size=shape.rows,
+        plain_rows=0,
+        flash_attn=shape.flash_attn,
+        purpose="scores" if shape.pooling == "rank" else "vectors",
+    )
 
 
 def usual_threads(config: ModelConfig) -> int:

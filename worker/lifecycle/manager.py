@@ -57,7 +57,7 @@ class ReadyReport(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     memory_architecture: str
     worker_type: str = "llm"
-    capabilities: tuple[str, ...] = ("text-gen",)
+    capabilities: tuple[str, ...]
     pid: int
     port: int
     version: str = __version__
@@ -177,6 +177,7 @@ class Manager:
         url = f"http://{self._public_host(callback)}:{self._port}"
         return ReadyReport(
             worker_id=worker.id,
+            capabilities=loaded.capabilities,
             url=url,
             uri=url,
             model_ref=worker.settings.model_ref

@@ -21,16 +21,18 @@ from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
 from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
+from worker.model.overrides import RopeWish, Wishes
 from worker.settings import Settings
 
 # Backends that need no device file, nor a driver that reads and starts what it likes.
 _WITHOUT_FILES = frozenset({"cpu", "blas", "rpc"})
+_CPU_ONLY = _WITHOUT_FILES - {"rpc"}
 
 
 class Prepared(msgspec.Struct, frozen=True):
     """What is decided before anything is loaded.
 
-    guesses who guesses tokens: none, ngram, model, mtp or both
+    guesses who guesses tokens: auto, none, ngram, model, mtp or both
     draft   the model that does, or None
     """
 
@@ -52,12 +54,47 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
-    config = load_config(path)
+    config = load_config(path, purpose="serve", wishes=wishes_of(settings))
     devices = find_devices(settings)
+    if devices.chosen and settings.cpu_tensors:
+        raise UsageError(
+            "A layer's tensors cannot be placed apart on a GPU yet.",
+            hint="Leave out --cpu-moe, --n-cpu-moe and --override-tensor; --n-gpu-layers places "
+            "whole layers.",
+        )
+    check_task(config, settings)
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = plan_memory(config, settings, memory_with(devices), draft)
-    return Prepared(config, devices, plan, settings.guesses, draft)
+    guesses = "none" if config.only_embeds else settings.guesses
+    return Prepared(config, devices, plan, guesses, draft)
+
+
+def check_task(config: ModelConfig, settings: Settings) -> None:
+    """Raise UsageError for options that mean nothing for a model that writes no text."""
+    given = {
+        "--draft": settings.draft not in (None, "auto", "none"),
+        "--draft-model": settings.draft_model is not None,
+        "--cache-ram": bool(settings.cache_ram),
+        "--cache-dir": settings.cache_dir is not None,
+    }
+    named = [name for name, is_given in given.items() if is_given]
+    if config.only_embeds and named:
+        raise UsageError(f"{named[0]} is for text, and this {config.task}.", hint="Leave it out.")
+
+
+def wishes_of(settings: Settings) -> Wishes:
+    """What the settings say of the model in the place of its file."""
+    return Wishes(
+        settings.override_kv,
+        RopeWish(
+            scaling=settings.rope_scaling,
+            factor=settings.rope_scale,
+            base=settings.rope_freq_base,
+            original=settings.yarn_orig_ctx,
+            longest=settings.ctx_size,
+        ),
+    )
 
 
 def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
@@ -78,8 +115,10 @@ def with_heads(config: ModelConfig, settings: Settings) -> Settings:
     """
     if settings.guesses == "ngram":
         check_forgets(config, "--draft")
+    if settings.guesses == "auto" and config.recurrent is not None:
+        settings = msgspec.structs.replace(settings, draft="none")
     if not settings.uses_heads:
-        if settings.guesses == "none" and why_no_heads(config) is None:
+        if settings.draft in (None, "none") and why_no_heads(config) is None:
             log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
         return settings
 
@@ -122,19 +161,21 @@ def load_weights(
     weights = Weights(
         path,
         LoadOptions(
-            n_gpu_layers=plan.gpu_layers if devices.chosen else settings.n_gpu_layers or 0,
+            n_gpu_layers=plan.gpu_layers if devices.chosen else _layers_without_gpu(settings),
             devices=tuple(d.name for d in devices.chosen) if devices.explicit else (),
             tensor_split=settings.tensor_split,
             split_mode=settings.split_mode,
             main_gpu=settings.main_gpu,
             mmap=maps_file(settings, devices),
+            mlock=settings.mlock,
+            overrides=prepared.config.overrides,
             files=prepared.config.files,
             heads=prepared.uses_heads,
         ),
         on_progress,
     )
     try:
-        if not weights.generates:
+        if not weights.generates and not prepared.config.only_embeds:
             raise ModelLoadError(
                 f"{path.name} does not continue text: it is an encoder or a diffusion model.",
                 hint="Choose a decoder model.",
@@ -145,6 +186,19 @@ def load_weights(
         weights.close()
         raise
     return weights
+
+
+def _layers_without_gpu(settings: Settings) -> int:
+    """Those to offload where no device is chosen, which a build with GPUs refuses.
+
+    Command lines that are copied say `-ngl 99` everywhere; a build for CPUs alone has no other
+    place for a layer, so nobody is misled.
+    """
+    wanted = settings.n_gpu_layers or 0
+    if wanted and not {name.lower() for name in library.build().backends} - _CPU_ONLY:
+        log.get("load").warning("this build knows no GPU: all layers are computed on the CPU")
+        return 0
+    return wanted
 
 
 def note_native(what: str, path: Path, config: ModelConfig) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from worker.cache.store import Store
     from worker.lifecycle.loaded import Loaded
     from worker.lifecycle.prepared import Prepared
+    from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
     from worker.llama.draft.companion import Companion
     from worker.llama.draft.heads import Heads
@@ -69,6 +70,7 @@ class Worker:
         self._stop_by = 0.0
         self._cancelled = threading.Event()
         self._loaded: Loaded | None = None
+        self._recalled: Recalled | None = None
         self._watchdog: Watchdog | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -80,7 +82,8 @@ class Worker:
     @property
     def model_id(self) -> str:
         """The id under which clients see the model."""
-        return self.settings.alias or log.in_utf8(self.model_path.stem)
+        names = self.settings.alias
+        return names[0] if names else log.in_utf8(self.model_path.stem)
 
     @property
     def draft_id(self) -> str | None:
@@ -116,10 +119,10 @@ class Worker:
         """
         try:
             loading = in_thread("load", self._load)
-            prepared, backend, draft, store, vram_bytes = await loading
+            prepared, backend, draft, store, recalled, vram_bytes = await loading
             await beside
             if self.lifecycle.move(State.READY):
-                self._start(prepared, backend, draft, store, vram_bytes)
+                self._start(prepared, backend, draft, store, recalled, vram_bytes)
             else:  # stopped meanwhile
                 _close(backend, draft)
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
@@ -132,9 +135,10 @@ class Worker:
 
     def _start(
         self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | Heads | None,
-        store: Store | None, vram_bytes: int,
+        store: Store | None, recalled: Recalled | None, vram_bytes: int,
     ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
+        from worker.engine.draft import GuessLimits
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
         from worker.lifecycle.loaded import Loaded
@@ -148,14 +152,22 @@ class Worker:
             store=store,
             max_running=prepared.plan.num_slots,
             max_stall=self.settings.max_stall_ms / 1e3,
-            drafting=prepared.guesses in ("ngram", "both"),
+            drafting=prepared.guesses in ("auto", "ngram", "both"),
+            recall=None if recalled is None else recalled.recall,
             draft_model=draft if heads is None else None,
             heads=heads,
+            embedder=backend.embedder,
+            guesses=GuessLimits(
+                longest=self.settings.draft_max,
+                longest_text=self.settings.ngram_max or self.settings.draft_max,
+                least=self.settings.draft_p_min,
+            ),
         )
         thread = EngineThread(
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
         )
         self._loaded = Loaded(
+            settings=self.settings,
             model_id=self.model_id,
             config=prepared.config,
             plan=prepared.plan,
@@ -167,6 +179,7 @@ class Worker:
             store=store,
             vram_bytes=vram_bytes,
         )
+        self._recalled = recalled
         thread.start()
         sleeps = any(device != "CPU" for device in backend.weights.residency.layers)
         self._watchdog = Watchdog(thread, sleeps=sleeps)
@@ -175,7 +188,11 @@ class Worker:
         parts = {name: round(value, 3) for name, value in self.parts.items()}
         log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
 
-    def _load(self) -> tuple[Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, int]:
+    def _load(
+        self,
+    ) -> tuple[
+        Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, Recalled | None, int
+    ]:
         """Everything that blocks; runs in a thread of its own."""
         try:
             with self.timed("imports"):
@@ -192,6 +209,7 @@ class Worker:
             with self.timed("more imports"):  # `service/server.py` began them beside the weights
                 from worker.lifecycle.kept import open_store
                 from worker.lifecycle.loading import gpu_bytes, open_backend, open_draft
+                from worker.lifecycle.recalled import Recalled
             backend = open_backend(weights, self.settings, prepared)
             self.parts |= backend.seconds
             draft = None
@@ -200,8 +218,10 @@ class Worker:
                     draft = open_draft(self.settings, prepared, backend)
                 with self.timed("store"):
                     store = open_store(self.settings, prepared, backend)
+                    is_auto = prepared.guesses == "auto"
+                    recalled = Recalled(self.settings, prepared) if is_auto else None
                 vram_bytes = gpu_bytes(prepared.devices, backend, draft)
-                return prepared, backend, draft, store, vram_bytes
+                return prepared, backend, draft, store, recalled, vram_bytes
             except BaseException:
                 _close(backend, draft)
                 raise
@@ -284,6 +304,8 @@ class Worker:
             if not loaded.engine.stop(seconds=left):
                 log.get("worker").warning("a step still runs; the model is left to the system")
             else:
+                if self._recalled is not None:
+                    self._recalled.write()
                 if loaded.store is not None:
                     loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
                 if free:

@@ -18,6 +18,7 @@ from worker.grammar.constraint import Constraint
 from worker.llama import library
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
+from worker.llama.embedder import LlamaEmbedder
 from worker.llama.guides.guides import Guides
 from worker.llama.residency import kernels_of
 from worker.llama.sampling.sampler import Sampler
@@ -27,6 +28,7 @@ from worker.llama.states.slots import SlotStates
 from worker.llama.states.state import SavedState, StateForm
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.embedding import EmbeddingShape
 from worker.memory.plan import whole_cells
 
 # Rows of the warm-up on a GPU, where several rows take other kernels, loaded at their first use.
@@ -36,7 +38,9 @@ _WARM_ROWS = 4
 class LlamaBackend:
     """Implements `engine.backend.Backend`. A context manager; it frees everything in order.
 
-    seconds  what the parts of its making took: context, vocabulary, warm-up
+    seconds   what the parts of its making took: context, vocabulary, warm-up
+    embedder  makes vectors of texts, in the same context where the model is for nothing else; None:
+              nobody asked for that
     """
 
     def __init__(
@@ -46,8 +50,11 @@ class LlamaBackend:
         *,
         observer: library.Observer | None = None,
         observed: frozenset[str] = frozenset(),
+        embeds: EmbeddingShape | None = None,
     ) -> None:
         """Allocate a cache for the model. It closes the weights, also where this fails.
+
+        embeds: of a context that makes vectors and no text
 
         Raises BackendError or DoesNotFitError.
         """
@@ -56,6 +63,8 @@ class LlamaBackend:
             self.weights = stack.enter_context(weights)
             cells = whole_cells(context.num_cells)
             self.max_length = min(cells, self.weights.n_ctx_train or cells)
+            if embeds is not None:
+                self.max_length = embeds.length
             # Python reads the vocabulary while llama.cpp fills the cells with zeros.
             with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as pool:
                 reading = pool.submit(self._read_vocabulary)
@@ -63,6 +72,9 @@ class LlamaBackend:
                     made = Context(self.weights, context, observer=observer, observed=observed)
                     self.context = stack.enter_context(made)
                 self.vocab = reading.result()
+            self.embedder: LlamaEmbedder | None = None
+            if embeds is not None:
+                self.embedder = LlamaEmbedder(self.weights, self.context, embeds)
             self._states = SlotStates(self.weights, self.context)
             self.shape = CacheShape(
                 num_cells=self.context.num_cells,
@@ -136,6 +148,12 @@ class LlamaBackend:
         """Free the slot's cells from position `start`."""
         return self.context.drop(slot, start)
 
+    def open_embedder(self, shape: EmbeddingShape, options: ContextOptions) -> None:
+        """Make vectors of texts too, in a context beside this one. Raises what `Context` raises."""
+        context = Context(self.weights, options)
+        embedder = LlamaEmbedder(self.weights, context, shape)
+        self.embedder = self._stack.enter_context(embedder)
+
     def prepare(self, constraint: Constraint) -> None:
         """Compile a constraint, in the request's own thread. Raises RequestError.
 
@@ -162,7 +180,7 @@ class LlamaBackend:
     @property
     def state_form(self) -> StateForm | None:
         """How states are laid out; None: they cannot be kept. Before `warm_up` slot 0 is empty."""
-        return self._states.layout(0)
+        return None if self.context.options.embeds else self._states.layout(0)
 
     def holds(self, slot: int, begin: int, stop: int) -> bool:
         """Whether the slot still has all that a token at `stop` looks at from `begin` on."""
@@ -208,13 +226,24 @@ class LlamaBackend:
             self._timed("warm-up"),
             ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool,
         ):
-            pool.submit(self._states.layout, 0).result()
-            if any(device != "CPU" for device in self.weights.residency.layers):
+            if self.embedder is not None:
+                pool.submit(self._embed_one, self.embedder).result()
+            if not self.context.options.embeds:
+                pool.submit(self._states.layout, 0).result()
+            on_gpu = any(device != "CPU" for device in self.weights.residency.layers)
+            if on_gpu and not self.context.options.embeds:
                 rows = min(_WARM_ROWS, self.shape.num_slots, self.batch.capacity)
                 pool.submit(self._compute_rows, rows).result()
         self.context.set_threads(*threads)
         self.batch.clear()
         self.spin = Spin(self.context.threads)
+
+    def _embed_one(self, embedder: LlamaEmbedder) -> None:
+        """Make the vector of a token."""
+        embedder.batch.clear()
+        embedder.batch.add_one(0, 0, 0)
+        embedder.compute()
+        embedder.forget(0)
 
     def _compute_rows(self, rows: int) -> None:
         """Compute one row of each of `rows` sequences, then forget them."""

@@ -25,7 +25,8 @@ _TYPES = {encoding.name.lower(): number for number, encoding in ENCODINGS.items(
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_SLOTS = native.llama_max_parallel_sequences()
 _OUT_OF_CELLS = 1
-_TYPE_OF_CONTEXT = {"text": 0, "text beside heads": 0, "heads": native.LLAMA_CONTEXT_TYPE_MTP}
+_HEADS = native.LLAMA_CONTEXT_TYPE_MTP
+_RANK = native.LLAMA_POOLING_TYPE_RANK
 
 
 class Context:
@@ -70,6 +71,8 @@ class Context:
         streams = share if self.num_slots > 1 else 0
         self.stream_cells = streams if self.has_cells else self.num_cells
         self.threads, self.threads_batch = options.threads, options.threads_batch
+        is_t5 = native.llama_model_has_encoder(weights.handle)
+        self._call = native.llama_encode if is_t5 else native.llama_decode
         self._observer = library.observe(observer, observed) if observer else None
         self.unified = options.unified or not self.stream_cells
         self._create()
@@ -136,7 +139,7 @@ class Context:
         try:
             check_cells(weights.residency, self.residency)
             self._memory = native.llama_get_memory(handle)
-            if options.purpose != "text":
+            if options.purpose in ("heads", "text beside heads"):
                 hidden_states.give_hidden(handle, outputs_only=options.purpose == "heads")
         except BaseException:
             self.close()
@@ -161,11 +164,17 @@ class Context:
         params.n_outputs_max = min(options.num_slots + options.chunk_outputs, params.n_batch)
         params.n_threads, params.n_threads_batch = self.threads, self.threads_batch
         params.flash_attn_type = _FLASH[options.flash_attn if self.fused else "off"]
-        params.ctx_type = _TYPE_OF_CONTEXT[options.purpose]
+        params.ctx_type = _HEADS if options.purpose == "heads" else 0
+        params.embeddings = options.embeds
+        # Vectors of a text's tokens become one in numpy, also where it is read in parts.
+        params.pooling_type = _RANK if options.purpose == "scores" else 0
         if options.purpose == "text beside heads" and self._weights.is_recurrent and not window:
             params.n_rs_seq = HEAD_LENGTH
         params.type_k = _TYPES[options.cache_type_k]
         params.type_v = _TYPES[options.cache_type_v]
+        extrapolation, attention, slow, fast = options.yarn
+        params.yarn_ext_factor, params.yarn_attn_factor = extrapolation, attention
+        params.yarn_beta_slow, params.yarn_beta_fast = slow, fast
         params.swa_full = True  # a cut-down window could not be rewound or shared
         params.no_perf = True
         if self._observer is not None:
@@ -199,7 +208,7 @@ class Context:
     def _decode(self, batch: native.llama_batch) -> None:
         if not self.handle:  # no layout could be allocated
             raise BatchError("There are no cells any more.")
-        code = native.llama_decode(self.handle, batch)  # pyright: ignore
+        code = self._call(self.handle, batch)  # pyright: ignore
         if code == 0:
             return
         if code == _OUT_OF_CELLS:

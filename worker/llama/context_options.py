@@ -18,6 +18,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     chunk_outputs rows of a prompt whose logits one batch may ask for, besides one of each slot
     plain_rows    attention is plain where a row looks at its own sequence's cells only, so many
                   rows at once; 0: it is as `flash_attn` says
+    yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
                   gives the hidden states which they read, and forgets wrong guesses
     """
@@ -34,4 +35,10 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
     plain_rows: int = 0
-    purpose: Literal["text", "heads", "text beside heads"] = "text"
+    yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
+    purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it makes vectors or scores and no logits that anybody reads."""
+        return self.purpose in ("vectors", "scores")

@@ -85,6 +85,8 @@ class Vocab:
         self.max_history = max_history
         self.adds_bos = bool(native.llama_vocab_get_add_bos(handle))
         self.adds_eos = bool(native.llama_vocab_get_add_eos(handle))
+        self.adds_sep = bool(native.llama_vocab_get_add_sep(handle))
+        self.sep = _token(native.llama_vocab_sep(handle))
         self.bos = _token(native.llama_vocab_bos(handle))
         self.eos = _token(native.llama_vocab_eos(handle))
         self.infill = tuple(
@@ -149,6 +151,11 @@ class Vocab:
             tokens += found
             patience.check()
         return tokens + added[self.adds_bos :]
+
+    @cached_property
+    def ends_of_texts(self) -> Sequence[int]:
+        """What the tokenizer puts behind a text."""
+        return self._tokenize("", True, False)[self.adds_bos :]
 
     @cached_property
     def _splitters(self) -> tuple[Splitter, Splitter]:

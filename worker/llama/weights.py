@@ -21,6 +21,7 @@ from worker.llama.library import native
 from worker.llama.process.heap import blocks_kept
 from worker.llama.process.mapping import give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
+from worker.model.overrides import Override
 
 _ALL_LAYERS = 10_000
 _SPLIT_MODES = {"none": 0, "layer": 1, "row": 2}
@@ -30,8 +31,10 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to load.
 
     n_gpu_layers  layers to offload, the last ones first; below 0: all; None: all, given a GPU
+    mlock         keep it in memory, as far as the system allows
     files         the model's files as they were checked (`ModelConfig.files`), so that no others
                   are loaded; empty: whatever is there now
+    overrides     keys that count before the files'
     heads         also layers that guess tokens, which follow the model's own
     """
 
@@ -41,9 +44,11 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     split_mode: str = "layer"
     main_gpu: int = 0
     mmap: bool = False
+    mlock: bool = False
     vocab_only: bool = False
     heads: bool = False
     files: tuple[ModelFile, ...] = ()
+    overrides: tuple[Override, ...] = ()
 
 
 class Weights:
@@ -164,7 +169,7 @@ def _params(
     params.n_gpu_layers = n_gpu_layers
     params.split_mode = _SPLIT_MODES[options.split_mode]
     params.main_gpu = options.main_gpu
-    params.load_mode = 1 if options.mmap else 0
+    params.load_mode = options.mmap + 2 * options.mlock
     params.vocab_only = options.vocab_only
     params.load_mtp = options.heads
     kept: list[object] = []
@@ -188,11 +193,32 @@ def _params(
         shares = (ctypes.c_float * count)(*options.tensor_split)
         kept.append(shares)
         params.tensor_split = shares
+    if options.overrides:
+        array = _overrides(options.overrides)
+        kept.append(array)
+        params.kv_overrides = array
     if on_progress is not None:
         callback = native.llama_progress_callback(_guarded(on_progress))
         kept.append(callback)
         params.progress_callback = callback
     return params, kept
+
+
+def _overrides(overrides: Sequence[Override]) -> Any:
+    """llama.cpp's array of them, which ends with an empty key."""
+    array = (native.llama_model_kv_override * (len(overrides) + 1))()
+    for place, (key, value) in zip(array, overrides, strict=False):
+        place.key = key.encode()
+        match value:
+            case bool():
+                place.tag, place.value.val_bool = native.LLAMA_KV_OVERRIDE_TYPE_BOOL, value
+            case int():
+                place.tag, place.value.val_i64 = native.LLAMA_KV_OVERRIDE_TYPE_INT, value
+            case float():
+                place.tag, place.value.val_f64 = native.LLAMA_KV_OVERRIDE_TYPE_FLOAT, value
+            case str():
+                place.tag, place.value.val_str = native.LLAMA_KV_OVERRIDE_TYPE_STR, value.encode()
+    return array
 
 
 def _guarded(report: Callable[[float], bool]) -> Callable[[float, object], bool]:

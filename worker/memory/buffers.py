@@ -144,10 +144,12 @@ def kv_bytes_per_token(config: ModelConfig, settings: Settings) -> int:
     return total
 
 
-def output_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> int:
+def output_bytes(
+    config: ModelConfig, settings: Settings, num_cells: int, chunk_outputs: int = CHUNK_OUTPUTS
+) -> int:
     """Bytes of the logits that wait to be sampled, those that a prompt asks for among them."""
     rows = min(num_cells, max(settings.batch_size, settings.slots))
-    return 4 * config.vocab_size * min(rows, settings.slots + CHUNK_OUTPUTS)
+    return 4 * config.vocab_size * min(rows, settings.slots + chunk_outputs)
 
 
 def compute_bytes(step: Step) -> int:
@@ -155,7 +157,9 @@ def compute_bytes(step: Step) -> int:
     return max(step.block, step.output + step.rows)
 
 
-def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
+def step_bytes(
+    config: ModelConfig, settings: Settings, num_cells: int, chunk_outputs: int = CHUNK_OUTPUTS
+) -> Step:
     """The sizes of a step of `ubatch_size` rows; four moments of it are candidates for the largest.
 
     feed-forward  mask + up, gate and their product + four rows of the residual stream (one of them
@@ -168,7 +172,7 @@ def step_bytes(config: ModelConfig, settings: Settings, num_cells: int) -> Step:
     slots = settings.slots
     batch = max(settings.batch_size, slots)
     rows = min(num_cells, batch, settings.ubatch_size)
-    outputs = min(rows, slots + CHUNK_OUTPUTS)
+    outputs = min(rows, slots + chunk_outputs)
     rows = -(-rows // slots) * slots
     fused = is_fused(config, settings.flash_attn)
     width, heads = config.embedding, config.max_heads

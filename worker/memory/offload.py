@@ -24,7 +24,11 @@ HOST = "CPU"
 # (GGML_SCHED_MAX_COPIES in `ggml-backend.cpp`).
 _COPIES = 4
 
-Part = Literal["weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft"]
+Part = Literal[
+    "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "embedding"
+]
+
+_BESIDE: tuple[Part, ...] = ("draft", "embedding")
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -85,9 +89,10 @@ def place(
             host[part] -= size
         if config.layers in numbers:
             there["weights"] += output
-        if numbers and "draft" in parts:  # it goes to the same devices as a whole
-            there["draft"] = int(parts["draft"] * len(numbers) / gpu_layers)
-            host["draft"] -= there["draft"]
+        for part in _BESIDE:  # they go to the same devices as a whole
+            if numbers and part in parts:
+                there[part] = int(parts[part] * len(numbers) / gpu_layers)
+                host[part] -= there[part]
         there["compute"] = _compute(config, step, numbers, copies)
         placed += [Placement(device.name, part, size) for part, size in there.items() if size]
     return (*(Placement(HOST, part, size) for part, size in host.items() if size), *placed)

@@ -23,6 +23,7 @@ from worker.memory.buffers import (
     weights_bytes,
 )
 from worker.memory.draft import HEAD_LENGTH, draft_bytes, heads_bytes
+from worker.memory.embedding import embedding_bytes, embedding_shape, longest_text
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.config import ModelConfig
@@ -62,6 +63,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     process_bytes       interpreter, libraries, vocabulary
     draft_bytes         all that a model takes that guesses tokens; or cells, compute and waiting
                         states of heads that do, whose weights are among the model's
+    embedding_bytes     a context that makes vectors of texts beside one that writes
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
     max_slots           the most sequences that fit with this context; 0: none fit
@@ -82,6 +84,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     copy_bytes: int
     process_bytes: int
     draft_bytes: int
+    embedding_bytes: int
     total_bytes: int
     available_bytes: int
     gpu_layers: int
@@ -166,6 +169,8 @@ def check_fit(plan: MemoryPlan, config: ModelConfig) -> None:
 
 
 def _wanted(config: ModelConfig, settings: Settings) -> int:
+    if config.only_embeds:
+        return longest_text(config)
     return min(config.context * settings.slots or DEFAULT_CELLS, DEFAULT_CELLS)
 
 
@@ -217,12 +222,22 @@ def _sum(
         parts["draft"] = draft_bytes(draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
+    if (shape := embedding_shape(config, settings, num_cells)) is not None:
+        taken = embedding_bytes(config, settings, shape)
+        if config.only_embeds:  # there is no other context
+            step, per_token = taken.step, per_token if shape.has_cells else 0
+            parts |= {
+                "kv": taken.kv, "recurrent": taken.recurrent, "compute": compute_bytes(step),
+                "output": taken.output, "copies": 0,
+            }  # fmt: skip
+        else:
+            parts["embedding"] = taken.total
     devices = place(config, settings, memory.devices, parts, step, gpu_layers)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
     needs, rooms = _needs(devices, memory), _rooms(memory)
     holds = all(need <= room for need, room in zip(needs, rooms, strict=True))
     spare = rooms[0] - needs[0]
-    cache = memory_limit(settings, spare)
+    cache = 0 if config.only_embeds else memory_limit(settings, spare)
     return MemoryPlan(
         num_cells=num_cells,
         num_slots=slots,
@@ -234,6 +249,7 @@ def _sum(
         copy_bytes=sums["copies"],
         process_bytes=sums["process"],
         draft_bytes=sums.get("draft", 0),
+        embedding_bytes=sums.get("embedding", 0),
         total_bytes=sum(sums.values()),
         available_bytes=sum(rooms),
         gpu_layers=gpu_layers,

@@ -75,6 +75,8 @@ ENCODERS = _names("""
     bert eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert
     nomic-bert nomic-bert-moe t5encoder wavtokenizer-dec
 """)
+# Those of them that make sound are not served.
+EMBEDDERS = ENCODERS - {"wavtokenizer-dec"}
 ENCODER_DECODERS = frozenset({"t5"})
 # They propose tokens to another model.
 DRAFTERS = frozenset({"dflash", "eagle3", "gemma4-assistant"})

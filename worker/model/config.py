@@ -26,7 +26,9 @@ from worker.model.hyperparameters import (
     rope_config,
     sampling_defaults,
 )
+from worker.model.overrides import NO_WISHES, Override, Wishes, overridden
 from worker.model.tokenizer import TokenizerConfig, tokenizer_config
+from worker.model.vectors import VectorConfig, vector_config
 
 Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
 _CARD = "worker.card."
@@ -44,6 +46,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_params, size_bytes           elements and bytes of all tensors
     matrix_bytes                   those of matrices that rows are multiplied with, by encoding;
                                    neither experts nor what rows are looked up in
+    overrides                      keys that the file does not say so
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
     """
@@ -92,13 +95,35 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     mix: dict[str, Share]
     quant: str
 
+    vectors: VectorConfig
     tokenizer: TokenizerConfig | None
     sampling: SamplingDefaults
+    overrides: tuple[Override, ...] = ()
 
     @property
     def path(self) -> str:
         """The first or only file."""
         return self.files[0].path
+
+    @property
+    def only_embeds(self) -> bool:
+        """Whether it makes vectors or scores of texts and writes none."""
+        if self.kind != "decoder":
+            return self.kind == "encoder"
+        return not self.causal or self.vectors.pooling not in (None, "none")
+
+    @property
+    def does(self) -> str:
+        """What it is for."""
+        if not self.only_embeds:
+            return "writes text"
+        ranks = self.vectors.pooling == "rank"
+        return f"{'scores texts' if ranks else 'turns texts into vectors'} and writes none"
+
+    @property
+    def task(self) -> str:
+        """What it is and what for, as a part of a sentence."""
+        return f"is a {self.architecture} model that {self.does}"
 
     @property
     def max_heads(self) -> int:
@@ -112,17 +137,25 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_config(
-    path: str | os.PathLike[str], *, purpose: Purpose = "generate", policy: Policy | None = None
+    path: str | os.PathLike[str],
+    *,
+    purpose: Purpose = "generate",
+    policy: Policy | None = None,
+    wishes: Wishes = NO_WISHES,
 ) -> ModelConfig:
     """The typed config of the model at `path`, with all its split files.
 
-    For the purpose `generate` a model that cannot continue a text is refused, a vocabulary or an
-    encoder for example; `inspect` reads them too. Raises ModelFileError.
+    For the purpose `generate` a model that cannot continue a text is refused, for `serve` one that
+    makes no vectors of it either; `inspect` reads vocabularies too. Raises ModelFileError.
+
+    wishes: count before what the file says. Raises UsageError for those that cannot be.
     """
     policy = policy or Policy()
     header = open_header(path, policy)
+    overrides = wishes.overrides(header)
+    header = overridden(header, overrides)
     check(header, policy, purpose)
-    return config_of(header)
+    return msgspec.structs.replace(config_of(header), overrides=tuple(overrides.items()))
 
 
 def config_of(header: Header) -> ModelConfig:
@@ -208,6 +241,7 @@ def config_of(header: Header) -> ModelConfig:
         file_type=file_type,
         mix=mix,
         quant=label_of(file_type, mix, Path(header.path).name),
+        vectors=vector_config(fields, embedding, fields.text("general.name")),
         tokenizer=tokenizer,
         sampling=sampling_defaults(fields),
     )

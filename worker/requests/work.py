@@ -56,7 +56,7 @@ class RequestWork:
         longest = engine.engine.backend.max_length
         self.prompt_tokens = sum(lengths[::copies])
         self.max_tokens = sum(
-            longest - length if most is None else min(most, longest - length)
+            longest - length if most is None else max(0, min(most, longest - length))
             for most, length in zip((r.params.max_tokens for r in requests), lengths, strict=True)
         )
         self._stream, self._engine, self._copies = stream, engine, copies

@@ -13,7 +13,8 @@ from worker.api.common.body import Bodies
 from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
 from worker.api.common.talk.templates import format_of
-from worker.api.infill.routes import infill
+from worker.api.embeddings.ranking import rerank, score
+from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
 from worker.api.info.about import info, is_sleeping, model_ready, version
 from worker.api.info.health import health
 from worker.api.info.metrics import metrics
@@ -23,7 +24,9 @@ from worker.api.info.ratio import Window
 from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
-from worker.api.ollama.missing import delete_model, embed, store_models
+from worker.api.llama_server.routes import completion, infill
+from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
+from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import ollama_version, ps, show, tags
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
@@ -41,10 +44,13 @@ from worker.service.description.routes import Description, docs, openapi_json
 
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
+    *(embeddings, llama_embeddings, token_vectors, rerank, score),
     *(responses, input_tokens),
     infill,
+    completion,
     *(messages, count_tokens),
-    *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model, embed),
+    *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),
+    *(ollama_embed, ollama_embeddings),
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),

@@ -14,7 +14,7 @@ from worker.api.common.shapes.by_path import shaped
 from worker.api.page import page
 from worker.errors import (
     NotAuthenticatedError,
-    QueueFullError,
+    RequestError,
     UnavailableError,
     WorkerError,
 )
@@ -58,6 +58,7 @@ class Gate:
         self.auth = Auth(worker.settings.api_key, worker.settings.api_key_file)
         self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
+        self._prefix = worker.settings.api_prefix
         self._num_entering = 0
         self._turn = asyncio.Lock()
 
@@ -73,6 +74,9 @@ class Gate:
         refused hear it before work begins for the others. Until then their places count as taken.
         """
         path: str = scope["path"]
+        if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
+            path = path.removeprefix(self._prefix) or paths.PAGE
+            scope["raw_path"] = scope["raw_path"].removeprefix(self._prefix.encode())
         path = scope["path"] = paths.ALIASES.get(path, path)
         headers = scope["headers"]
         ids = ids_of(headers)
@@ -175,8 +179,10 @@ class Gate:
             )
         if state is State.READY and _is_work(scope):
             try:
+                if path in paths.WRITING:
+                    self._worker.loaded.check_writes()
                 self._worker.loaded.engine.check_place(self._num_entering)
-            except QueueFullError as error:
+            except RequestError as error:
                 return error
         if paths.passes(path, state):
             return None

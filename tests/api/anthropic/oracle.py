@@ -10,7 +10,6 @@ from anthropic.types.shared import ErrorResponse
 from pydantic import TypeAdapter
 
 _EVENTS: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
-PING = {"type": "ping"}
 
 
 def message(data: bytes | str) -> Message:

@@ -168,7 +168,7 @@ def test_structured(client: anthropic.Anthropic) -> None:
 BAD: list[tuple[dict[str, Any], str]] = [
         ({"max_tokens": None}, "max_tokens is missing"),
         ({"max_tokens": "5"}, "max_tokens"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "role must be"),
+        ({"messages": [{"role": 5, "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": "x" * 10**6}]}, "available context size"),
         ({"messages": [{"role": "user", "content": "x " * 3000}]}, "context"),
         ({"messages": [*HELLO, *HELLO] * 3000, "system": "x"}, "context"),

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.constraints.tools import TOOLS
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server
 from worker.api.common.constraints import ConstraintFields, StructuredOutputs, constraint_of
 from worker.errors import RequestError
@@ -289,7 +290,7 @@ IN_OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "field"), [*ASKED, *EVERYWHERE, *IN_OPTIONS], ids=str)
+@for_each(("path", "body", "field"), [*ASKED, *EVERYWHERE, *IN_OPTIONS])
 def test_every_api_looks_there(server: Server, path: str, body: dict[str, Any], field: str) -> None:
     """A schema that cannot be held is refused under the client's name for the field."""
     answer = server.post(body, path)

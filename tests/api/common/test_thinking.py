@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.common.thinking import TalkFields, thinking_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest, OllamaOptions
@@ -14,6 +15,7 @@ from worker.api.openai.chat_schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.thinking import Thinking, switched
 from worker.errors import RequestError
+from worker.settings import Settings
 
 BODIES = (
     ChatRequest,
@@ -48,8 +50,8 @@ def placed(place: tuple[str, ...], value: Any) -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize("shape", BODIES)
-@pytest.mark.parametrize("place", PLACES, ids=".".join)
+@for_each("shape", BODIES)
+@for_each("place", PLACES)
 def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
     """It means no; null says nothing, and a word for yes is none for no."""
     for word in NO:
@@ -58,8 +60,8 @@ def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
     assert thinking_of(msgspec.convert(placed(place, "on"), shape)).is_on is True
 
 
-@pytest.mark.parametrize("shape", BODIES)
-@pytest.mark.parametrize(
+@for_each("shape", BODIES)
+@for_each(
     ("fields", "expected"),
     [
         ({"reasoning": {"effort": "high", "max_tokens": 9}}, Thinking(effort="high", budget=9)),
@@ -75,6 +77,28 @@ def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
 def test_how_much(shape: type[TalkFields], fields: dict[str, Any], expected: Thinking) -> None:
     """A word, and tokens; a word for no counts beside one for how much."""
     assert thinking_of(msgspec.convert(fields, shape)) == expected
+
+
+@pytest.mark.parametrize("shape", BODIES)
+@pytest.mark.parametrize(
+    ("settings", "fields", "expected"),
+    [
+        (Settings(reasoning="off"), {}, Thinking(is_on=False)),
+        (Settings(reasoning="off"), {"enable_thinking": True}, Thinking(is_on=True)),
+        (Settings(reasoning="on"), {"reasoning_effort": "none"},
+         Thinking(is_on=False, effort="none")),
+        (Settings(reasoning="on", reasoning_effort="low"), {}, Thinking(is_on=True, effort="low")),
+        (Settings(reasoning_budget=9), {}, Thinking(budget=9)),
+        (Settings(reasoning_budget=9), {"thinking_budget": 3}, Thinking(budget=3)),
+        (Settings(reasoning_budget=0), {}, Thinking(is_on=False, budget=0)),
+        (Settings(reasoning_budget=0), {"enable_thinking": True}, Thinking(is_on=True)),
+    ],
+)  # fmt: skip
+def test_what_the_operator_says_counts_where_a_request_says_nothing(
+    shape: type[TalkFields], settings: Settings, fields: dict[str, Any], expected: Thinking
+) -> None:
+    """A request that asks for thoughts has them, though the operator's budget is none."""
+    assert thinking_of(msgspec.convert(fields, shape), settings=settings) == expected
 
 
 def test_an_odd_type() -> None:

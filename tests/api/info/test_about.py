@@ -97,7 +97,7 @@ def test_idle_slots(server: Server) -> None:
     slots = get(server, "/slots")
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
     assert not any(slot["is_processing"] for slot in slots)
-    assert all(slot["n_ctx"] == 2048 and not slot["speculative"] for slot in slots)
+    assert all(slot["n_ctx"] == 2048 and slot["speculative"] for slot in slots)
 
 
 def test_busy_slots(slow_server: Server) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.api.jobs.client import GREEDY, error_of, execute, types
 from tests.service.bodies import BAD_BODIES, BIG
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 
 BAD_FIELDS: list[tuple[str, object]] = [
@@ -45,8 +46,8 @@ BAD_FIELDS: list[tuple[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), BAD_FIELDS, ids=lambda v: str(v)[:30])
-@pytest.mark.parametrize("path", ["/execute", "/v1/jobs", "/v1/infer"])
+@for_each(("field", "value"), BAD_FIELDS)
+@for_each("path", ["/execute", "/v1/jobs", "/v1/infer"])
 def test_bad_field(server: Server, path: str, field: str, value: object) -> None:
     """A request outside the original's limits is INVALID_REQUEST, and the field is named."""
     error = error_of(server.post({**GREEDY, field: value}, path), 400)
@@ -69,8 +70,8 @@ def test_limits_are_inclusive(server: Server, fields: dict[str, Any]) -> None:
     assert types(execute(server, **fields))[-1] == "end"
 
 
-@pytest.mark.parametrize("path", ["/execute", "/cancel"])
-@pytest.mark.parametrize("name", BAD_BODIES)
+@for_each("path", ["/execute", "/cancel"])
+@for_each("name", BAD_BODIES)
 def test_bad_body(server: Server, path: str, name: str) -> None:
     """A body that is not the JSON we read is INVALID_REQUEST."""
     body = BAD_BODIES[name].replace(b'"prompt"', b'"job_id"' if path == "/cancel" else b'"prompt"')

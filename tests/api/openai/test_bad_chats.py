@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.programs.processes import Server
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -57,9 +56,9 @@ CASES: dict[str, dict[str, Any]] = {
 SERVED = {"deep arguments", "a thousand tools with much to say"}
 
 
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("case", CASES)
+@for_each("streaming", [False, True])
+@for_each("path", PATHS)
+@for_each("case", CASES)
 def test_bad_conversations(server: Server, path: str, case: str, streaming: bool) -> None:
     """It is told before the stream; what was generated is not touched."""
     limits = {"max_tokens": 2, "max_output_tokens": 2, "stream": streaming}

@@ -141,7 +141,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": None}, "messages", "missing"),
     ({"messages": []}, "messages", "missing"),
     ({"messages": HELLO * 5000}, "messages", "at most 4096"),
-    ({"messages": [{"content": "x"}]}, "messages", "role"),
+    ({"messages": [{"role": 5, "content": "x"}]}, "messages", "role"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages",
      "is of type image_url"),
     ({"messages": [{"role": "user", "content": "x" * 10**7}]}, "messages", "available context"),
@@ -150,7 +150,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
     ({"logprobs": True, "top_logprobs": 101}, "top_logprobs", "from 0 to 100"),
     ({"n": 0}, "n", "n must be"),
-    ({"max_tokens": -2}, "max_tokens", "0 or more, or -1"),
+    ({"max_tokens": -3}, "max_tokens", "0 or more, or -1"),
     ({"temperature": 101}, "temperature", "temperature"),
 ]  # fmt: skip
 
@@ -171,7 +171,7 @@ def test_refused(server: Server, fields: dict[str, Any], param: str | None, word
 def untrusted(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """A model whose template loops for ever when told so, with a BOS of its own."""
     source = (
-        "{{ bos_token }}{% for m in messages %}{{ m.content }}{% if m.role == 'loop' %}"
+        "{{ bos_token }}{% for m in messages %}{{ m.content }}{% if m.content == 'loop' %}"
         "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
         "{% endif %}{% endfor %}"
     )
@@ -182,7 +182,7 @@ def untrusted(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
 
 def test_a_template_that_loops(untrusted: Server) -> None:
     """A template that does not end is a 400, and others are served meanwhile."""
-    looping = [{"role": "loop", "content": "x"}]
+    looping = [{"role": "user", "content": "loop"}]
     error = refusal(post(untrusted, messages=looping))
     assert "does not come to an end" in error["message"]
     assert chat(untrusted)["choices"]

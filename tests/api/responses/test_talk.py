@@ -23,7 +23,9 @@ from worker.settings import Settings
 LOADED = cast(
     Loaded,
     SimpleNamespace(
-        backend=SimpleNamespace(vocab_size=9), config=SimpleNamespace(sampling=SamplingDefaults())
+        backend=SimpleNamespace(vocab_size=9),
+        config=SimpleNamespace(sampling=SamplingDefaults()),
+        settings=Settings(),
     ),
 )
 SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}
@@ -131,8 +133,8 @@ def test_other_fields() -> None:
         ({"input": [{"type": "item_reference", "id": "i"}]}, "input", "refers to an item"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input",
          r"input\[0\].content\[0\] is of type input_image"),
-        ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "must be"),
-        ({"max_output_tokens": -2}, "max_output_tokens", "0 or more"),
+        ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "is left out"),
+        ({"max_output_tokens": -3}, "max_output_tokens", "0 or more"),
         ({"top_logprobs": 101}, "top_logprobs", "from 0 to 100"),
         ({"truncation": "much"}, "truncation", "auto or disabled"),
         ({"text": {"format": {"type": "xml"}}}, "text.format", "text.format must be"),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.chat.dialects.telling import calls, format_of, joined, read, told
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.events import Arguments, CallBegun, CallEnded, Content
 from worker.chat.format import ChatFormat
@@ -46,8 +47,8 @@ def test_arguments_stay_as_they_are_written(name: str, around: str) -> None:
     assert told(format_of(name), around.replace("@@", RICH)) == calls(("sky", RICH))
 
 
-@pytest.mark.parametrize(("name", "around"), AROUND_JSON.items())
-@pytest.mark.parametrize("damaged", DAMAGED)
+@for_each(("name", "around"), AROUND_JSON.items())
+@for_each("damaged", DAMAGED)
 def test_damaged_arguments_are_text(name: str, around: str, damaged: str) -> None:
     """No call ends that has no object; nothing of what was said is lost."""
     made, text = format_of(name), around.replace("@@", damaged)
@@ -150,8 +151,8 @@ VALUES: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("name", XML)
-@pytest.mark.parametrize(("key", "text", "value"), VALUES)
+@for_each("name", XML)
+@for_each(("key", "text", "value"), VALUES)
 def test_values_are_typed_by_the_schema(name: str, key: str, text: str, value: Any) -> None:
     """A string stays one, also through anyOf; what does not fit becomes one."""
     around, parameter = XML[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chat.dialects.telling import TOOLS, calls, format_of, read, told
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.dialects.dialect import PLAIN, dialect_of
 from worker.chat.dialects.sample import CallSample
@@ -19,6 +20,7 @@ NAMES = {
     "Apertus-8B-Instruct": "json by name after <|tools_prefix|>",
     "Apriel-1.6-15b-Thinker-fixed": "json after <tool_calls>",
     "ByteDance-Seed-OSS": "tags after <seed:tool_call>",
+    "CohereForAI-c4ai-command-r-plus-tool_use": "json after Action: ```json",
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "json after <|START_ACTION|>",
     "GLM-4.6": "tags after <tool_call>",
     "GLM-4.7-Flash": "tags after <tool_call>",
@@ -65,13 +67,13 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(("name", "dialect"), NAMES.items())
+@for_each(("name", "dialect"), NAMES.items())
 def test_dialects_are_found(name: str, dialect: str) -> None:
     """By the template alone."""
     assert format_of(name).dialect.name == dialect
 
 
-@pytest.mark.parametrize("name", templates.names())
+@for_each("name", templates.names())
 def test_every_template_has_one(name: str) -> None:
     """Or, where it knows no calls, the one that is asked for in words."""
     assert format_of(name).dialect.name
@@ -90,6 +92,9 @@ BOTH = {
     '"days": 3}}, {"name": "sea", "arguments": {}}]</TOOLCALL>',
     "MiniMax-M1": 'T<tool_calls>\n{"name": "sky", "arguments": {"at": "Rome", "days": 3}}\n'
     '{"name": "sea", "arguments": {}}\n</tool_calls>',
+    "CohereForAI-c4ai-command-r-plus-tool_use": 'T\nAction:\n```json\n[\n    {\n        '
+    '"tool_name": "sky",\n        "parameters": {"at": "Rome", "days": 3}\n    },\n    {\n        '
+    '"tool_name": "sea",\n        "parameters": {}\n    }\n]```',
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": 'T<|START_ACTION|>[\n    {"tool_call_id": '
     '"0", "tool_name": "sky", "parameters": {"at": "Rome", "days": 3}},\n    {"tool_call_id": "1",'
     ' "tool_name": "sea", "parameters": {}}\n]<|END_ACTION|>',
@@ -181,20 +186,20 @@ BOTH = {
 HEADED = ("Kimi-K3", "meetkai-functionary-medium-v3.2", "muse-glimmer", "openai-gpt-oss-120b")
 
 
-@pytest.mark.parametrize(("name", "text"), BOTH.items())
+@for_each(("name", "text"), BOTH.items())
 def test_two_calls(name: str, text: str) -> None:
     """Arguments come as they were written; a call without any has an empty object."""
     assert told(format_of(name), text) == [Content("T"), *calls(("sky", ROME), ("sea", "{}"))]
 
 
-@pytest.mark.parametrize(("name", "text"), BOTH.items())
+@for_each(("name", "text"), BOTH.items())
 def test_without_parallel_calls_the_first_is_told(name: str, text: str) -> None:
     """And what follows it is no content."""
     found = read(format_of(name), text, parallel=False)
     assert found == [Content("T"), *calls(("sky", ROME))]
 
 
-@pytest.mark.parametrize(("name", "text"), BOTH.items())
+@for_each(("name", "text"), BOTH.items())
 def test_without_tools_calls_are_text(name: str, text: str) -> None:
     """Nothing is taken apart, but for the names of channels."""
     found = read(format_of(name), text, tools=())
@@ -203,7 +208,7 @@ def test_without_tools_calls_are_text(name: str, text: str) -> None:
         assert found == [Content(text)]
 
 
-@pytest.mark.parametrize(("name", "text"), BOTH.items())
+@for_each(("name", "text"), BOTH.items())
 def test_unknown_names_are_text(name: str, text: str) -> None:
     """Where no tool has the name, nothing is a call, and nothing is lost."""
     found = read(format_of(name), text.replace("sky", "sun").replace("sea", "sew"))
@@ -213,7 +218,7 @@ def test_unknown_names_are_text(name: str, text: str) -> None:
     assert found[0].text.count("sew") == text.count("sea")
 
 
-@pytest.mark.parametrize(("name", "text"), BOTH.items())
+@for_each(("name", "text"), BOTH.items())
 def test_calls_that_are_cut_off(name: str, text: str) -> None:
     """Wherever an answer ends: whole calls are told as such, the text of another is content."""
     made, both = format_of(name), calls(("sky", ROME), ("sea", "{}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chat.dialects.telling import calls, format_of, read, told
+from tests.support.cases import for_each
 from tests.support.models import templates
 from worker.chat.events import ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
@@ -94,8 +95,8 @@ def test_white_space_before_functionarys_user(mark: str) -> None:
 SECOND = '{"name": "sea", "arguments": {}}'
 
 
-@pytest.mark.parametrize("between", ["", " ", "\n", "\n\n", "\n \n\t"])
-@pytest.mark.parametrize("inside", ["", " ", "\n", "\n\n  "])
+@for_each("between", ["", " ", "\n", "\n\n", "\n \n\t"])
+@for_each("inside", ["", " ", "\n", "\n\n  "])
 def test_white_space_around_hermes_marks(between: str, inside: str) -> None:
     """Between calls, and between a mark and its object: none of it is content."""
     first = f'<tool_call>{inside}{{"name": "sky", "arguments": {ROME}}}{inside}</tool_call>'

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import for_each
 from worker.chat.template import ChatTemplate
 
 MESSAGES = [{"role": "user", "content": "hé"}, {"role": "assistant", "content": "yes"}]
@@ -14,7 +13,7 @@ MESSAGES = [{"role": "user", "content": "hé"}, {"role": "assistant", "content":
 FEATURES = json.loads((Path(__file__).parent / "features.json").read_text())
 
 
-@pytest.mark.parametrize(("source", "text"), FEATURES)
+@for_each(("source", "text"), FEATURES)
 def test_as_transformers(source: str, text: str) -> None:
     """What transformers runs is run, with the same text."""
     template = ChatTemplate(source, bos="", eos="")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import for_each
 from worker.chat.reading.json_text import JsonText
 from worker.chat.reading.source import DamagedError
 
@@ -77,8 +78,8 @@ def test_what_python_takes_and_json_does_not(text: str) -> None:
         read(text, 7)
 
 
-@pytest.mark.parametrize("size", range(1, 8))
-@pytest.mark.parametrize(
+@for_each("size", range(1, 8))
+@for_each(
     ("text", "wanted"),
     [
         (r"\ud83d\ude00", r"\ud83d\ude00"),

@@ -11,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, Group
 
+from tests.support.cases import for_each
 from tests.support.programs.watched import doing, request
 from worker.cli.top.address import WatchError
 from worker.cli.top.view import View
@@ -74,8 +75,8 @@ def hostile() -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 81, 109, 110, 140, 250])
-@pytest.mark.parametrize("said", [doing(), busy(3), busy(60), hostile()])
+@for_each("width", [1, 20, 40, 60, 80, 81, 109, 110, 140, 250])
+@for_each("said", [doing(), busy(3), busy(60), hostile()])
 def test_it_fits(said: dict[str, Any], width: int) -> None:
     """No line is wider and there are no more lines than the terminal has, which are eight at least.
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.constraints.tools import TOOLS
+from tests.support.cases import for_each
 from tests.support.guided import Writer
 from tests.support.models import reference
 from tests.support.rows import fits
@@ -44,7 +45,7 @@ def is_valid(text: bytes, schema: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@for_each("name", TOOLS)
 def test_schemas_of_tools(writer: Writer, name: str) -> None:
     """Each ends, and every one that ends is valid, by another reader's judgement."""
     constraint = schema_constraint(TOOLS[name], "field")

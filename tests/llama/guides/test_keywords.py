@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.guided import Writer
 from worker.errors import RequestError
 from worker.grammar.constraint import schema_constraint
@@ -687,7 +688,7 @@ def may_be_written(writer: Writer, schema: dict[str, Any], text: str) -> bool:
         matcher.free()
 
 
-@pytest.mark.parametrize("name", ROWS)
+@for_each("name", ROWS)
 def test_a_keyword(writer: Writer, name: str) -> None:
     """It is held, or refused by its name, or left out by its name where nobody said strict."""
     schema, becomes, good, bad = ROWS[name]

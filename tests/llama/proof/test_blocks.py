@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models.ggufs import QUANTIZED
 from worker.llama.proof import blocks
 
@@ -16,7 +17,7 @@ def test_all_encodings_are_there() -> None:
     assert len(set(blocks.PROVEN)) == len(blocks.PROVEN)
 
 
-@pytest.mark.parametrize("name", blocks.PROVEN)
+@for_each("name", blocks.PROVEN)
 def test_weights_have_the_size_that_was_asked_for(name: str) -> None:
     """They are finite, of both signs, about as large as asked, and differ from row to row: so a
     sum that leaves out or exchanges blocks is another one."""

@@ -82,7 +82,7 @@ def imatrix(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PLAIN = ("F16", "BF16", "Q8_0", "Q4_0", "Q5_1", "Q2_K", "Q4_K_M", "IQ4_XS", "TQ1_0", "Q1_0")
-GUIDED = ("IQ2_XS", "IQ3_XXS", "Q2_K_S")
+GUIDED = ("IQ2_XS", "Q2_K_S")
 
 
 @pytest.mark.parametrize("label", PLAIN + GUIDED)

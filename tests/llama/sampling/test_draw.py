@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import reference
 from tests.support.rows import ROWS, chances, dense, fits, rows
 from worker.engine.sampling import SamplingParams
@@ -45,8 +46,8 @@ def test_no_weight_is_never_picked(size: int) -> None:
         assert picked <= {place, other}
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.95])
+@for_each("row", ROWS)
+@for_each("p", [0.0, 0.1, 0.5, 0.95])
 def test_top_p_is_the_smallest_set(row: np.ndarray, p: float) -> None:
     """Inside are those whose likelier ones have less than p, to 1e-5; the likeliest always."""
     sampler = draw(len(row), top_p=p)
@@ -62,8 +63,8 @@ def test_top_p_is_the_smallest_set(row: np.ndarray, p: float) -> None:
     assert not {sampler.choose(row) for _ in range(30)} & never
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("p", [0.001, 0.05, 1.0])
+@for_each("row", ROWS)
+@for_each("p", [0.001, 0.05, 1.0])
 def test_min_p_is_its_definition(row: np.ndarray, p: float) -> None:
     """All within ln p of the largest logit."""
     got = chances(draw(len(row), min_p=p, temperature=0.7), row)
@@ -73,7 +74,7 @@ def test_min_p_is_its_definition(row: np.ndarray, p: float) -> None:
     assert all(got[i] == pytest.approx(right[i], rel=1e-4) for i in got)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         {},
@@ -83,9 +84,8 @@ def test_min_p_is_its_definition(row: np.ndarray, p: float) -> None:
         {"top_p": 0.3, "temperature": 5.0},
         {"top_p": 0.9, "min_p": 0.01, "temperature": 1.5},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("name", ["random", "tied", "holes"])
+@for_each("name", ["random", "tied", "holes"])
 def test_draws_follow_their_probabilities(name: str, params: dict[str, Any]) -> None:
     """5,000 draws fit the definitions; what top-p refuses changes nothing about the rest."""
     row = rows(1025)[name]

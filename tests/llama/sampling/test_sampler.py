@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.rows import chances, fits, rows
@@ -106,8 +107,8 @@ def test_a_whole_text_ends(vocab: Vocab, kind: Any, forbids: dict[str, Any]) -> 
     sampler.free()
 
 
-@pytest.mark.parametrize("name", ["random", "flat", "peaked", "holes"])
-@pytest.mark.parametrize("params", FILTERS, ids=str)
+@for_each("name", ["random", "flat", "peaked", "holes"])
+@for_each("params", FILTERS)
 def test_filters_leave_what_llama_cpp_leaves(
     vocab: Vocab, name: str, params: dict[str, Any]
 ) -> None:
@@ -199,3 +200,18 @@ def test_greedy_takes_what_is_left(vocab: Vocab, params: dict[str, Any]) -> None
             assert np.array_equal(row, before)
         sampler.free()
         other.free()
+
+
+def test_filters_in_another_order(vocab: Vocab) -> None:
+    """Each judges what the one before has left; those that are not named are off."""
+    row = rows(SIZE)["random"]
+    hot: dict[str, Any] = {"temperature": 4.0, "top_p": 0.5}
+    usual = chances(make(vocab, **hot), row)
+    turned = chances(make(vocab, **hot, samplers=("temperature", "top_p")), row)
+    assert usual.keys() < turned.keys()
+    top = np.sort(row)[::-1]
+    weights = np.exp((top - top[0]) / 4.0)
+    assert len(turned) == int(np.searchsorted(np.cumsum(weights) / weights.sum(), 0.5)) + 1
+    alone = SamplingParams(**hot, top_k=5, samplers=("top_k", "dry", "top_n_sigma"))
+    found = alone.with_samplers()
+    assert (found.temperature, found.top_p, found.top_k, found.in_order) == (1.0, 1.0, 5, True)

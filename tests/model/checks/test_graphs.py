@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from checks.fuzz.corpus import corpus
+from tests.support.cases import for_each
 from tests.support.models.ggufs import ARR, BOOL, I32, TYPE_BY_NAME, U32, Gguf, Key, f32, u32
 from tests.support.models.spoiled import Change, dropped, keyed, refused
 from worker.model.config import load_config
@@ -62,7 +61,7 @@ CASES: list[tuple[str, str, Change]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("seed", "code", "change"), CASES)
+@for_each(("seed", "code", "change"), CASES)
 def test_what_no_graph_can_be_built_of(
     seed: str, code: str, change: Change, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models import ggufs
 from tests.support.models.ggufs import (
     F32,
@@ -90,7 +91,7 @@ VALUES: list[Row] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "change"), rows(VALUES))
+@for_each(("code", "change"), rows(VALUES))
 def test_a_number_that_cannot_be(code: str, change: Change, tmp_path: Path) -> None:
     """The file is refused with its own code, one sentence and the next step."""
     assert refused(write_spoiled(tmp_path, change)).code == code

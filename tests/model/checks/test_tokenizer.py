@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import for_each
 from tests.support.models.ggufs import (
     BOOL,
     I8,
@@ -106,7 +107,7 @@ BPE: list[Row] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "change"), rows(TOKENIZER))
+@for_each(("code", "change"), rows(TOKENIZER))
 def test_a_broken_tokenizer(code: str, change: Change, tmp_path: Path) -> None:
     """The file is refused with its own code, one sentence and the next step."""
     assert refused(write_spoiled(tmp_path, change)).code == code

@@ -12,6 +12,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.service.description.contract import handlers
+from tests.support.cases import for_each
 from worker.api.common.described import Described
 from worker.api.common.sampling import FIELD_LIMITS
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
@@ -60,7 +61,7 @@ def test_names_are_unique() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("route", DESCRIBED, ids=name_of)
+@for_each("route", DESCRIBED)
 def test_a_route_says_what_is_asked(route: Described) -> None:
     """A body has examples, and each parameter of the path or behind it is described."""
     assert bool(route.takes) == bool(route.examples)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.service.description.contract import Contract
 from tests.support import http
+from tests.support.cases import for_each
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 from worker.api.common.described import EVENTS, HTML, Described
@@ -43,9 +44,10 @@ def path_of(route: Described) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """The demo model with infill, in a context that is large enough for the examples."""
+    """The demo model with infill and vectors, in a context as large as the examples need."""
     model = write_infilling(tmp_path_factory.mktemp("demo"))
-    with serving("--model", model, "--ctx-size", "512", "-t", "1") as running:
+    options = ("--ctx-size", "512", "-t", "1", "--pooling", "mean")
+    with serving("--model", model, *options) as running:
         yield running
 
 
@@ -55,7 +57,7 @@ def contract(demo: Server) -> Contract:
     return Contract(http.get(demo.url + "/openapi.json").json())
 
 
-@pytest.mark.parametrize(("route", "name"), EXAMPLES)
+@for_each(("route", "name"), EXAMPLES)
 def test_example(demo: Server, contract: Contract, route: Described, name: str) -> None:
     """It is a body as described, and it is answered in the form that it asks for, without error."""
     body = route.examples[name]
@@ -69,7 +71,7 @@ def test_example(demo: Server, contract: Contract, route: Described, name: str) 
         assert '"error"' not in answer.text.replace('"error":null', "")
 
 
-@pytest.mark.parametrize(("route", "path"), PLAIN, ids=[path for _, path in PLAIN])
+@for_each(("route", "path"), PLAIN)
 def test_plain(demo: Server, contract: Contract, route: Described, path: str) -> None:
     """What needs no body answers as described; parts of the path are those of the description."""
     shown = route.shown(path)

@@ -29,6 +29,8 @@ from worker.api.common.refusals import (
     CHAT,
     ENGINE,
     FORMED,
+    NO_SCORES,
+    NO_VECTORS,
     PROMPT,
     QUEUE,
     TOKENIZED,
@@ -133,7 +135,7 @@ def locked_or_not_ready(seen: Seen) -> None:
             engine = SimpleNamespace(check_place=has_place)
             worker: Any = SimpleNamespace(
                 state=state, settings=settings, error=WorkerError("It failed."),
-                loaded=SimpleNamespace(engine=engine),
+                loaded=SimpleNamespace(engine=engine, check_writes=lambda: None),
             )  # fmt: skip
             gate = Gate(worker, Journal("demo"))
             gate.open(passed)
@@ -220,11 +222,11 @@ def told_to_leave(seen: Seen, server: Server) -> None:
 
 
 def without_a_template(seen: Seen, folder: Path) -> None:
-    """A model whose file has no chat template and no infill tokens."""
+    """A model whose file has no chat template and no infill tokens, and which makes no vectors."""
     model = ggufs.write_llama(folder / "plain.gguf", chat_template=None)
     (infill,) = [(route, path) for route, path in ROUTES if path == "/infill"]
     with serving("--model", model, "-t", "1") as server:
-        for route, path in those_that(CHAT):
+        for route, path in those_that((*CHAT, *NO_VECTORS, *NO_SCORES)):
             noted(seen, route, path, server.post(example_of(route), path))
         noted(seen, *infill, server.post(example_of(infill[0]), infill[1]))
 
@@ -308,7 +310,7 @@ def failing(folder: Path, *options: str, read_seconds: float) -> Generator[Serve
     fail(folder, "")
     program = "tests.support.programs.failing"
     model = write_infilling(folder)
-    options = (*options, "--receive-timeout", str(read_seconds))
+    options = (*options, "--receive-timeout", str(read_seconds), "--pooling", "mean")
     with serving("--model", model, "-t", "1", *options, env=env, module=program) as server:
         yield server
 

@@ -263,17 +263,6 @@ def typical_p(logits: Floats, p: float, min_keep: int = 1) -> Floats:
     return _keep(logits, ids[order[: max(count, min_keep)]])
 
 
-def top_n_sigma(logits: Floats, n: float) -> Floats:
-    """All with z_i >= max z - n · σ, σ over the logits that survive; n <= 0 keeps all.
-
-    Tang et al. 2024, arXiv:2411.07641.
-    """
-    ids = _ranked(logits)
-    if n <= 0 or len(ids) <= 1:
-        return logits
-    return _keep(logits, ids[logits[ids] >= logits.max() - n * logits[ids].astype(float).std()])
-
-
 def xtc(logits: Floats, threshold: float, min_keep: int = 1) -> Floats:
     """Exclude top choices, where the dice said so: the last with p_i >= threshold and all below.
 

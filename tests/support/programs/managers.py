@@ -23,6 +23,13 @@ def reply(status: int, *headers: str, body: bytes = b"") -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
+def received(peer: socket.socket) -> bytes:
+    """What has come. Raises ConnectionError where nothing more will."""
+    if not (data := peer.recv(65536)):
+        raise ConnectionError
+    return data
+
+
 class Manager:
     """Accepts connections and lets `answer` loose on each, after the request was read.
 
@@ -66,11 +73,11 @@ class Manager:
                 peer = stack.enter_context(self._tls.wrap_socket(peer, server_side=True))
             data = b""
             while b"\r\n\r\n" not in data:
-                data += peer.recv(65536)
+                data += received(peer)
             head, _, body = data.partition(b"\r\n\r\n")
             fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
             while len(body) < int(fields["Content-Length"]):
-                body += peer.recv(65536)
+                body += received(peer)
             self.heads.append(head.decode())
             self.paths.append(head.decode().split(" ")[1])
             self.bodies.append(json.loads(body))

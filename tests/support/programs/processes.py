@@ -111,7 +111,8 @@ class Server(WorkerProcess):
         if step_seconds is not None:
             module = "tests.support.programs.slow"
             env = {**(env or {}), "STEP_SECONDS": str(step_seconds)}
-        options = ("--port", "0", "--log-format", "json")
+        # The models are so small that a second thread only waits for the first.
+        options = ("--port", "0", "--log-format", "json", "-t", "1")
         super().__init__("serve", *options, *arguments, env=env, module=module)
         try:
             listening = self.wait_for("listening")

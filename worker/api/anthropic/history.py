@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from worker.api.anthropic.schemas import ROLES, MessageParam, MessagesRequest
+from worker.api.anthropic.schemas import MessageParam, MessagesRequest
 from worker.api.common.talk.outputs import result_of
 from worker.api.common.talk.parts import (
     ContentPart,
@@ -16,8 +16,8 @@ from worker.api.common.talk.parts import (
     words_of,
 )
 from worker.api.common.talk.past_calls import arguments_of, called_name, spelled
+from worker.api.common.talk.past_message import role_of
 from worker.chat.message import Call, Message
-from worker.errors import RequestError
 
 PARAM = "messages"
 # Claude Code begins its system text with a line that is another one for each request. With it in
@@ -34,17 +34,17 @@ def messages_of(body: MessagesRequest) -> tuple[Message, ...]:
     if system := _system(body):
         found.append(Message(role="system", content=system))
     names: dict[str, str] = {}  # of the tools that were called, by the id of the call
-    first = newest([message.role for message in body.messages or ()])
-    for place, message in enumerate(body.messages or ()):
-        where = f"{PARAM}[{place}]"
-        if message.role not in ROLES:
-            raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
-        if place >= first and message.role == "user":
-            check_pictures(message.content, f"{where}.content", PARAM)
-        if message.role == "assistant":
+    given = [
+        (place, each, role_of(each.role)) for place, each in enumerate(body.messages or ()) if each
+    ]
+    first = newest([role for _, _, role in given])
+    for number, (place, message, role) in enumerate(given):
+        if number >= first and role == "user":
+            check_pictures(message.content, f"{PARAM}[{place}].content", PARAM)
+        if role == "assistant":
             parts = _from_assistant(message, names)
         else:
-            parts = _from_user(message, names)
+            parts = _from_user(message, role, names)
         for part in parts:
             if found and found[-1].role == part.role != "tool":
                 found[-1] = _joined(found[-1], part)
@@ -61,7 +61,7 @@ def _system(body: MessagesRequest) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _from_user(message: MessageParam, names: dict[str, str]) -> Iterable[Message]:
+def _from_user(message: MessageParam, role: str, names: dict[str, str]) -> Iterable[Message]:
     """Texts and results, in their order."""
     texts: list[ContentPart] = []
     found: list[Message] = []
@@ -70,11 +70,11 @@ def _from_user(message: MessageParam, names: dict[str, str]) -> Iterable[Message
             texts.append(block)
             continue
         if texts:
-            found.append(Message(role=message.role, content=joined(texts)))
+            found.append(Message(role=role, content=joined(texts)))
             texts = []
         found.append(_result(block, names))
     if texts or not found:
-        found.append(Message(role=message.role, content=joined(texts)))
+        found.append(Message(role=role, content=joined(texts)))
     return found
 
 

@@ -21,7 +21,6 @@ CHOICES = {
     "none": "none",
     "tool": "required",
 }
-ROLES = ("user", "assistant", "system", "developer")
 
 
 class MessageParam(msgspec.Struct):
@@ -31,7 +30,7 @@ class MessageParam(msgspec.Struct):
              note in brackets
     """
 
-    role: Annotated[str, one_of(*ROLES)]
+    role: str | None = None
     content: MessageContent = None
 
 
@@ -73,7 +72,7 @@ class MessagesRequest(TalkFields, kw_only=True):
     stream          true: events
     """
 
-    messages: Annotated[list[MessageParam] | None, items(MESSAGES.most, least=1)] = None
+    messages: Annotated[list[MessageParam | None] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
     max_tokens: Annotated[int | None, at_least(0)] = None
     tools: DeclaredTools = None

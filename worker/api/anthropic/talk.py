@@ -51,7 +51,7 @@ def talk_of(body: MessagesRequest, loaded: Loaded) -> Talk:
         choice=choice.mode,
         only=choice.only,
         parallel=not (asked and asked.disable_parallel_tool_use),
-        thinking=thinking_of(body),
+        thinking=thinking_of(body, settings=loaded.settings),
         variables=body.chat_template_kwargs or {},
         continues=puts_words(messages),
     )

@@ -24,6 +24,9 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
 # Escapes of UTF-16: \ud83d is the first half of a character, \ude00 a second one.
 _FIRST, _SECOND = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_BRACKET_OR_FIELD = re.compile(
+    rb'"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?|(?P<bracket>[\[\]{}])'
+)
 # What is no half as long as it goes, then one half: a body of megabytes is read at once.
 _WHOLE_OR_HALF = re.compile(
     rb"(?P<whole>(?:[^\\]++|" + _FIRST + _SECOND + rb"|\\(?!u[dD][89a-fA-F])(?s:.))++)|"
@@ -126,7 +129,12 @@ def _decoded(data: bytearray, shape: type[T]) -> T:
     except UnicodeDecodeError:
         where = _first_wrong(data)
         raise RequestError(f"The body is not valid JSON: byte {where} is not UTF-8.") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        field = _deepest(data)
+        raise RequestError(
+            f"{field or 'The body'} holds too many values in each other.", param=field
+        ) from None
+    except msgspec.DecodeError as error:
         raise RequestError(f"The body is not valid JSON: {_reason(data, error)}.") from None
 
 
@@ -169,6 +177,19 @@ def _reason(data: bytearray, error: Exception) -> str:
     except (ValueError, RecursionError):
         pass
     return str(error).removeprefix("JSON is malformed: ")
+
+
+def _deepest(data: bytearray) -> str | None:
+    """The field that holds the most values in each other, as far as one looks."""
+    depth, most, field, found = 0, 0, None, None
+    for token in _BRACKET_OR_FIELD.finditer(data, 0, _LARGE):
+        if token["bracket"]:
+            depth += 1 if token["bracket"] in b"[{" else -1
+            if depth > most:
+                most, found = depth, field
+        elif depth == 1 and token["colon"]:
+            field = token["text"].decode(errors="replace")[:50]
+    return found
 
 
 def _first_wrong(data: bytearray) -> int:

@@ -15,9 +15,9 @@ MODEL_ID = Annotated[str, Meta(description="The model's id; slashes may be raw o
 
 
 def check_model(path: str, loaded: Loaded) -> None:
-    """Raise NotFoundError unless the path parameter is the model's id."""
+    """Raise NotFoundError unless the path parameter is the model's id or another of its names."""
     asked = str(path).removeprefix("/")
-    if asked != loaded.model_id:
+    if asked not in (loaded.model_id, *loaded.settings.alias):
         raise NotFoundError(
             f"The model {asked[:200]!r} is not served here.",
             hint=f"This worker serves {loaded.model_id!r}.",

@@ -44,6 +44,8 @@ PROMPT = (
     *TOKENIZED,
 )
 CHAT = (RequestError("The model's file has no chat template.", code="no_chat_template"),)
+NO_VECTORS = (RequestError("The model makes no vectors.", code="no_vectors"),)
+NO_SCORES = (RequestError("The model makes no scores.", code="no_scores"),)
 QUEUE = (
     QueueFullError("As many requests run and wait as may."),
     UnavailableError("The worker stopped before the answer was whole.", code="draining"),

@@ -1,4 +1,5 @@
-"""Sampling fields to SamplingParams: what was asked for, over what the model's file recommends."""
+"""Sampling fields to SamplingParams: what was asked for, over what the operator and the
+model's file recommend."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
 from worker.model.config import ModelConfig
+from worker.settings import Settings
 
 Bias = float | bool | str | None
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -83,12 +85,13 @@ _SHAPED = frozenset({"dry_sequence_breakers", "logit_bias"})
 _FILE_NAMES = {"penalty_last_n": "repeat_last_n", "penalty_repeat": "repeat_penalty"}
 
 
-def defaults_of(config: ModelConfig) -> SamplingParams:
-    """The OpenAI API's neutral defaults, overridden by what the file recommends."""
+def defaults_of(config: ModelConfig, settings: Settings) -> SamplingParams:
+    """The OpenAI API's neutral defaults, overridden by what the file recommends, and that by what
+    the operator says."""
     recommended = msgspec.structs.asdict(config.sampling)
     del recommended["sequence"]  # the order of llama.cpp's samplers: ours is fixed
     found = {_FILE_NAMES.get(k, k): value for k, value in recommended.items() if value is not None}
-    return SamplingParams(**found)
+    return SamplingParams(**(found | settings.sampling))
 
 
 def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:
@@ -97,9 +100,10 @@ def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -
     more: fields that count where the first ones say nothing
     Blocks: a constraint is compiled here, in the request's own thread.
     """
-    params = defaults_of(loaded.config)
+    params = defaults_of(loaded.config, loaded.settings)
     for each in (*reversed(more), fields):
         params = _over(params, each, loaded)
+    params = params.with_samplers()
     constraint = constraint_of(fields, *more)
     if constraint is not None:
         loaded.backend.prepare(constraint)

@@ -12,12 +12,16 @@ from worker.api.common.limits import tokens_of
 from worker.api.common.sampling import SamplingFields
 from worker.chat.thinking import AskedEffort, Thinking, effort_of
 from worker.errors import RequestError
+from worker.settings import Settings
 
 # llama-server's words. `deepseek` tells thoughts apart, as `auto` does.
 FORMATS = ("auto", "deepseek", "none")
 # Anthropic's words for a model that thinks, beside those for yes and no of `effort_of`.
 _THINKS = ("adaptive", "between_tools")
 _SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")
+
+
+NO_WISHES = Settings()
 
 
 class AskedReasoning(msgspec.Struct, omit_defaults=True):
@@ -69,12 +73,14 @@ class TalkFields(SamplingFields, kw_only=True):
 
 def thinking_of(
     *bodies: TalkFields,
+    settings: Settings = NO_WISHES,
     asked_format: str | None = None,
     default_format: str = "auto",
     **budgets: int | None,
 ) -> Thinking:
     """The first word for yes or no counts, and the first one for how much. Raises RequestError.
 
+    settings        what counts where the bodies say nothing
     asked_format    one of FORMATS; `none` leaves thoughts in the content
     default_format  the server's
     budgets         the client's name of the field -> tokens of thought at most; the first counts
@@ -85,10 +91,16 @@ def thinking_of(
         )
     told = [effort_of(word) for body in bodies for word in _words(body)]
     given = [tokens_of(default=None, **budgets), *map(_budget, bodies)]
+    is_on = next((is_on for is_on, _ in told if is_on is not None), None)
+    effort = next((effort for _, effort in told if effort is not None), None)
+    budget = next((budget for budget in given if budget is not None), None)
+    if budget is None and (settings.reasoning_budget or is_on is not True):
+        budget = settings.reasoning_budget  # 0 of the operator's: none, unless one is asked for
+    says_nothing = is_on is None and effort is None
     return Thinking(
-        is_on=next((is_on for is_on, _ in told if is_on is not None), None),
-        effort=next((effort for _, effort in told if effort is not None), None),
-        budget=next((budget for budget in given if budget is not None), None),
+        is_on=settings.thinks if says_nothing else is_on,
+        effort=settings.reasoning_effort if says_nothing else effort,
+        budget=budget,
         inline=(asked_format or default_format) == "none",
     )
 

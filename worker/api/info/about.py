@@ -26,7 +26,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     slots         sequences that run at once
     threads       compute threads of a step of one row; threads_batch of several
     attention     where each sequence has cells of its own: fused or plain
-    draft         who guesses tokens: none, ngram, model, mtp or both
+    draft         who guesses tokens: auto, none, ngram, model, mtp or both
     draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
@@ -48,7 +48,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     cache_disk_limit_bytes: int
     memory_architecture: str
     worker_type: str = "llm"
-    capabilities: tuple[str, ...] = ("text-gen",)
+    capabilities: tuple[str, ...]
     draft: str
     draft_model: str | None
     max_tokens_out: int
@@ -96,6 +96,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
         memory_bytes=loaded.memory_bytes,
         vram_bytes=loaded.vram_bytes,
         memory_architecture=loaded.memory_architecture,
+        capabilities=loaded.capabilities,
         draft=loaded.guesses,
         draft_model=worker.draft_id,
         max_tokens_out=worker.settings.max_tokens_out,

@@ -72,7 +72,9 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
     with contextlib.suppress(RequestError):  # who chats is told
         template = source_of(loaded.config.tokenizer, worker.settings)
     return Props(
-        default_generation_settings=Defaults(loaded.backend.max_length, defaults_of(loaded.config)),
+        default_generation_settings=Defaults(
+            loaded.backend.max_length, defaults_of(loaded.config, worker.settings)
+        ),
         total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,
         model_path=log.in_utf8(str(worker.model_path)),

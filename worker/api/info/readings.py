@@ -126,6 +126,9 @@ def _counters(engine: EngineSnapshot) -> Iterator[Reading]:
         ("worker_drafts", "Guesses verified", stats.num_drafts),
         ("worker_draft_tokens", "Guessed tokens computed", stats.drafted_tokens),
         ("worker_draft_tokens_accepted", "Guessed tokens right", stats.accepted_tokens),
+        ("worker_texts_embedded", "Texts whose vectors or scores were made", stats.embedded_texts),
+        ("worker_tokens_embedded", "Tokens of these", stats.embedded_tokens),
+        ("worker_embedding_seconds", "Seconds of the steps that read them", stats.embedding_s),
     ):  # fmt: skip
         yield Reading("counter", name, text, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from worker.api.common.generation import Generation
+from worker.api.common.limits import tokens_of
 from worker.api.common.prompts import text_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
@@ -24,10 +25,15 @@ def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generati
         prompts=(text_prompt(body.prompt, loaded, "prompt"),),
         params=GenerationParams(
             sampling=sampling_of(body, loaded),
-            max_tokens=max_tokens if body.max_tokens is None else body.max_tokens,
+            max_tokens=_default(max_tokens, loaded) if body.max_tokens is None else body.max_tokens,
             stop=tuple(_stops(body)),
         ),
     )
+
+
+def _default(most: int, loaded: Loaded) -> int:
+    """Tokens of a job that does not say."""
+    return min(most, tokens_of(default=loaded.settings.n_predict) or most)
 
 
 def check_limits(body: JobRequest, max_tokens: int) -> None:

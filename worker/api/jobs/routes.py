@@ -30,6 +30,7 @@ async def _start(
 
     read: whether its request reads it
     """
+    loaded.check_writes()
     body = await preparing.body(request, JobRequest, loaded)
     most = worker.settings.max_tokens_out
     job = jobs.open(body.job_id, read=read)

@@ -5,9 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from worker.api.common.described import JSON, LINES, Api, Described
-from worker.api.common.refusals import BODY, CHAT, GENERATION, PROMPT
+from worker.api.common.refusals import (
+    BODY,
+    CHAT,
+    GENERATION,
+    NO_VECTORS,
+    PROMPT,
+    QUEUE,
+    TOKENIZED,
+)
 from worker.api.common.shapes.ollama import OllamaErrorReply
-from worker.api.ollama.missing import delete_model, embed, store_models
+from worker.api.ollama.embedding import (
+    OllamaEmbeddingsReply,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedReply,
+    OllamaEmbedRequest,
+    ollama_embed,
+    ollama_embeddings,
+)
+from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import (
     OllamaVersion,
     ShownModel,
@@ -62,7 +78,21 @@ API = Api(
         Described(handler=store_models, gives={}, refuses=(_NO_STORE,)),
         Described(handler=delete_model, gives={}, refuses=(_NO_STORE,)),
         Described(
-            handler=embed, gives={}, refuses=(NotSupportedError("There are no embeddings here."),)
+            handler=ollama_embed,
+            takes=OllamaEmbedRequest,
+            gives={JSON: OllamaEmbedReply},
+            refuses=(*BODY, *PROMPT, *QUEUE, *NO_VECTORS),
+            examples={
+                "two texts": {"input": ["Once it rains.", "The sky is clear."], "truncate": False},
+                "nothing": {},
+            },
+        ),
+        Described(
+            handler=ollama_embeddings,
+            takes=OllamaEmbeddingsRequest,
+            gives={JSON: OllamaEmbeddingsReply},
+            refuses=(*BODY, *TOKENIZED, *QUEUE, *NO_VECTORS),
+            examples={"text": {"prompt": "Once it rains."}, "nothing": {}},
         ),
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from worker.api.common.talk.parts import check_pictures, newest, text_of
-from worker.api.common.talk.past_message import message_of
-from worker.api.ollama.schemas import ROLES, OllamaChatRequest
+from worker.api.common.talk.past_message import message_of, role_of
+from worker.api.ollama.schemas import OllamaChatRequest
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 
@@ -25,12 +25,11 @@ def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
     given = body.messages or []
     if given and (system := text_of(body.system)):
         found.append(Message(role="system", content=system))
-    first = newest([message.role for message in given])
-    for place, message in enumerate(given):
+    told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
+    first = newest([role for _, _, role in told])
+    for number, (place, message, role) in enumerate(told):
         where = f"{PARAM}[{place}]"
-        if message.role not in ROLES:
-            raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}.", param=PARAM)
-        if place >= first and message.role == "user":
+        if number >= first and role == "user":
             if message.images:
                 raise RequestError(
                     f"{where} has images; this model reads text only.",
@@ -38,7 +37,7 @@ def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
                     hint="Ask without them, or describe them.",
                 )
             check_pictures(message.content, f"{where}.content", PARAM)
-        said = message_of(message, message.role)
+        said = message_of(message, role)
         if said.role == "tool":
             found.append(_placed(said, open_calls))
             continue

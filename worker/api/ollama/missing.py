@@ -1,4 +1,4 @@
-"""Parts of Ollama's API that need a store of models, or embeddings: 501 with the next step."""
+"""Parts of Ollama's API that need a store of models: 501 with the next step."""
 
 from __future__ import annotations
 
@@ -20,9 +20,3 @@ async def store_models() -> Response[bytes]:
 async def delete_model() -> Response[bytes]:
     """There is no store."""
     raise NotSupportedError("This worker serves one file and deletes none.")
-
-
-@post(["/api/embed", "/api/embeddings"], summary="Not here (Ollama)")
-async def embed() -> Response[bytes]:
-    """Text only."""
-    raise NotSupportedError("This worker makes text, not embeddings.")

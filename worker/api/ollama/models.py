@@ -57,7 +57,7 @@ class ShownModel(msgspec.Struct):
 
     parameters    what counts where a request says nothing, a line each
     model_info    metadata under the file's own keys
-    capabilities  completion, tools, thinking, insert
+    capabilities  completion, embedding, tools, thinking, insert
     """
 
     modelfile: str
@@ -136,7 +136,10 @@ def _metadata(loaded: Loaded) -> dict[str, Any]:
 
 def _capabilities(loaded: Loaded, template: str) -> list[str]:
     """What clients look at before they send tools, or ask to think."""
-    found = ["completion"]
+    found = ["embedding"] if "embedding" in loaded.capabilities else []
+    if not loaded.writes:
+        return found
+    found = ["completion", *found]
     found += ["tools"] if "tools" in template else []
     found += ["thinking"] if "think" in template else []
     found += ["insert"] if None not in loaded.backend.vocab.infill else []

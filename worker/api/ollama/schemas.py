@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from worker.api.common.bounds import between, items, one_of, texts
+from worker.api.common.bounds import between, items, texts
 from worker.api.common.talk.parts import MessageContent
 from worker.api.common.talk.past_message import PastMessage
 from worker.api.common.talk.tools import DeclaredTools
 from worker.api.common.thinking import TalkFields
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
-
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class OllamaOptions(TalkFields, kw_only=True):
@@ -28,7 +26,7 @@ class OllamaOptions(TalkFields, kw_only=True):
 class OllamaMessage(PastMessage, kw_only=True):
     """One message of the conversation."""
 
-    role: Annotated[str, one_of(*ROLES)]
+    role: str | None = None
 
 
 class OllamaRequest(TalkFields, kw_only=True):
@@ -54,7 +52,7 @@ class OllamaChatRequest(OllamaRequest, kw_only=True):
     tools     functions that the model may call
     """
 
-    messages: Annotated[list[OllamaMessage] | None, items(MESSAGES.most)] = None
+    messages: Annotated[list[OllamaMessage | None] | None, items(MESSAGES.most)] = None
     system: MessageContent = None
     tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
 

@@ -77,7 +77,7 @@ def _talk(
         params=_params(body, param, loaded),
         tools=tools.shown,
         left_out=tuple(tools.left_out),
-        thinking=thinking_of(body, options),
+        thinking=thinking_of(body, options, settings=loaded.settings),
         continues=puts_words(messages),
         variables=(body.chat_template_kwargs or {}) | (options.chat_template_kwargs or {}),
     )
@@ -90,12 +90,12 @@ def _params(body: OllamaRequest, param: str, loaded: Loaded) -> GenerationParams
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
         sampling=sampling_of(options, loaded, body),
-        max_tokens=_max_tokens(options),
+        max_tokens=_max_tokens(options, loaded.settings.n_predict),
     )
 
 
-def _max_tokens(options: OllamaOptions) -> int | None:
-    given = options.num_predict
+def _max_tokens(options: OllamaOptions, default: int | None) -> int | None:
+    given = default if options.num_predict is None else options.num_predict
     return None if given is None or given <= 0 else given
 
 

@@ -22,11 +22,12 @@ from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 class ChatMessage(PastMessage, kw_only=True):
     """One message of the conversation.
 
-    role             system, developer, user, assistant, tool, or whatever else the template knows
+    role             system, developer, user, assistant, tool, or whatever else the template knows;
+                     the words of any other, and of none, are the user's
     prefix, partial  true, of an assistant's last message: the answer goes on with it
     """
 
-    role: str
+    role: str | None = None
     prefix: bool | None = None
     partial: bool | None = None
 
@@ -62,7 +63,7 @@ class ChatRequest(TalkFields, kw_only=True):
     return_progress         true: each step that reads the prompt is an event, too
     """
 
-    messages: Annotated[list[ChatMessage] | None, items(MESSAGES.most, least=1)] = None
+    messages: Annotated[list[ChatMessage | None] | None, items(MESSAGES.most, least=1)] = None
     system: MessageContent = None
     tools: Annotated[DeclaredTools, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None

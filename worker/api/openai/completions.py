@@ -130,8 +130,11 @@ def generation_of(body: CompletionRequest, loaded: Loaded) -> Generation:
     best_of = n if body.best_of is None else body.best_of
     if body.stream and best_of > n:
         raise RequestError("best_of cannot be streamed.", param="best_of")
+    default = loaded.settings.n_predict
     max_tokens = tokens_of(
-        max_tokens=body.max_tokens, n_predict=body.n_predict, default=DEFAULT_MAX_TOKENS
+        max_tokens=body.max_tokens,
+        n_predict=body.n_predict,
+        default=DEFAULT_MAX_TOKENS if default is None else default,
     )
     sampling = sampling_of(body, loaded)
     prompts = prompts_of(body, loaded)

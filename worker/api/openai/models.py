@@ -27,9 +27,15 @@ class Meta(msgspec.Struct):
 
 
 class ModelEntry(msgspec.Struct, kw_only=True):
-    """One entry; `max_model_len` is the longest sequence that this worker holds."""
+    """One entry.
+
+    aliases, tags  its other names, and words about it, as the command line has them
+    max_model_len  the longest sequence that this worker holds
+    """
 
     id: str
+    aliases: tuple[str, ...]
+    tags: tuple[str, ...]
     object: str = "model"
     created: int
     owned_by: str = "gguf-worker"
@@ -49,6 +55,8 @@ def model_entry(loaded: Loaded) -> ModelEntry:
     config, backend = loaded.config, loaded.backend
     return ModelEntry(
         id=loaded.model_id,
+        aliases=loaded.settings.alias[1:],
+        tags=loaded.settings.tags,
         created=_CREATED,
         max_model_len=backend.max_length,
         meta=Meta(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.sampling import sampling_of
 from worker.api.common.talk.parts import check_pictures, newest, text_of
-from worker.api.common.talk.past_message import message_of
+from worker.api.common.talk.past_message import message_of, role_of
 from worker.api.common.talk.talk import Talk
 from worker.api.common.talk.tools import choice_of, tools_of
 from worker.api.common.thinking import thinking_of
@@ -47,7 +47,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,
-            default=None,
+            default=settings.n_predict,
         ),
         stop=stops_of(body.stop),
         n=1 if body.n is None else body.n,
@@ -65,6 +65,7 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
         thinking=thinking_of(
             body,
             asked_format=body.reasoning_format,
+            settings=settings,
             default_format=settings.reasoning_format,
             reasoning_budget_tokens=body.reasoning_budget_tokens,
             thinking_budget_tokens=body.thinking_budget_tokens,
@@ -78,9 +79,10 @@ def talk_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Talk:
 
 def _continues(body: ChatRequest) -> bool:
     """Others say so in the message itself."""
-    last = body.messages[-1] if body.messages else None
-    marked = last is not None and last.role == "assistant" and (last.prefix or last.partial)
-    return bool(body.continue_final_message or marked)
+    last = next((each for each in reversed(body.messages or ()) if each is not None), None)
+    if last is None or not (last.prefix or last.partial):
+        return bool(body.continue_final_message)
+    return bool(body.continue_final_message) or role_of(last.role, last) == "assistant"
 
 
 def _logprobs(body: ChatRequest) -> int | None:
@@ -98,8 +100,9 @@ def _messages(body: ChatRequest) -> Iterator[Message]:
     given = body.messages or []
     if given and (system := text_of(body.system)):
         yield Message(role="system", content=system)
-    first = newest([message.role for message in given])
-    for place, message in enumerate(given):
-        if place >= first and message.role == "user":
+    told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
+    first = newest([role for _, _, role in told])
+    for number, (place, message, role) in enumerate(told):
+        if number >= first and role == "user":
             check_pictures(message.content, f"messages[{place}].content", PARAM)
-        yield message_of(message, message.role)
+        yield message_of(message, role)

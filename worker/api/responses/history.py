@@ -18,7 +18,7 @@ from worker.api.common.talk.parts import (
     words_of,
 )
 from worker.api.common.talk.past_calls import arguments_of, called_name, spelled
-from worker.api.common.talk.past_message import PastMessage, message_of
+from worker.api.common.talk.past_message import PastMessage, message_of, role_of
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import shown_name
 from worker.chat.message import Call, Message
@@ -44,7 +44,7 @@ def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
     items = _items(body.input)
     first = newest([_role(item) for item in items.values()])
     for number, (place, item) in enumerate(items.items()):
-        if number >= first and item.get("role") == "user":
+        if number >= first and _role(item) == "user":
             check_pictures(item.get("content"), f"{PARAM}[{place}].content", PARAM)
         history.read(item, f"{PARAM}[{place}]")
     return history.messages
@@ -98,7 +98,7 @@ class _History:
             raise RequestError(f"{place}.role must be a text.", param=PARAM)
         match kind:
             case "message":
-                self._read_message(item, role or "user")
+                self._read_message(item, role_of(role))
             case "reasoning":
                 self._add_thought(_thought(item))
             case "item_reference":
@@ -121,10 +121,10 @@ class _History:
                 self.add(Message(role="user", content=note_of(kind, item)))
             case _:
                 said = words_of(item) or note_of(kind, item)
-                if role in (None, "assistant"):
+                if role is None or role_of(role) == "assistant":
                     self._add_text(said)
                 else:
-                    self.add(Message(role=role, content=said))
+                    self.add(Message(role=role_of(role), content=said))
 
     def _read_message(self, item: InputItem, role: str) -> None:
         fields = {name: item.get(name) for name in PastMessage.__struct_fields__}
@@ -166,7 +166,7 @@ def _role(item: InputItem) -> str | None:
     """assistant for all that is said on its side."""
     kind, role = spelled(item.get("type")) or "message", item.get("role")
     if kind == "message" or isinstance(role, str):
-        return role if isinstance(role, str) else "user"
+        return role_of(role if isinstance(role, str) else None)
     if kind == "mcp_approval_response":
         return "user"
     return "tool" if kind.endswith("_output") else "assistant"

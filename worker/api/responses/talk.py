@@ -46,7 +46,9 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         params=GenerationParams(
             prompt_param=PARAM,
             sampling=sampling_of(body, loaded),
-            max_tokens=tokens_of(max_output_tokens=body.max_output_tokens, default=None),
+            max_tokens=tokens_of(
+                max_output_tokens=body.max_output_tokens, default=settings.n_predict
+            ),
             stop=stops_of(body.stop),
             logprobs=logprobs,
         ),
@@ -55,7 +57,7 @@ def talk_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> Talk:
         choice=choice.mode,
         only=choice.only,
         parallel=body.parallel_tool_calls is not False,
-        thinking=thinking_of(body, default_format=settings.reasoning_format),
+        thinking=thinking_of(body, settings=settings, default_format=settings.reasoning_format),
         variables=body.chat_template_kwargs or {},
         truncates=truncates(body.truncation),
     )

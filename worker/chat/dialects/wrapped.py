@@ -3,6 +3,10 @@
 <tool_call>{"name": "sky", "arguments": {"at": "Rome"}}</tool_call>
 <|tool_call|>[{"name": "sky", "arguments": {}}, {"name": "sea", "arguments": {}}]
 {"name": "sky", "parameters": {"at": "Rome"}}
+Action:
+```json
+[{"tool_name": "sky", "parameters": {"at": "Rome"}}]
+```
 """
 
 from __future__ import annotations
@@ -25,10 +29,10 @@ BARE = "{"
 _OTHER = '/"[A-Za-z0-9]{1,9}"/'  # what stands in other fields: ids
 _PYTHON_TAG = "<|python_tag|>"
 _OBJECT = re.compile(
-    rf"(?P<open>{MARK}\s*function call{MARK}|{MARK}|\w+(?=\[)|)\s*(?P<list>\[?)\s*"
+    rf"(?P<open>{MARK}\s*function call{MARK}|{MARK}|\w+:\s*```json|\w+(?=\[)|)\s*(?P<list>\[?)\s*"
     rf'\{{\s*(?:"(?P<before>\w+)":\s*"[^"]*",)?\s*'
     rf'"(?P<name>name|tool_name)":\s*"{NAME}",\s*"(?P<arguments>arguments|parameters)":\s*'
-    rf'\{{[^}}]*\}}(?:,\s*"(?P<after>\w+)":\s*"[^"]*")?\s*\}}\s*\]?\s*(?P<close>{MARK}?)'
+    rf'\{{[^}}]*\}}(?:,\s*"(?P<after>\w+)":\s*"[^"]*")?\s*\}}\s*\]?\s*(?P<close>(?:{MARK}|```)?)'
 )
 # Texts with which templates tell the model how to call, where they show no call themselves.
 _TOLD = ("<|tool_call|>", "<tool_calls>", "<tool_call>")

@@ -13,14 +13,21 @@ class SandboxCode(CodeGenerator):
     for other programs.
     """
 
+    _growing: nodes.Node | None = None  # what is being assigned to its own first part
+
     def visit_Filter(self, node: nodes.Filter, frame: Frame) -> None:  # noqa: N802  (Jinja's names)
         super().visit_Filter(node, frame.soft())
 
     def visit_Test(self, node: nodes.Test, frame: Frame) -> None:  # noqa: N802
         super().visit_Test(node, frame.soft())
 
+    def visit_Assign(self, node: nodes.Assign, frame: Frame) -> None:  # noqa: N802
+        if _grows(node):
+            self._growing = node.node
+        super().visit_Assign(node, frame)
+
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.concat((")
+        self.write(f"environment.{'grown' if node is self._growing else 'concat'}((")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
@@ -43,3 +50,15 @@ class SandboxCode(CodeGenerator):
         self.write("environment.counted(")
         super().visit_Tuple(node, frame)
         self.write(")")
+
+
+def _grows(node: nodes.Assign) -> bool:
+    """Whether it is `ns.text = ns.text ~ ...`."""
+    if not isinstance(node.target, nodes.NSRef) or not isinstance(node.node, nodes.Concat):
+        return False
+    first = node.node.nodes[0]
+    return (
+        isinstance(first, nodes.Getattr)
+        and isinstance(first.node, nodes.Name)
+        and (first.node.name, first.attr) == (node.target.name, node.target.attr)
+    )

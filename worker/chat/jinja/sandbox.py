@@ -43,11 +43,11 @@ _TEMPLATE_FILE = "<template>"
 _STEPS = 64  # lines and calls of a template between two looks at the clock
 
 
-# They make no text and look into no element: a template that asks in each turn how many there are
-# would take the square of a long conversation.
+# They make no text and look into no element, the first ones at the list alone: a template that asks
+# in each turn how many there are would take the square of a long conversation.
+_CONSTANT = frozenset({"length", "count", "first", "last", "default", "d"})
 _SHALLOW = frozenset({
-    "length", "count", "first", "last", "default", "d", "list", "reverse", "items", "select",
-    "reject", "selectattr", "rejectattr",
+    "list", "reverse", "items", "select", "reject", "selectattr", "rejectattr",
 })  # fmt: skip
 
 
@@ -155,6 +155,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _concat(self, parts: Iterable[Any]) -> str:
         return "".join([str(self.counted(part)) for part in parts])
 
+    def grown(self, parts: tuple[Any, ...]) -> str:
+        """The joined parts, which take the place of the first one: where nobody else holds that, it
+        is gone, and only what was added counts."""
+        is_gone = isinstance(parts[0], str) and _num_references(parts) <= _ALONE
+        text = self._concat(parts)
+        self._left += len(parts[0]) if is_gone else 0
+        return text
+
     def _join(self, values: Iterable[Any], d: str = "", attribute: Any = None) -> str:
         if attribute is not None:
             values = [self._field(value, attribute) for value in values]
@@ -224,7 +232,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         @functools.wraps(made)
         def checked(*arguments: Any, **options: Any) -> Any:
             for value in (*arguments, *options.values()):
-                if name in _SHALLOW:
+                if name in _CONSTANT:
+                    self._spend(growth.ELEMENT)
+                elif name in _SHALLOW:
                     self._spend(growth.ELEMENT * growth.length(value))
                 else:
                     self.counted(value)
@@ -309,6 +319,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             given = (*args, *kwargs.values())
             self._spend(max(0, growth.of_method(__obj.__name__, text, given)))
         return super().call(__context, __obj, *args, **kwargs)
+
+
+def _num_references(parts: tuple[Any, ...]) -> int:
+    first = parts[0]
+    return sys.getrefcount(first)
+
+
+_HOLDER = [str(object())]
+_ALONE = _num_references((_HOLDER[0],))  # of a text that one thing holds
 
 
 def _makes_nothing(called: object) -> bool:

@@ -124,7 +124,7 @@ class AnswerReader(StepwiseReader):
     ) -> None:
         """
         thinks  the prompt ends inside a thought
-        opened  with which text of the prompt that began, where it stays in the content
+        opened  with which text of the prompt that begins, at its end; empty: it goes on
         inline  thoughts stay in the content, with their tags
         before  text of the prompt's end that the answer is to be read with
         """
@@ -143,7 +143,7 @@ class AnswerReader(StepwiseReader):
         self._is_fresh = True  # no content since the beginning, or since a thought or a call
         self._last = "\n"  # the last character that was told
         if thinks:
-            self._skips = not inline
+            self._skips = bool(opened) and not inline
         # Of an inline thought that the prompt has opened: told once there is something in it.
         self._owed = (opened or tags.open) if thinks and inline else ""
 

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                 count=progress.add if arguments.deep else _nothing,
             )  # fmt: skip
             if verdict.ok and verdict.code is None:
-                config = load_config(each.path)
+                config = load_config(each.path, purpose="serve")
                 found_places = places(config.tokenizer, open_header(each.path))
                 verdict = replace(verdict, template=found_places)
             if not arguments.deep:

@@ -52,7 +52,9 @@ def _what(verdict: FileVerdict) -> str:
     if verdict.checksum == "right":
         parts.append("checksum right")
     template = verdict.template
-    if "error" in template:
+    if verdict.does not in (None, "writes text"):
+        parts.append(verdict.does or "")
+    elif "error" in template:
         parts.append(f"no chat: {template['error']}")
     elif template.get("unknown", "nothing") != "nothing":
         parts.append(f"its chat template fails where it reaches {template['unknown']}")

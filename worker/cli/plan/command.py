@@ -38,6 +38,8 @@ def add_parser(commands: Any, line: str) -> None:
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
+        "pooling",
+        "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
@@ -57,7 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_json(request.answer())
         return 0
-    from worker.lifecycle.prepared import find_devices, load_draft, memory_with, with_heads
+    from worker.lifecycle.prepared import (
+        find_devices,
+        load_draft,
+        memory_with,
+        wishes_of,
+        with_heads,
+    )  # fmt: skip
     from worker.memory.plan import check_fit, estimate
     from worker.model.config import load_config
 
@@ -66,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("Two models are named.", hint="Leave out FILE or --model.")
         arguments.model = arguments.file
     settings = with_draft_path(settings_from(arguments))
-    config = load_config(model_path(settings))
+    config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     plan = estimate(config, settings, memory_with(find_devices(settings)), draft)
@@ -82,6 +90,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
     from rich.table import Table
 
     from worker.cli.console import titled
+    from worker.memory.embedding import embedding_shape
 
     kind = settings.cache_type_k
     if settings.cache_type_v != kind:
@@ -92,19 +101,28 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
          f"{plan.num_cells:,} x {human_bytes(plan.kv_bytes_per_token)} ({kind})"),
         ("recurrent state", plan.recurrent_bytes, f"{plan.num_slots} sequences"),
         ("compute", plan.compute_bytes, f"{settings.ubatch_size} rows at once"),
-        ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"),
+        ("logits", plan.output_bytes, f"{plan.num_slots} sequences and a prompt's"
+         if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
+        ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip
-    title = f"{config.name or config.architecture}: {plan.num_cells:,} cells, "
-    title += f"{plan.num_slots} sequences at once"
+    shape = embedding_shape(config, settings, plan.num_cells)
+    title = f"{config.name or config.architecture}: "
+    if not config.only_embeds:
+        title += f"{plan.num_cells:,} cells, {plan.num_slots} sequences at once"
+    if shape is not None:
+        comma = "" if config.only_embeds else ", "
+        title += f"{comma}texts of {shape.length:,} tokens, pooling {shape.pooling}"
     if plan.gpu_layers:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     table = Table(box=None, show_footer=True)
     verdict = "fits" if plan.fits else "does not fit"
     longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
-    if config.context:
+    if config.only_embeds and shape is not None:
+        longest = f"a text takes {shape.length:,} tokens at most"
+    elif config.context:
         longest += f"; a sequence takes {config.context:,} tokens at most"
     sums = (plan.total_bytes, plan.available_bytes, plan.cache_bytes)
     table.add_column("", footer="total\navailable\ncache")
@@ -120,6 +138,8 @@ def _cache(config: ModelConfig, plan: MemoryPlan) -> str:
     """What the cache may hold. It is counted in tokens where nothing but their cells is kept."""
     from worker.memory.layers import num_masks
 
+    if config.only_embeds:
+        return "nothing is kept"
     if not plan.cache_bytes:
         return "no states of ended conversations are kept"
     what = "limit for states of ended conversations"

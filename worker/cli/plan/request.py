@@ -94,12 +94,12 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     """This machine's CPU is taken to keep weights as those of the places do."""
     from worker.cli.model import model_path, with_draft_path
     from worker.lifecycle.devices import Devices
-    from worker.lifecycle.prepared import load_draft, memory_with, with_heads
+    from worker.lifecycle.prepared import load_draft, memory_with, wishes_of, with_heads
     from worker.memory.plan import estimate
     from worker.model.config import load_config
 
     settings = with_draft_path(settings)
-    config = load_config(model_path(settings))
+    config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     settings = with_heads(config, settings)
     own = memory_with(Devices())

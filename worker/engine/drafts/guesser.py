@@ -7,9 +7,19 @@ from collections.abc import Sequence as Ordered
 from itertools import chain
 
 from worker.engine.cost import StepCost
-from worker.engine.draft import WORTH, Draft, HitRates, best_rows, expected
+from worker.engine.draft import (
+    NO_LIMITS,
+    WORTH,
+    Draft,
+    GuessLimits,
+    HitRates,
+    best_rows,
+    expected,
+)
+from worker.engine.drafts.recall import RUN, Recall
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.drafts.trial import Trial
+from worker.engine.lookup import MAX_GUESS
 from worker.engine.sequence import Sequence
 
 # Guesses of a draft model: each token costs a round, so there are fewer than from the text.
@@ -30,16 +40,43 @@ class Guesser:
     What does not pay is switched off, and tried again now and then.
     """
 
-    def __init__(self, cost: StepCost, *, looks_up: bool, drafter: Rounds | None) -> None:
+    def __init__(
+        self,
+        cost: StepCost,
+        *,
+        looks_up: bool,
+        recall: Recall | None,
+        drafter: Rounds | None,
+        limits: GuessLimits = NO_LIMITS,
+    ) -> None:
         self._cost = cost
+        self._recall = recall
+        self._longest_text = limits.longest_text or MAX_GUESS
+        if drafter is not None:
+            drafter.longest = min(drafter.longest, limits.longest or drafter.longest)
+            drafter.least = limits.least
         self._looks_up = looks_up
         self._drafter = drafter
         self._record = HitRates()
         self._trials = {"text": Trial(), "model": Trial()}
 
-    def new_draft(self) -> Draft:
-        """For a sequence that begins."""
+    def new_draft(self, sequence: Sequence) -> Draft | None:
+        """For a sequence that begins; None: nothing is guessed for it.
+
+        Rows that are computed together are rounded in another way than one alone. What is guessed
+        from the pool depends on what the worker did before, and one seed shall give one text.
+        """
+        if sequence.prompt_logprobs is not None:
+            return None
+        if self._recall is not None and sequence.params.sampling.seed is not None:
+            return None
         return Draft(self._record, looks_up=self._looks_up)
+
+    def forget(self, sequence: Sequence) -> None:
+        """It ended: what it read and wrote may be guessed in others."""
+        if self._recall is not None:
+            first = max(0, sequence.cached_tokens - RUN)  # those before are known
+            self._recall.add(sequence.tokens[first : sequence.num_known])
 
     def counts(self, streams: list[Sequence], slot_cells: int, max_rows: int) -> list[int]:
         """Rows of each stream in the coming step: its next token and those guessed behind it.
@@ -59,9 +96,13 @@ class Guesser:
                 continue
             drafted.append((sequence, draft, room))
             if draft.lookup is not None:
-                found = draft.lookup.guess(sequence.tokens, sequence.num_known, room)
+                most = min(room, self._longest_text)
+                found, same = draft.lookup.guess(sequence.tokens, sequence.num_known, most)
+                if same < RUN and self._recall is not None:
+                    recalled, run = self._recall.guess(sequence.tokens, sequence.num_known, most)
+                    found, same = (recalled, run) if recalled else (found, same)
                 if found:
-                    draft.offer("text", found, [])
+                    draft.offer("text", found, list(range(same, same + len(found))))
                     is_found = True
         if not is_found and self._drafter is None:
             return [1] * len(streams)  # most steps of a text that does not repeat itself
@@ -110,7 +151,7 @@ class Guesser:
         asked = asked[: max(0, min(_TRIED_SEQUENCES, max_rows - streams))]
         if not asked:
             return False
-        length = min(_TRIED_LENGTH, (max_rows - streams) // len(asked))
+        length = min(_TRIED_LENGTH, drafter.longest, (max_rows - streams) // len(asked))
         drafter.guess(asked, length, 0.0)
         if not any(s.draft is not None and s.draft.source == "model" for s in asked):
             return False  # it still reads

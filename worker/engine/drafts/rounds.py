@@ -77,12 +77,14 @@ class Rounds:
     holds with what the sequence knows. A new sequence gets the slot that was used longest ago.
 
     longest   tokens of a guess, at most
+    least     probability of a guessed token, at least
     cost      seconds of a round, in which each sequence gets one more token, by sequences
     read_row  seconds for each token that is read before; None: not measured yet
     is_broken the guesses could not be computed; nobody asks for any again
     """
 
     longest = 7
+    least = 0.0
 
     def __init__(
         self, backend: DraftBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
@@ -156,6 +158,9 @@ class Rounds:
         logits = self._backend.logits(line.row)[: self._vocab_size]
         token = int(logits.argmax())
         probability = math.exp(float(logits[token]) - log_sum(logits))
+        if probability < self.least:
+            line.reached = -1.0
+            return
         line.draft.extend(token, probability)
         line.reached *= line.draft.chance(probability)
 

@@ -75,24 +75,32 @@ def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) ->
             sampler = native.llama_sampler_init_mirostat_v2(seed, tau, eta)
         chain.add(sampler, "mirostat")
         return
-    if params.top_k > 0:
-        chain.add(native.llama_sampler_init_top_k(params.top_k), "top_k")
-    if params.typical_p < 1:
-        # It sums p ln p, which is NaN for a banned token. So banned tokens are taken out first.
-        chain.add(native.llama_sampler_init_min_p(1e-35, 1), "typical_p")
-        chain.add(native.llama_sampler_init_typical(params.typical_p, 1), "typical_p")
-    if params.top_p < 1:
-        chain.add(native.llama_sampler_init_top_p(params.top_p, 1), "top_p")
-    if params.min_p > 0:
-        chain.add(native.llama_sampler_init_min_p(params.min_p, 1), "min_p")
-    if params.xtc_probability > 0:
-        chain.add(
-            native.llama_sampler_init_xtc(params.xtc_probability, params.xtc_threshold, 1, seed),
-            "xtc_probability",
-        )
-    if params.temperature != 1:
-        chain.add(native.llama_sampler_init_temp(params.temperature), "temperature")
+    for name in params.filters:
+        _add_filter(chain, name, params, seed)
     chain.add(native.llama_sampler_init_dist(seed), "seed")
+
+
+def _add_filter(chain: Chain, name: str, params: SamplingParams, seed: int) -> None:
+    """One of the filters, unless it would change nothing."""
+    match name:
+        case "top_k" if params.top_k > 0:
+            chain.add(native.llama_sampler_init_top_k(params.top_k), "top_k")
+        case "typ_p" if params.typical_p < 1:
+            # It sums p ln p, which is NaN for a banned token. So these are taken out first.
+            chain.add(native.llama_sampler_init_min_p(1e-35, 1), "typical_p")
+            chain.add(native.llama_sampler_init_typical(params.typical_p, 1), "typical_p")
+        case "top_p" if params.top_p < 1:
+            chain.add(native.llama_sampler_init_top_p(params.top_p, 1), "top_p")
+        case "min_p" if params.min_p > 0:
+            chain.add(native.llama_sampler_init_min_p(params.min_p, 1), "min_p")
+        case "xtc" if params.xtc_probability > 0:
+            chance, threshold = params.xtc_probability, params.xtc_threshold
+            xtc = native.llama_sampler_init_xtc(chance, threshold, 1, seed)
+            chain.add(xtc, "xtc_probability")
+        case "temperature" if params.temperature != 1:
+            chain.add(native.llama_sampler_init_temp(params.temperature), "temperature")
+        case _:
+            pass
 
 
 def add_penalties(

@@ -41,7 +41,8 @@ def choice_of(
     """The one rule which way a request goes.
 
     greedy                                     the largest logit
-    mirostat, typical-p or XTC on everything   llama.cpp, with all tokens as candidates
+    mirostat, typical-p or XTC on everything,
+    or filters in another order than usual     llama.cpp, with all tokens as candidates
     top-k                                      llama.cpp, with few candidates; with all of them in
                                                one native call where there are few tokens
     temperature, top-p, min-p                  `Draw`, without candidates
@@ -52,7 +53,7 @@ def choice_of(
     is_short = 0 < params.top_k < vocab.size
     if params.is_greedy:
         return Peak()
-    is_rare = params.typical_p < 1 or params.xtc_probability > 0
+    is_rare = params.typical_p < 1 or params.xtc_probability > 0 or not params.in_order
     if not params.mirostat and not is_short and not is_rare:
         return Draw(params, seed, workspace)
     chain = Chain()
@@ -61,7 +62,7 @@ def choice_of(
     except BaseException:
         chain.free()
         raise
-    short = is_short and not params.mirostat
+    short = is_short and not params.mirostat and params.in_order
     return ChainChoice(chain, workspace, params.top_k if short else 0)
 
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection
 
 from worker.gguf.fields import Fields
-from worker.gguf.header import refuse
-from worker.model.architectures import SLIDING
+from worker.gguf.header import RECONVERT, refuse
+from worker.model.architectures import EMBEDDERS, SLIDING
 from worker.model.checks.recurrence import check_recurrence
 
 _MAMBA2 = (r"(blk\.\d+\.)ssm_conv1d\.weight", ("ssm_conv1d.bias",))
@@ -21,6 +21,7 @@ _TOGETHER: dict[str, tuple[str, tuple[str, ...]]] = {
     "nemotron_h_moe": _MAMBA2, "qwen35": _GATED_DELTA, "qwen35moe": _GATED_DELTA,
 }  # fmt: skip
 _LATENT = frozenset({"deepseek2"})
+_FEWEST_BUCKETS = 4  # of T5's distances; native code divides by their quarter
 _MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
 
 
@@ -33,6 +34,8 @@ def check_graph(fields: Fields) -> None:
         _check_latent(fields)
     if fields.architecture in SLIDING:
         _check_window(fields)
+    if fields.architecture in EMBEDDERS:
+        _check_embedder(fields)
 
 
 def _check_together(fields: Fields, names: Collection[str]) -> None:
@@ -84,6 +87,35 @@ def _check_window(fields: Fields) -> None:
     is_list = not isinstance(fields.get(pattern), int)
     if not any(numbers) if is_list else numbers == (1,):
         fields.bad(pattern, "without a window in any layer", "one with some, or no window")
+
+
+def _check_embedder(fields: Fields) -> None:
+    """Shapes that llama.cpp asserts or divides by."""
+    width, tensors = fields.count(".embedding_length"), fields.header.tensors
+    for key in (".dense_2_feat_in", ".dense_3_feat_out"):
+        if (length := fields.count(key)) not in (None, 0, width):
+            fields.bad(key, length, f"{width}, the width")
+    if fields.architecture == "t5encoder":
+        buckets = fields.count(".attention.relative_buckets_count") or 0
+        if buckets < _FEWEST_BUCKETS:
+            fields.bad(".attention.relative_buckets_count", buckets, f"{_FEWEST_BUCKETS} or more")
+        name = "enc.blk.0.attn_rel_b.weight"
+        if all(tensor.name != name for tensor in tensors):
+            raise refuse(
+                "MISSING_TENSOR", f"The tensor {name} is missing.", field=name,
+                hint="A part of the model is missing; get it again.",
+            )  # fmt: skip
+    layers = fields.count(".block_count") or 0
+    inner = fields.per_layer(".feed_forward_length", layers) or (0,)
+    for tensor in tensors if fields.architecture == "jina-bert-v2" else ():
+        if tensor.name.endswith("ffn_up.weight") and tensor.shape[-1] not in (
+            inner[0],
+            2 * inner[0],
+        ):
+            raise refuse(
+                "TENSOR_SHAPE", f"{tensor.name} has {tensor.shape[-1]} rows, it must have "
+                f"{inner[0]} or twice as many.", field=tensor.name, hint=RECONVERT,
+            )  # fmt: skip
 
 
 def _or(fields: Fields, key: str, default: int) -> int:

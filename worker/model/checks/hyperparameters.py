@@ -9,6 +9,7 @@ import numpy as np
 from worker.gguf.fields import Fields
 from worker.gguf.header import TYPES
 from worker.model.architectures import (
+    EMBEDDERS,
     EQUAL_HEADS,
     EXPERTS_ONLY,
     FULL_ROPE,
@@ -107,7 +108,7 @@ def check_hyperparameters(fields: Fields) -> None:
     head = fields.count(".wkv.head_size") or 0
     if fields.architecture in _WKV7 and head % _WKV7_STEP:
         fields.bad(".wkv.head_size", head, f"a multiple of {_WKV7_STEP}")
-    if fields.architecture in UNIFORM:
+    if fields.architecture in UNIFORM or fields.architecture in EMBEDDERS:
         _check_attention(fields, layers, embedding)
 
 
@@ -153,7 +154,7 @@ def _check_heads(fields: Fields, layers: int, embedding: int) -> None:
         if head and kv_head and head % kv_head:
             fields.bad(".attention.head_count_kv", kv_head, f"a divisor of {head}")
     _check_rope(fields, heads[0], embedding)
-    if heads[0] and fields.architecture in EQUAL_HEADS:
+    if heads[0] and (fields.architecture in EQUAL_HEADS or fields.architecture in EMBEDDERS):
         _check_lengths(fields, embedding // heads[0])
 
 

@@ -33,7 +33,7 @@ from worker.gguf.fields import Fields
 from worker.gguf.header import RECONVERT, Header, refuse
 from worker.gguf.policy import Policy, Purpose
 from worker.gguf.quant import ENCODINGS
-from worker.model.architectures import DRAFTERS, ENCODER_DECODERS, ENCODERS, KNOWN
+from worker.model.architectures import DRAFTERS, EMBEDDERS, ENCODER_DECODERS, ENCODERS, KNOWN
 from worker.model.checks.graphs import check_graph
 from worker.model.checks.hyperparameters import check_hyperparameters
 from worker.model.checks.sampling import check_sampling_defaults
@@ -51,7 +51,7 @@ def check(header: Header, policy: Policy, purpose: Purpose = "generate") -> None
     check_kind(fields, purpose)
     check_hyperparameters(fields)
     check_sampling_defaults(fields)
-    if purpose == "generate" or "tokenizer.ggml.model" in fields:
+    if purpose != "inspect" or "tokenizer.ggml.model" in fields:
         check_tokenizer(fields, policy)
     if header.tensors:
         _check_quantization_version(fields, policy)
@@ -100,7 +100,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
                          got=0, hint="Pass the file with the weights.")  # fmt: skip
         raise refuse("NO_TENSORS", "This file holds no tensors.", got=0,
                      hint="Pass the file with the weights.")  # fmt: skip
-    if arch in ENCODERS:
+    if arch in ENCODERS and (purpose == "generate" or arch not in EMBEDDERS):
         raise refuse("ENCODER_ONLY", f"{arch} models turn text into vectors and generate none.",
                      got=arch, hint="Pass a model that generates text.")  # fmt: skip
     if arch in ENCODER_DECODERS:
@@ -109,7 +109,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
     if arch in DRAFTERS:
         raise refuse("DRAFT_MODEL", f"{arch} models only draft tokens for another model.",
                      got=arch, hint="Pass the model that it drafts for.")  # fmt: skip
-    if fields.get(".attention.causal") is False:
+    if fields.get(".attention.causal") is False and purpose == "generate":
         raise refuse("ENCODER_ONLY", "This model's tokens look ahead, so it continues no text.",
                      field=fields.full(".attention.causal"), got=False, limit=True,
                      hint="Pass a decoder-only model.")  # fmt: skip

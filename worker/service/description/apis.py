@@ -6,9 +6,10 @@ import msgspec
 
 from worker.api.anthropic.described import API as ANTHROPIC
 from worker.api.common.described import HTML, JSON, Described
-from worker.api.infill.described import API as INFILL
+from worker.api.embeddings.described import API as VECTORS
 from worker.api.info.described import API as WORKER
 from worker.api.jobs.described import API as JOBS
+from worker.api.llama_server.described import API as LLAMA_SERVER
 from worker.api.ollama.described import API as OLLAMA
 from worker.api.openai.described import API as OPENAI
 from worker.api.requests.described import API as REQUESTS
@@ -22,4 +23,15 @@ _OWN = (
 )
 _WORKER = msgspec.structs.replace(WORKER, routes=(*WORKER.routes, *_OWN))
 
-APIS = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, INFILL, TOKENS, JOBS, REQUESTS, _WORKER)
+APIS = (
+    OPENAI,
+    RESPONSES,
+    ANTHROPIC,
+    OLLAMA,
+    LLAMA_SERVER,
+    VECTORS,
+    TOKENS,
+    JOBS,
+    REQUESTS,
+    _WORKER,
+)

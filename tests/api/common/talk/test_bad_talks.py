@@ -37,11 +37,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
 
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """The same with a template that refuses what it does not know."""
+    """The same with a template that refuses critics."""
     mistral = FAMILIES["mistral-names"]
     path = tmp_path_factory.mktemp("refusing") / "refusing.gguf"
     mistral.write_model(path, [mistral.recital("Hello there.")])
-    with serving("--model", path, "--ctx-size", "4096", "-np", "2") as running:
+    template = (
+        "{% for m in messages %}{% if 'critic' in m.content %}{{ raise_exception('No critics') }}"
+        "{% endif %}{{ m.content }}{% endfor %}"
+    )
+    with serving("--model", path, "--chat-template", template, "-np", "2") as running:
         yield running
 
 
@@ -137,16 +141,6 @@ def test_bad_talks(server: Server, path: str, streaming: bool) -> None:
 
 
 @pytest.mark.parametrize("path", APIS)
-def test_a_role_that_nobody_has(refusing: Server, path: str) -> None:
-    """The template, or the API, has no place for it."""
-    body: Body = {APIS[path][0]: [*HELLO, {"role": "wizard", "content": "x"}]}
-    answer = post(refusing, path, body)
-    assert answer.status_code == 400, answer.text[:300]
-    assert APIS[path][3](answer.json())
-    assert post(refusing, path, {}).status_code == 200
-
-
-@pytest.mark.parametrize("path", APIS)
 def test_a_tool_whose_schema_recurses(server: Server, path: str) -> None:
     """It is held as far as it can be: a tool may be there that nobody can hold."""
     tool = APIS[path][1]
@@ -161,8 +155,8 @@ def test_a_tool_whose_schema_recurses(server: Server, path: str) -> None:
 def test_what_the_template_refuses_has_the_client_s_name(
     refusing: Server, path: str, field: str
 ) -> None:
-    """A role that it does not know is in the client's own field."""
-    body = {field: [{"role": "critic", "content": "x"}, *HELLO]}
+    """It is in the client's own field."""
+    body = {field: [{"role": "user", "content": "I am a critic."}]}
     answer = refusing.post(body, path)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == field

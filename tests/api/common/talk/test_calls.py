@@ -72,8 +72,13 @@ def test_a_named_tool_is_called(loaded: Loaded, name: str) -> None:
     assert [call.name for call in found.calls] == [name]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", ["weather/now: today", "天气", "x" * 200, "a b", "a_b"])
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        *((family, name) for family in FAMILIES for name in ("weather/now: today", "x" * 200)),
+        *((family, name) for family in FAMILIES[:3] for name in ("天气", "a b", "a_b")),
+    ],
+)
 def test_any_name_can_be_called(loaded: Loaded, family: str, name: str) -> None:
     """It comes back as the client wrote it, though the format of calls could not carry it."""
     others = [tool for tool in ("a/b", "a b", "a_b", "a_b_2") if tool != name]
@@ -106,10 +111,21 @@ def test_what_cannot_be_called_is_refused(loaded: Loaded, options: dict[str, Any
     assert caught.value.param == "tool_choice"
 
 
-def test_a_role_that_the_template_leaves_out(loaded: Loaded) -> None:
-    """It is refused; a template that shows any role shows it."""
+@pytest.mark.parametrize("name", ["google-gemma-2-2b-it", "Qwen-Qwen3-0.6B", "Qwen3-Coder"])
+def test_a_tool_that_is_too_deep(loaded: Loaded, name: str) -> None:
+    """It is named, wherever one comes to its end."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(3000):
+        schema = {"anyOf": [schema]}
+    deep = Tool(name="sky", parameters={"type": "object", "properties": {"at": schema}})
+    with pytest.raises(RequestError) as caught:
+        asked_of(loaded, name, tools=(deep,))
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize("name", ["Qwen-Qwen3-0.6B", "Qwen3-Coder"])
+def test_a_role_that_the_template_leaves_out(loaded: Loaded, name: str) -> None:
+    """Its words are the user's, whether or not the template shows any role."""
     wizard = (Message(role="user", content="x"), Message(role="wizard", content="Abracadabra"))
-    with pytest.raises(RequestError, match="role wizard"):
-        asked_of(loaded, "Qwen-Qwen3-0.6B", messages=wizard)
-    (prompt,) = asked_of(loaded, "Qwen3-Coder", messages=wizard).prompts
-    assert "Abracadabra" in prompt.text
+    (prompt,) = asked_of(loaded, name, messages=wizard).prompts
+    assert "user\nwizard: Abracadabra<" in prompt.text

@@ -24,6 +24,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 from worker.model.config import load_config
+from worker.settings import Settings
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content | trim +"
@@ -54,7 +55,7 @@ def vocab(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Vocab]:
 
 def loaded_with(vocab: Vocab) -> Loaded:
     backend = SimpleNamespace(vocab=vocab, needs_rest=True, max_length=100_000)
-    return cast(Loaded, SimpleNamespace(backend=backend))
+    return cast(Loaded, SimpleNamespace(backend=backend, settings=Settings()))
 
 
 def conversation(*messages: dict[str, Any]) -> Conversation:
@@ -116,7 +117,9 @@ def test_requests_carry_them(write: Callable[[Path], Path], count: int, tmp_path
     """Recurrent, hybrid and windowed models get a prompt's checkpoints with each continuation."""
     path = write(tmp_path / "model.gguf")
     with load(path) as backend:
-        loaded = cast(Loaded, SimpleNamespace(backend=backend, config=load_config(path)))
+        loaded = cast(
+            Loaded, SimpleNamespace(backend=backend, config=load_config(path), settings=Settings())
+        )
         messages = tuple(
             Message(role=m["role"], content=m["content"]) for m in (*HISTORY, QUESTION)
         )

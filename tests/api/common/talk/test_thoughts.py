@@ -11,6 +11,7 @@ from worker.chat.thinking import Thinking
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import schema_constraint
 from worker.lifecycle.loaded import Loaded
+from worker.settings import Settings
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)
 
@@ -24,6 +25,17 @@ def test_a_budget_ends_a_thought(loaded: Loaded, budget: int) -> None:
     options = {"choice": "none", "max_tokens": 100, "thinking": thinking}
     found = said(loaded, asked_of(loaded, "Qwen3.5-4B", **options))
     assert len(found.thought) <= 8 * budget
+    assert found.content
+
+
+def test_the_operators_word_ends_it(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a thought is cut off, it ends with what the command line says."""
+    settings = Settings(reasoning_budget_message=" Enough.")
+    monkeypatch.setattr(loaded, "settings", settings)
+    thinking = Thinking(is_on=True, budget=2)
+    options = {"choice": "none", "max_tokens": 40, "thinking": thinking}
+    found = said(loaded, asked_of(loaded, "Qwen3.5-4B", **options))
+    assert found.thought.rstrip().endswith(" Enough.")
     assert found.content
 
 

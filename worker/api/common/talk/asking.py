@@ -42,6 +42,8 @@ def ask(talk: Talk, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True) 
     param = talk.params.prompt_param
     try:
         return _asked(talk, chat, loaded, must_fit=must_fit)
+    except RecursionError:
+        raise RequestError("A tool holds too many values in each other.", param=TOOLS) from None
     except RequestError as error:
         if error.param != _MESSAGES or param == _MESSAGES:
             raise
@@ -115,7 +117,11 @@ def _limit(talk: Talk, chat: ChatFormat, prompt: str, loaded: Loaded) -> SpanLim
     budget, end = talk.thinking.budget, chat.thought_end(prompt)
     if budget is None or end is None:
         return None
-    forced = loaded.backend.vocab.tokenize(end.text, add_special=False, parse_special=True)
+    forced = loaded.backend.vocab.tokenize(
+        f"{loaded.settings.reasoning_budget_message}{end.text}",
+        add_special=False,
+        parse_special=True,
+    )
     return SpanLimit(budget, end.opens, end.ends, tuple(forced), end.is_open)
 
 

@@ -19,6 +19,7 @@ _UNSAID = frozenset({
 _BYTES = frozenset({"data", "b64_json", "blob", "bytes", "result", "file_data", "url"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\-\r\n]{256,}")
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[^,]{0,200};base64,")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _FAILED = frozenset({"incomplete", "failed", "error", "cancelled", "canceled"})
 _DEPTH = 20  # of values in each other that are searched for bytes
 _NO = frozenset({"", "0", "false", "no", "none", "null"})
@@ -42,6 +43,24 @@ def said_fields(fields: Mapping[str, Any], known: Collection[str] = ()) -> dict[
         and value not in (None, "", [], {})
         and (name != "status" or _is_failure(value))
     }
+
+
+def is_address(value: Any) -> bool:
+    """Whether it is a URL that leads somewhere, and holds no data itself."""
+    return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
+
+
+def cited(given: Any) -> list[str]:
+    """A note on each thing with an address that a text refers to."""
+    notes: list[str] = []
+    for each in cast("list[Any]", given) if isinstance(given, list) else []:
+        outer = cast("Mapping[str, Any]", each if isinstance(each, dict) else {"url": each})
+        inner = outer.get("url_citation")
+        found = cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else outer
+        title, address = found.get("title"), found.get("url")
+        if is_address(address):
+            notes.append(f"[source: {title} {address}]" if title else f"[source: {address}]")
+    return list(dict.fromkeys(notes))
 
 
 def written(value: Any) -> str:

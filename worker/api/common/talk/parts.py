@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from worker.api.common.talk.media import is_heard, medium_of, medium_words
-from worker.api.common.talk.notes import has_failed, note_of, said_fields, written
+from worker.api.common.talk.notes import cited, has_failed, note_of, said_fields, written
 from worker.errors import RequestError
 
 ContentPart = dict[str, Any]
@@ -91,6 +91,8 @@ def words_of(part: Mapping[str, Any], depth: int = 0) -> str | None:
     if not words and not said:
         is_empty = any(name in part and kind.endswith(name) for name in _WORDS)
         return "" if is_empty else note_of(kind, part)
+    for name in ("citations", "annotations"):
+        said += cited(part.get(name))
     heads = [text for name in _HEADS if (text := _inside(part.get(name), depth + 1))]
     rest = {} if kind in KINDS else said_fields(part, _READ)
     if any(isinstance(value, str | list | dict) for value in rest.values()):

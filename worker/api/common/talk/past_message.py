@@ -6,11 +6,16 @@ from typing import Any
 
 import msgspec
 
+from worker.api.common.talk.media import medium_words
+from worker.api.common.talk.notes import cited
 from worker.api.common.talk.outputs import result_of
 from worker.api.common.talk.parts import MessageContent, joined, parts_of, text_of
 from worker.api.common.talk.past_calls import PastCall, PastCalls, Spelled, calls_of, spelled
 from worker.chat.message import Message
 
+# Others' names of roles -> ours.
+_ROLES = {"ai": "assistant", "model": "assistant", "bot": "assistant", "human": "user"}
+_KNOWN = ("system", "developer", "user", "assistant", "tool", "function")
 _THOUGHTS = ("thinking", "reasoning")
 _RESULTS = ("tool", "function")
 _THOUGHT_WORDS = {"text", "thinking", "summary"}  # else only their author can read them
@@ -24,6 +29,8 @@ class PastMessage(msgspec.Struct, kw_only=True):
     images   a note in brackets each; refused in the newest question
     refusal  what an assistant said instead of content, or beside it
     audio    what an assistant said aloud: its transcript is read
+    citations, annotations
+             what it referred to: a note in brackets with the address
     reasoning_content, reasoning, reasoning_text, thinking, thinking_blocks, reasoning_details
              what an assistant thought
     tool_calls
@@ -56,11 +63,26 @@ class PastMessage(msgspec.Struct, kw_only=True):
     refusal: MessageContent = None
     audio: MessageContent = None
     images: MessageContent = None
+    citations: MessageContent = None
+    annotations: MessageContent = None
     is_error: Any = None
     status: Any = None
     error: Any = None
     output: Any = None
     result: Any = None
+
+
+def role_of(given: str | None, message: PastMessage | None = None) -> str:
+    """Ours for another name of a role; who says none is told by what the message holds. One that
+    nobody knows stays: the chat format puts its words where the model can read them."""
+    role = (given or "").strip()
+    word = role.lower()
+    if role:
+        return word if word in _KNOWN else _ROLES.get(word, role)
+    if message is not None and (message.tool_call_id or message.call_id):
+        return "tool"
+    has_called = message is not None and (message.tool_calls or message.function_call)
+    return "assistant" if has_called else "user"
 
 
 def message_of(given: PastMessage, role: str) -> Message:
@@ -72,7 +94,7 @@ def message_of(given: PastMessage, role: str) -> Message:
     parts = [part for each in _contents(given) for part in parts_of(each)]
     said = [joined(part for part in parts if part.get("type") not in kinds), text_of(given.refusal)]
     said += [joined({"type": "audio", **part} for part in parts_of(given.audio))]
-    said += _shown(given.images)
+    said += [*_shown(given.images), *cited(given.citations), *cited(given.annotations)]
     calls, notes = calls_of(given.tool_calls)
     older, more = calls_of(given.function_call)
     content = "\n".join(filter(None, (*said, *notes, *more)))
@@ -115,4 +137,7 @@ def _contents(given: PastMessage) -> tuple[MessageContent, ...]:
 
 
 def _shown(images: MessageContent) -> list[str]:
-    return ["[image]" for _ in parts_of(images)]
+    return [
+        medium_words({**part, "type": "image", "text": None, "url": part.get("text")})
+        for part in parts_of(images)
+    ]

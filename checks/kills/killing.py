@@ -1,6 +1,6 @@
 """A program that starts workers which write as fast as they can, and kills them.
 
-    python -m tests.cache.killing FOLDER KILLS
+    python -m checks.kills.killing FOLDER KILLS
 
 Two share the folder at any time. Each first reads what it finds there, and is killed while a file
 of its own is not finished. The program ends with an error if one of them ended by itself, which it

@@ -14,8 +14,8 @@ import pytest
 from tests.support import http
 from tests.support.models.ggufs import llama_gguf, u32
 from tests.support.programs.processes import Server, serving
-from worker.api.infill.prompt import prompt_of
-from worker.api.infill.schemas import InfillRequest
+from worker.api.llama_server.place import place_of
+from worker.api.llama_server.schemas import InfillRequest
 from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.llama.vocab import Vocab
@@ -58,7 +58,7 @@ class Asking:
 
     def __call__(self, max_tokens: int | None = 8, **fields: Any) -> tuple[list[int], bool]:
         body = msgspec.convert({**PLACE, **fields}, InfillRequest)
-        prompt, truncated = prompt_of(body, max_tokens, self.loaded)
+        prompt, truncated = place_of(body, max_tokens, self.loaded)
         return list(prompt.tokens), truncated
 
 

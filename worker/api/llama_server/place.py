@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from worker.api.common.prompts import TextPrompt, check_hopeless
-from worker.api.infill.schemas import InfillRequest
+from worker.api.llama_server.schemas import InfillRequest
 from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 
@@ -27,7 +27,7 @@ class _Tokens:
         )
 
 
-def prompt_of(
+def place_of(
     body: InfillRequest, max_tokens: int | None, loaded: Loaded
 ) -> tuple[TextPrompt, bool]:
     """(the prompt, whether something was left out of it so that it fits). Raises RequestError.

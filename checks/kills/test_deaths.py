@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import ROOT
 from tests.support.programs.processes import until
 
-ROOT = Path(__file__).parent.parent
 # Far more than it takes: what hangs is killed then.
 HANGS_S = 600
 HOOKS = "from tests.conftest import pytest_configure, pytest_xdist_make_scheduler\n"
@@ -45,7 +45,7 @@ def make_test(folder: Path, files: dict[str, str], *options: str) -> tuple[int, 
     for name, text in files.items():
         (folder / name).write_text(text)
     if not options:
-        found = re.search(r"-m pytest (-n 2 .*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
+        found = re.search(r"-m pytest (-n 3 .*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
         assert found
         options = tuple(found[1].split())
     command = [sys.executable, "-m", "pytest", *options, "-rA", "-p", "no:cacheprovider"]

@@ -1,4 +1,4 @@
-"""Infill, for the description of the API."""
+"""llama-server's own routes that write, for the description of the API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from worker.api.common.described import EVENTS, JSON, Api, Described
 from worker.api.common.refusals import BODY, GENERATION, PROMPT
-from worker.api.infill.routes import infill
-from worker.api.infill.schemas import Infilled, InfillPart, InfillRequest
+from worker.api.llama_server.routes import completion, infill
+from worker.api.llama_server.schemas import InfillRequest, WritingRequest, Written, WrittenPart
 from worker.errors import NotSupportedError
 from worker.http.replies import ErrorReply
 
@@ -18,16 +18,33 @@ _PLACE: dict[str, Any] = {
     "n_predict": 12,
     "temperature": 0,
 }
+_STORY: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 12, "temperature": 0}
 
 API = Api(
-    name="Infill",
-    text="A text between two others, as editors ask llama-server for it.",
+    name="llama-server",
+    text="A text behind another or between two, as llama-server's own clients ask for it.",
     routes=(
+        Described(
+            handler=completion,
+            takes=WritingRequest,
+            needs=("prompt",),
+            gives={JSON: (Written, list, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
+            refuses=(*BODY, *PROMPT, *GENERATION),
+            done=False,
+            notes="Several prompts give a list. With `stream` events come as they are made; with "
+            "`response_fields` answers have only these.",
+            examples={
+                "text": _STORY,
+                "stream": {**_STORY, "stream": True},
+                "several": {**_STORY, "prompt": ["Once upon a time", [1, 40, "One day"]]},
+                "fields": {**_STORY, "response_fields": ["content", "timings/prompt_n"]},
+            },
+        ),
         Described(
             handler=infill,
             takes=InfillRequest,
             needs=("input_prefix", "input_suffix"),
-            gives={JSON: (Infilled, dict), EVENTS: (InfillPart, Infilled, ErrorReply)},
+            gives={JSON: (Written, dict), EVENTS: (WrittenPart, Written, ErrorReply)},
             refuses=(
                 *BODY,
                 *PROMPT,

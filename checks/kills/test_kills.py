@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cache.killing import check_all
+from checks.kills.killing import check_all
 from tests.support.checkout import ROOT
 
 KILLS = 200
@@ -14,7 +14,7 @@ KILLS = 200
 
 def test_kills_leave_no_damage(tmp_path: Path) -> None:
     """Two hundred kills −9 in the middle of a file: every file that bears a name is whole."""
-    command = [sys.executable, "-m", "tests.cache.killing", str(tmp_path), str(KILLS)]
+    command = [sys.executable, "-m", "checks.kills.killing", str(tmp_path), str(KILLS)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     _, disk, num_tokens = check_all(tmp_path)

@@ -1,0 +1,80 @@
+"""Guesses from what the worker read and wrote for others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.engine.driving import request, run, tokens_of
+from tests.support.fakes import FakeBackend, continuation
+from worker.engine.drafts.recall import RUN, Recall
+from worker.engine.engine import Engine
+from worker.engine.lookup import MAX_GUESS
+from worker.engine.sampling import SamplingParams
+
+TEXT = np.arange(100, 200, dtype=np.int32)
+
+
+def test_what_followed() -> None:
+    """RUN tokens of a text bring what followed them, to its end, and how many were the same."""
+    recall = Recall()
+    recall.add(TEXT)
+    recall.add(TEXT[:5])  # shorter than a run
+    asked = np.concatenate([np.array([1, 2], np.int32), TEXT[10:30]])
+    guess, same = recall.guess(asked, len(asked), 6)
+    assert guess == TEXT[30:36].tolist()
+    assert same == 20
+    assert recall.guess(TEXT, 95, 100) == (TEXT[95:].tolist(), 32)
+    assert recall.guess(TEXT, 40, 100)[0] == TEXT[40 : 40 + MAX_GUESS].tolist()
+    assert recall.guess(TEXT, len(TEXT), 9)[0] == []
+
+
+@pytest.mark.parametrize("asked", [TEXT[: RUN - 1], TEXT[::-1].copy(), TEXT[:RUN] + 1000])
+def test_what_nobody_wrote(asked: np.ndarray) -> None:
+    """Fewer tokens than a run, or others, bring nothing."""
+    recall = Recall()
+    recall.add(TEXT)
+    assert recall.guess(asked, len(asked), 9) == ([], 0)
+
+
+def test_the_newest_counts_and_the_oldest_is_forgotten() -> None:
+    """The ring begins again where it is full."""
+    recall = Recall()
+    recall.add(TEXT)
+    other = np.concatenate([TEXT[:50], TEXT[:50] + 1000])
+    recall.add(other)
+    assert recall.guess(TEXT, 50, 3)[0] == other[50:53].tolist()
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        recall.add(rng.integers(2000, 30_000, 100_000).astype(np.int32))
+    assert recall.guess(TEXT, 50, 3) == ([], 0)
+
+
+def test_what_is_remembered_can_be_read_again() -> None:
+    """The texts that `texts` gives bring the same guesses, also once the ring began again."""
+    recall, again, rng = Recall(), Recall(), np.random.default_rng(1)
+    for _ in range(12):
+        recall.add(rng.integers(2000, 30_000, 100_000).astype(np.int32))
+    recall.add(TEXT)
+    again.read(recall.texts())
+    assert again.guess(TEXT, 50, 9) == recall.guess(TEXT, 50, 9) == (TEXT[50:59].tolist(), 32)
+    assert len(again.texts()) == len(recall.texts()) > 900_000
+    Recall().read(Recall().texts())
+
+
+def steps_of(engine: Engine, name: str, seed: int | None = None) -> int:
+    """Steps that an answer of 40 tokens took; it is what the model says."""
+    before, prompt = engine.snapshot.num_steps, [5, 9, 7, 8, 11, 6, 3, 2, 13]
+    sampling = SamplingParams(temperature=0, seed=seed)
+    engine.add(request(name, prompt, max_tokens=40, sampling=sampling))
+    assert tokens_of(run(engine)[name]) == continuation(prompt, 40, engine.backend.vocab_size, None)
+    return engine.snapshot.num_steps - before
+
+
+def test_a_question_that_comes_again() -> None:
+    """It takes fewer steps; not so where it names a seed, which promises one text."""
+    backend = FakeBackend(num_cells=400, vocab_size=5000, capacity=64, max_outputs=64)
+    engine = Engine(backend, lambda: backend.now, drafting=True, recall=Recall())
+    first = steps_of(engine, "a")
+    assert steps_of(engine, "b") < first / 2
+    assert steps_of(engine, "c", seed=5) == first

@@ -1,0 +1,335 @@
+"""Writes tiny random models that make vectors, and says in numpy which ones they make.
+
+The arithmetic is written from the definitions, in float64, over the tensors of the file.
+
+    bert          learned positions, norms behind (also with a classifier)
+    nomic-bert    rotated, gated with SiLU
+    jina-bert-v2  ALiBi, gated with GELU
+    modern-bert   norms in front, a window in two of three layers
+    t5encoder     a bias for each distance, no scaling
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.models.architectures import HEAD, Model
+from tests.support.models.ggufs import (
+    BOOL,
+    I32,
+    STR,
+    Gguf,
+    Key,
+    Raw,
+    Tensor,
+    array,
+    f32,
+    spm_vocabulary,
+    text,
+    u32,
+)
+
+WIDTH, INNER, HEADS, LAYERS, CONTEXT, VOCABULARY = 64, 96, 4, 3, 96, 320
+WINDOW, BUCKETS = 8, 32
+_HEAD = WIDTH // HEADS
+_EPSILON = 1e-5
+_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def word_vocabulary() -> dict[str | bytes, Key | Raw]:
+    """Keys of a WordPiece vocabulary: letters, at the beginning of a word and in it."""
+    letters = "etaoinshrdlucmfwypvbgkjqxz.,?!0123456789"
+    tokens = [*_WORDS, *("\u2581" + c for c in letters), *letters]
+    tokens += [f"\u2581{a}{b}" for a in letters for b in letters][: VOCABULARY - len(tokens)]
+    kinds = [3] * len(_WORDS) + [1] * (len(tokens) - len(_WORDS))
+    return {
+        "tokenizer.ggml.model": text("bert"),
+        "tokenizer.ggml.pre": text("default"),
+        "tokenizer.ggml.tokens": array(STR, tokens),
+        "tokenizer.ggml.token_type": array(I32, kinds),
+        "tokenizer.ggml.unknown_token_id": u32(1),
+        "tokenizer.ggml.bos_token_id": u32(2),
+        "tokenizer.ggml.seperator_token_id": u32(3),
+        "tokenizer.ggml.padding_token_id": u32(0),
+        "tokenizer.ggml.mask_token_id": u32(4),
+    }
+
+
+class Embedder:
+    """A file under construction, and the same arithmetic in numpy."""
+
+    def __init__(self, architecture: str, *, pooling: int | None = 1, classifier: int = 0) -> None:
+        """pooling: llama.cpp's number; classifier: its outputs, 0: there is none"""
+        self.architecture = architecture
+        self.pooling = pooling
+        self.outputs = classifier
+        self._rng = np.random.default_rng(list(architecture.encode()))
+        self.tensors: dict[str, np.ndarray] = {}
+        getattr(self, "_" + architecture.replace("-", "_"))()
+        if classifier:
+            self._matrix("cls.weight", WIDTH, WIDTH)
+            self._vector("cls.bias", WIDTH)
+            self._matrix("cls.output.weight", classifier, WIDTH, scale=4.0)
+            self._vector("cls.output.bias", classifier)
+
+    def write(self, path: Path, **keys: Key) -> Path:
+        """The file; returns `path`."""
+        name, is_t5 = self.architecture, self.architecture == "t5encoder"
+        wordy = name == "bert"
+        gguf = Gguf(
+            keys={
+                "general.architecture": text(name),
+                "general.type": text("model"),
+                "general.name": text(f"tiny {name}"),
+                "general.file_type": u32(0),
+                f"{name}.block_count": u32(LAYERS),
+                f"{name}.context_length": u32(CONTEXT),
+                f"{name}.embedding_length": u32(WIDTH),
+                f"{name}.feed_forward_length": u32(INNER),
+                f"{name}.attention.head_count": u32(HEADS),
+                f"{name}.attention.head_count_kv": u32(HEADS),
+                f"{name}.attention.causal": Key(BOOL, 0),
+                f"{name}.attention.layer_norm_{'rms_' if is_t5 else ''}epsilon": f32(_EPSILON),
+                **(word_vocabulary() if wordy else spm_vocabulary(VOCABULARY)),
+                "tokenizer.ggml.token_type_count": u32(2),
+            }
+        )
+        if not wordy:
+            gguf.keys["tokenizer.ggml.add_eos_token"] = Key(BOOL, 1)
+        if self.pooling is not None:
+            gguf.keys[f"{name}.pooling_type"] = u32(self.pooling)
+        if self.outputs > 1:
+            labels = [f"label {place}" for place in range(self.outputs)]
+            gguf.keys[f"{name}.classifier.output_labels"] = array(STR, labels)
+        if name == "nomic-bert":
+            gguf.keys[f"{name}.rope.freq_base"] = f32(1000.0)
+        if name == "modern-bert":
+            gguf.keys |= {
+                f"{name}.attention.sliding_window": u32(WINDOW),
+                f"{name}.rope.freq_base": f32(10_000.0),
+                f"{name}.rope.freq_base_swa": f32(100.0),
+            }
+        if is_t5:
+            gguf.keys[f"{name}.attention.relative_buckets_count"] = u32(BUCKETS)
+        gguf.keys |= {f"{name}.{key}": value for key, value in keys.items()}
+        for tensor, values in self.tensors.items():
+            data = values.astype("<f4").tobytes()
+            gguf.tensors.append(Tensor(tensor, values.shape[::-1], 0, data))
+        return gguf.write(path)
+
+    def rows(self, tokens: list[int]) -> np.ndarray:
+        """What the last layer says of each token, float64 [tokens, width]."""
+        is_t5, modern = self.architecture == "t5encoder", self.architecture == "modern-bert"
+        rows = self.tensors["token_embd.weight"][tokens]
+        if "token_types.weight" in self.tensors:
+            rows = rows + self.tensors["token_types.weight"][0]
+        if "position_embd.weight" in self.tensors:
+            rows = rows + self.tensors["position_embd.weight"][: len(tokens)]
+        if not is_t5:
+            rows = self._norm(rows, "token_embd_norm")
+        for layer in range(LAYERS):
+            own = f"enc.blk.{layer}." if is_t5 else f"blk.{layer}."
+            if is_t5 or modern:
+                before = self._norm(rows, own + "attn_norm") if is_t5 or layer else rows
+                rows = rows + self._attention(before, own, layer)
+                rows = rows + self._inner(self._norm(rows, own + "ffn_norm"), own)
+            else:
+                mixed = rows + self._attention(rows, own, layer)
+                rows = self._norm(mixed, own + "attn_output_norm")
+                rows = self._norm(rows + self._inner(rows, own), own + "layer_output_norm")
+        if is_t5 or modern:
+            rows = self._norm(rows, "enc.output_norm" if is_t5 else "output_norm")
+        return rows
+
+    def vector(self, tokens: list[int], pooling: str = "mean") -> np.ndarray:
+        """Of length 1, float64 [width]."""
+        rows = self.rows(tokens)
+        made = {"mean": rows.mean(0), "cls": rows[0], "last": rows[-1]}[pooling]
+        return made / np.linalg.norm(made)
+
+    def logits(self, tokens: list[int]) -> np.ndarray:
+        """What the classifier says, float64 [outputs]."""
+        hidden = np.tanh(self._dense(self.rows(tokens)[:1], "cls"))
+        return self._dense(hidden, "cls.output")[0]
+
+    # What each architecture has.
+
+    def _bert(self) -> None:
+        self._common(biases=True)
+        self._matrix("position_embd.weight", CONTEXT, WIDTH, scale=3.0)
+
+    def _nomic_bert(self) -> None:
+        self._common(gate=True)
+
+    def _jina_bert_v2(self) -> None:
+        self._common(biases=True, gate=True)
+        for layer in range(LAYERS):
+            del self.tensors[f"blk.{layer}.ffn_up.bias"]
+
+    def _modern_bert(self) -> None:
+        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._vector("token_embd_norm.weight", WIDTH, mean=1.0)
+        self._vector("output_norm.weight", WIDTH, mean=1.0)
+        for layer in range(LAYERS):
+            own = f"blk.{layer}."
+            for name in ("attn_norm", "ffn_norm") if layer else ("ffn_norm",):
+                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
+            self._matrix(own + "attn_qkv.weight", 3 * WIDTH, WIDTH, scale=1.5)
+            self._matrix(own + "attn_output.weight", WIDTH, WIDTH)
+            self._matrix(own + "ffn_up.weight", 2 * INNER, WIDTH)
+            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+
+    def _t5encoder(self) -> None:
+        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._vector("enc.output_norm.weight", WIDTH, mean=1.0)
+        self._matrix("enc.blk.0.attn_rel_b.weight", BUCKETS, HEADS, scale=2.0)
+        for layer in range(LAYERS):
+            own = f"enc.blk.{layer}."
+            for name in ("attn_norm", "ffn_norm"):
+                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
+            for name in ("attn_q", "attn_k", "attn_v", "attn_o"):
+                self._matrix(f"{own}{name}.weight", WIDTH, WIDTH, scale=0.5)
+            for name in ("ffn_gate", "ffn_up"):
+                self._matrix(f"{own}{name}.weight", INNER, WIDTH)
+            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+
+    def _common(self, *, biases: bool = False, gate: bool = False) -> None:
+        """Norms behind attention and feed-forward layers."""
+        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._matrix("token_types.weight", 2, WIDTH)
+        self._layer_norm("token_embd_norm")
+        for layer in range(LAYERS):
+            own = f"blk.{layer}."
+            shapes = {"attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH, WIDTH), "attn_v": (WIDTH, WIDTH),
+                      "attn_output": (WIDTH, WIDTH), "ffn_up": (INNER, WIDTH),
+                      "ffn_down": (WIDTH, INNER)}  # fmt: skip
+            for name, shape in shapes.items():
+                self._matrix(f"{own}{name}.weight", *shape, scale=1.5)
+                if biases:
+                    self._vector(f"{own}{name}.bias", shape[0])
+            if gate:
+                self._matrix(own + "ffn_gate.weight", INNER, WIDTH)
+            self._layer_norm(own + "attn_output_norm")
+            self._layer_norm(own + "layer_output_norm")
+
+    def _matrix(self, name: str, *shape: int, scale: float = 1.0) -> None:
+        values = self._rng.standard_normal(shape) * scale / math.sqrt(shape[-1])
+        self.tensors[name] = values.astype(np.float32).astype(np.float64)
+
+    def _vector(self, name: str, length: int, *, mean: float = 0.0) -> None:
+        values = mean + 0.1 * self._rng.standard_normal(length)
+        self.tensors[name] = values.astype(np.float32).astype(np.float64)
+
+    def _layer_norm(self, name: str) -> None:
+        self._vector(f"{name}.weight", WIDTH, mean=1.0)
+        self._vector(f"{name}.bias", WIDTH)
+
+    # The arithmetic.
+
+    def _dense(self, rows: np.ndarray, name: str) -> np.ndarray:
+        return rows @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)
+
+    def _norm(self, rows: np.ndarray, name: str) -> np.ndarray:
+        if self.architecture != "t5encoder":
+            rows = rows - rows.mean(-1, keepdims=True)
+        rows = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + _EPSILON)
+        return rows * self.tensors[f"{name}.weight"] + self.tensors.get(f"{name}.bias", 0.0)
+
+    def _inner(self, rows: np.ndarray, own: str) -> np.ndarray:
+        up = self._dense(rows, own + "ffn_up")
+        if self.architecture == "modern-bert":
+            gate, up = up[:, :INNER], up[:, INNER:]
+            return self._dense(_gelu(gate) * up, own + "ffn_down")
+        if own + "ffn_gate.weight" not in self.tensors:
+            return self._dense(_gelu(up), own + "ffn_down")
+        gate = self._dense(rows, own + "ffn_gate")
+        act = _silu if self.architecture == "nomic-bert" else _gelu
+        return self._dense(act(gate) * up, own + "ffn_down")
+
+    def _attention(self, rows: np.ndarray, own: str, layer: int) -> np.ndarray:
+        count, name = len(rows), self.architecture
+        if own + "attn_qkv.weight" in self.tensors:
+            parts = np.split(self._dense(rows, own + "attn_qkv"), 3, axis=1)
+        else:
+            parts = [self._dense(rows, own + "attn_" + part) for part in "qkv"]
+        query, key, value = (
+            part.reshape(count, HEADS, _HEAD).transpose(1, 0, 2) for part in parts
+        )  # fmt: skip
+        window = name == "modern-bert" and layer % 3 != 0
+        base = {"nomic-bert": 1000.0, "modern-bert": 100.0 if window else 10_000.0}.get(name)
+        if base is not None:
+            query, key = _rotated(query, base), _rotated(key, base)
+        scores = query @ key.transpose(0, 2, 1)
+        scores = scores if name == "t5encoder" else scores / math.sqrt(_HEAD)
+        far = np.arange(count)[None, :] - np.arange(count)[:, None]
+        if name == "t5encoder":
+            scores = scores + self.tensors["enc.blk.0.attn_rel_b.weight"][_bucket(far)].transpose(
+                2, 0, 1
+            )
+        if name == "jina-bert-v2":
+            slopes = 2.0 ** (-8.0 / HEADS * np.arange(1, HEADS + 1))
+            scores = scores - slopes[:, None, None] * np.abs(far)
+        if window:
+            scores = np.where(np.abs(far) > WINDOW // 2, -np.inf, scores)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = weights / weights.sum(-1, keepdims=True) @ value
+        out = "attn_o" if name == "t5encoder" else "attn_output"
+        return self._dense(mixed.transpose(1, 0, 2).reshape(count, WIDTH), own + out)
+
+
+def _gelu(values: np.ndarray) -> np.ndarray:
+    return values / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (values + 0.044715 * values**3)))
+
+
+def _silu(values: np.ndarray) -> np.ndarray:
+    return values / (1 + np.exp(-values))
+
+
+def _rotated(rows: np.ndarray, base: float) -> np.ndarray:
+    """Of each head the two halves against each other."""
+    half = _HEAD // 2
+    places = np.array([[float(place)] for place in range(rows.shape[1])])
+    angles = places * np.array([base ** (-turn / half) for turn in range(half)])
+    first, second = rows[..., :half], rows[..., half:]
+    return np.concatenate(
+        [
+            first * np.cos(angles) - second * np.sin(angles),
+            first * np.sin(angles) + second * np.cos(angles),
+        ],
+        axis=-1,
+    )
+
+
+def _bucket(far: np.ndarray) -> np.ndarray:
+    """T5's buckets of distances, key minus query."""
+    half = BUCKETS // 2
+    exact, ahead, far = half // 2, (far > 0) * half, np.abs(far)
+    large = exact + np.log(np.maximum(far, 1) / exact) * (half - exact) / math.log(128 / exact)
+    return ahead + np.where(far < exact, far, np.minimum(large.astype(int), half - 1))
+
+
+ARCHITECTURES: tuple[str, ...] = ("bert", "nomic-bert", "jina-bert-v2", "modern-bert", "t5encoder")
+
+
+YES_NO = np.random.default_rng(5).standard_normal((2, 64)).astype(np.float32)
+TEMPLATE = "<s>question: {query} text: {document}</s>"
+
+
+def write_qwen3(path: Path, *, reranks: bool) -> Path:
+    """A Qwen3 that makes vectors of last tokens, or one with a head for yes and no."""
+    model = Model("qwen3", layers=2)
+    model.keys({"attention.key_length": HEAD, "attention.value_length": HEAD})
+    model.keys(pooling_type=4 if reranks else 3)
+    for layer in range(2):
+        own = f"blk.{layer}."
+        model.norm(f"{own}attn_norm.weight", WIDTH)
+        model.attention(own, norms=True)
+        model.feed_forward(own)
+    if reranks:
+        model.keys({"classifier.output_labels": array(STR, ["yes", "no"])})
+        model.values("cls.output.weight", YES_NO.shape[::-1], YES_NO)
+        model.gguf.keys["tokenizer.chat_template.rerank"] = text(TEMPLATE)
+    return model.write(path)

@@ -1,0 +1,1 @@
+"""Vectors of texts, and how well texts match a question."""

@@ -1,0 +1,194 @@
+"""POST /v1/rerank, /rerank, /v1/score and /score: how well texts match."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.api.common.preparing import Preparing
+from worker.api.common.vectors import (
+    Tokens,
+    VectorExchange,
+    asked,
+    most_of,
+    text_tokens,
+    usage_of_texts,
+)
+from worker.api.embeddings.pairs import pair_tokens
+from worker.api.embeddings.schemas import (
+    InferenceRank,
+    RankedResult,
+    RankedText,
+    RerankReply,
+    RerankRequest,
+    ScoreEntry,
+    ScoreList,
+    ScoreRequest,
+)
+from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.limits import EMBEDDED
+
+# A classifier of one output gives a logit, these two give a probability already.
+_SOFTMAX = frozenset({"qwen3", "qwen3vl"})
+_YES = "yes"
+
+
+class _Match(msgspec.Struct, frozen=True):
+    """What is asked of the engine, and what the score of each pair is made of."""
+
+    request: EmbeddingRequest
+    scores: Callable[[Sequence[np.ndarray]], list[float]]
+
+
+def _match(
+    queries: list[str], texts: list[str], loaded: Loaded, param: str, *,
+    most: int | None, raw: bool,
+) -> _Match:  # fmt: skip
+    """queries: as many as texts, or one for all. Raises RequestError."""
+    if len(texts) > EMBEDDED.most:
+        raise RequestError(
+            f"{param} holds {len(texts)} texts, {EMBEDDED.most} is the most.", param=param
+        )
+    pairs = list(zip(queries if len(queries) > 1 else queries * len(texts), texts, strict=True))
+    embedder = loaded.backend.embedder
+    if embedder is None or embedder.pooling == "none":
+        raise RequestError(
+            f"{loaded.model_id} {loaded.config.task}.",
+            hint="Serve a reranker or an embedding model, or start it with --pooling mean.",
+            code="no_scores",
+        )
+    if embedder.pooling != "rank":
+        return _by_angle(queries, texts, loaded, param, most)
+    tokens = [pair_tokens(query, text, loaded, param, most=most) for query, text in pairs]
+    labels = [label.lower() for label in loaded.config.vectors.labels]
+    output = labels.index(_YES) if _YES in labels else 0
+    is_logit = embedder.width == 1 and loaded.config.architecture not in _SOFTMAX and not raw
+
+    def scores(made: Sequence[np.ndarray]) -> list[float]:
+        found = np.array([each[output] for each in made], np.float64)
+        return (1 / (1 + np.exp(-found)) if is_logit else found).tolist()
+
+    return _Match(asked(tokens, param), scores)
+
+
+def _by_angle(
+    queries: Sequence[str], texts: Sequence[str], loaded: Loaded, param: str, most: int | None
+) -> _Match:
+    """The cosine of the angle between the vectors of both."""
+    tokens: list[Tokens] = [
+        text_tokens(text, loaded, name, most=most)
+        for text, name in chain(
+            ((query, "query") for query in queries), ((text, param) for text in texts)
+        )
+    ]
+
+    def scores(made: Sequence[np.ndarray]) -> list[float]:
+        rows = normalised(np.stack(made)).astype(np.float64)
+        asking, asked_of = rows[: len(queries)], rows[len(queries) :]
+        return (asking * asked_of).sum(axis=1).tolist()
+
+    return _Match(asked(tokens, param), scores)
+
+
+def _rerank(body: RerankRequest, loaded: Loaded) -> _Match:
+    if body.query is None:
+        raise RequestError("query is missing.", param="query")
+    param = "documents" if body.texts is None else "texts"
+    texts = _documents(body)
+    if not texts:
+        raise RequestError(f"{param} is missing or empty.", param=param)
+    if body.top_n is not None and body.top_n < 1:
+        raise RequestError("top_n must be 1 or more.", param="top_n")
+    given = {
+        "truncate_prompt_tokens": body.truncate_prompt_tokens,
+        "max_tokens_per_doc": body.max_tokens_per_doc,
+    }
+    name, value = next(((n, v) for n, v in given.items() if v is not None), ("", None))
+    most = most_of(value, loaded, name)
+    return _match([body.query], texts, loaded, param, most=most, raw=bool(body.raw_scores))
+
+
+def _documents(body: RerankRequest) -> list[str]:
+    if body.texts is not None:
+        return body.texts
+    return [each if isinstance(each, str) else each.text for each in body.documents or ()]
+
+
+_PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
+
+
+@post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
+async def rerank(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """The best first."""
+    body = await preparing.body(request, RerankRequest, loaded)
+    match = await preparing.make(request, body, loaded, _rerank, body, loaded)
+    texts, shows = _documents(body), bool(body.return_documents or body.return_text)
+
+    def reply(made: Sequence[np.ndarray]) -> object:
+        scores = match.scores(made)
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])[: body.top_n]
+        if body.texts is not None:
+            return [
+                InferenceRank(place, scores[place], texts[place] if shows else None)
+                for place in order
+            ]
+        return RerankReply(
+            id=f"rerank-{match.request.id}",
+            model=loaded.model_id,
+            results=[
+                RankedResult(place, scores[place], RankedText(texts[place]) if shows else None)
+                for place in order
+            ],
+            usage=usage_of_texts(match.request),
+            meta={"billed_units": {"search_units": 1}},
+        )
+
+    return VectorExchange(match.request, request.url.path, loaded, reply)
+
+
+def _score(body: ScoreRequest, loaded: Loaded) -> _Match:
+    first, second = body.text_1 or body.queries, body.text_2 or body.documents
+    names = ("text_1", "text_2") if body.queries is None else ("queries", "documents")
+    if not first or not second:
+        name = names[bool(first)]
+        raise RequestError(f"{name} is missing or empty.", param=name)
+    queries = [first] if isinstance(first, str) else first
+    texts = [second] if isinstance(second, str) else second
+    if len(queries) not in (1, len(texts)):
+        raise RequestError(
+            f"{names[0]} must be one text, or as many as {names[1]} has.", param=names[0]
+        )
+    most = most_of(body.truncate_prompt_tokens, loaded, "truncate_prompt_tokens")
+    return _match(queries, texts, loaded, names[1], most=most, raw=bool(body.raw_scores))
+
+
+@post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
+async def score(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """A score for each pair."""
+    body = await preparing.body(request, ScoreRequest, loaded)
+    match = await preparing.make(request, body, loaded, _score, body, loaded)
+
+    def reply(made: Sequence[np.ndarray]) -> ScoreList:
+        return ScoreList(
+            id=f"score-{match.request.id}",
+            created=int(time.time()),
+            model=loaded.model_id,
+            data=[ScoreEntry(place, value) for place, value in enumerate(match.scores(made))],
+            usage=usage_of_texts(match.request),
+        )
+
+    return VectorExchange(match.request, request.url.path, loaded, reply)

@@ -1,0 +1,135 @@
+"""POST /v1/embeddings, llama-server's /embedding and /embeddings, vLLM's /pooling."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.api.common.preparing import Preparing
+from worker.api.common.vectors import (
+    MOST_NORM,
+    VectorExchange,
+    asked,
+    check_vectors,
+    check_width,
+    most_of,
+    texts_of,
+    usage_of_texts,
+)
+from worker.api.embeddings.schemas import (
+    ENCODINGS,
+    EmbeddingEntry,
+    EmbeddingList,
+    EmbeddingsRequest,
+    LlamaEmbedding,
+    LlamaEmbeddingRequest,
+    PooledEntry,
+    PooledList,
+)
+from worker.engine.embedding import EmbeddingRequest, normalised
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+
+
+def _asked(
+    body: EmbeddingsRequest, loaded: Loaded, *, param: str = "input", per_token: bool = False
+) -> EmbeddingRequest:
+    """Raises RequestError that names the field."""
+    pooling = check_vectors(loaded)
+    if body.encoding_format not in (None, *ENCODINGS):
+        raise RequestError(
+            f"encoding_format must be {' or '.join(ENCODINGS)}.", param="encoding_format"
+        )
+    if not -1 <= (body.embd_normalize or 0) <= MOST_NORM:
+        raise RequestError(
+            f"embd_normalize must be from -1 to {MOST_NORM}.", param="embd_normalize"
+        )
+    check_width(body.dimensions, loaded)
+    most = most_of(body.truncate_prompt_tokens, loaded, "truncate_prompt_tokens")
+    given = body.input
+    if isinstance(body, LlamaEmbeddingRequest) and body.content is not None:
+        given, param = body.content, "content"
+    texts = texts_of(given, loaded, param, most=most)
+    return asked(texts, param, per_token=per_token or pooling == "none")
+
+
+def _made(
+    vector: np.ndarray, body: EmbeddingsRequest, loaded: Loaded, usual: int = 2
+) -> np.ndarray:
+    norm = usual if body.embd_normalize is None else body.embd_normalize
+    return normalised(vector, norm, check_width(body.dimensions, loaded))
+
+
+def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
+    if body.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return vector.tolist()
+
+
+@post("/v1/embeddings", status_code=200, summary="Vectors of texts (OpenAI embeddings)")
+async def embeddings(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """One for each text."""
+    body = await preparing.body(request, EmbeddingsRequest, loaded)
+    if check_vectors(loaded) == "none":
+        raise RequestError(
+            "This worker makes a vector for each token, as --pooling none says.",
+            hint="Ask /embeddings, or start it with another --pooling.",
+        )
+    wanted = await preparing.make(request, body, loaded, _asked, body, loaded)
+
+    def reply(vectors: Sequence[np.ndarray]) -> EmbeddingList:
+        entries = [
+            EmbeddingEntry(place, _told(_made(vector, body, loaded), body))
+            for place, vector in enumerate(vectors)
+        ]
+        return EmbeddingList(data=entries, model=loaded.model_id, usage=usage_of_texts(wanted))
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)
+
+
+@post(["/embedding", "/embeddings"], status_code=200, summary="Vectors of texts (llama-server)")
+async def llama_embeddings(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
+    body = await preparing.body(request, LlamaEmbeddingRequest, loaded)
+    wanted = await preparing.make(request, body, loaded, _asked, body, loaded)
+    usual = -1 if wanted.per_token else 2
+
+    def reply(vectors: Sequence[np.ndarray]) -> list[LlamaEmbedding]:
+        made = (np.atleast_2d(_made(vector, body, loaded, usual)) for vector in vectors)
+        return [LlamaEmbedding(place, rows.tolist()) for place, rows in enumerate(made)]
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)
+
+
+@post("/pooling", status_code=200, summary="Vectors of tokens (vLLM)")
+async def token_vectors(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """One for each token of each text, as the model computes it."""
+    body = await preparing.body(request, EmbeddingsRequest, loaded)
+    make = partial(_asked, per_token=True)
+    wanted = await preparing.make(request, body, loaded, make, body, loaded)
+
+    def reply(vectors: Sequence[np.ndarray]) -> PooledList:
+        made = (_made(vector, body, loaded, -1) for vector in vectors)
+        return PooledList(
+            id=f"pool-{wanted.id}",
+            created=int(time.time()),
+            data=[PooledEntry(place, _told(rows, body)) for place, rows in enumerate(made)],
+            model=loaded.model_id,
+            usage=usage_of_texts(wanted),
+        )
+
+    return VectorExchange(wanted, request.url.path, loaded, reply)

@@ -1,0 +1,183 @@
+"""What clients send and what they get. Unknown fields are ignored, null means not given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from worker.api.common.bounds import at_least, between, one_of
+from worker.api.common.vectors import MOST_NORM, EmbeddingUsage, Inputs
+
+ENCODINGS = ("float", "base64")
+
+
+class EmbeddingsRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/embeddings, and vLLM's /pooling.
+
+    input                   a text, a list of texts, token ids, or a list of lists of token ids
+    model                   anything: one worker serves one model
+    encoding_format         base64: float32, little-endian
+    dimensions              the first so many elements, of a model that was trained for that
+    embd_normalize          -1 not, 0 the largest element is 32,760, 1 the sum, 2 the length is 1
+    truncate_prompt_tokens  longer texts are cut to so many tokens; -1: to as many as can be
+    """
+
+    input: Inputs = None
+    model: str | None = None
+    encoding_format: Annotated[str | None, one_of(*ENCODINGS)] = None
+    dimensions: Annotated[int | None, at_least(1)] = None
+    embd_normalize: Annotated[int | None, between(-1, MOST_NORM)] = None
+    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
+
+
+class LlamaEmbeddingRequest(EmbeddingsRequest, kw_only=True):
+    """POST /embedding and /embeddings.
+
+    content  another name of input
+    """
+
+    content: Inputs = None
+
+
+class EmbeddingEntry(msgspec.Struct):
+    """One text's vector, or its text in base64."""
+
+    index: int
+    embedding: list[float] | str
+    object: str = "embedding"
+
+
+class EmbeddingList(msgspec.Struct, kw_only=True):
+    """Vectors in the order of their texts."""
+
+    object: str = "list"
+    data: list[EmbeddingEntry]
+    model: str
+    usage: EmbeddingUsage
+
+
+class LlamaEmbedding(msgspec.Struct):
+    """One text's vector, or those of its tokens."""
+
+    index: int
+    embedding: list[list[float]]
+
+
+class PooledEntry(msgspec.Struct):
+    """The vectors of a text's tokens; base64 of all of them."""
+
+    index: int
+    data: list[list[float]] | str
+    object: str = "pooling"
+
+
+class PooledList(msgspec.Struct, kw_only=True):
+    """Vectors of tokens in the order of their texts."""
+
+    id: str
+    object: str = "list"
+    created: int
+    data: list[PooledEntry]
+    model: str
+    usage: EmbeddingUsage
+
+
+class RankedText(msgspec.Struct):
+    """A text as Cohere's and Jina's clients wrap it."""
+
+    text: str
+
+
+class RerankRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/rerank and /rerank.
+
+    query             what the documents are to match
+    documents         texts, or objects with a field text
+    texts             the same, for clients of text-embeddings-inference, who get another answer
+    model             anything: one worker serves one model
+    top_n             the best so many; all where it is not given
+    return_documents  true: each result with its document
+    return_text       another name of it
+    raw_scores        true: what the classifier says, which else becomes a number from 0 to 1
+    truncate_prompt_tokens  longer documents are cut, so that both have so many tokens; -1: to fit
+    max_tokens_per_doc      another name of it
+    """
+
+    query: str | None = None
+    documents: list[str | RankedText] | None = None
+    texts: list[str] | None = None
+    model: str | None = None
+    top_n: Annotated[int | None, at_least(1)] = None
+    return_documents: bool | None = None
+    return_text: bool | None = None
+    raw_scores: bool | None = None
+    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
+    max_tokens_per_doc: Annotated[int | None, at_least(-1)] = None
+
+
+class RankedResult(msgspec.Struct, omit_defaults=True):
+    """How well a document matches."""
+
+    index: int
+    relevance_score: float
+    document: RankedText | None = None
+
+
+class RerankReply(msgspec.Struct, kw_only=True):
+    """The best first."""
+
+    id: str
+    object: str = "list"
+    model: str
+    results: list[RankedResult]
+    usage: EmbeddingUsage
+    meta: dict[str, Any]
+
+
+class InferenceRank(msgspec.Struct, omit_defaults=True):
+    """The same as text-embeddings-inference has it."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class ScoreRequest(msgspec.Struct, kw_only=True):
+    """POST /v1/score and /score: one text against each of several, or pairs of texts.
+
+    text_1     a text, or several
+    text_2     a text, or several: as many as text_1 has, where that has more than one
+    queries    another name of text_1
+    documents  another name of text_2
+    model      anything: one worker serves one model
+    raw_scores              true: what the classifier says, which else is a number from 0 to 1
+    truncate_prompt_tokens  longer texts of text_2 are cut; -1: to fit
+    """
+
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    queries: str | list[str] | None = None
+    documents: str | list[str] | None = None
+    model: str | None = None
+    raw_scores: bool | None = None
+    truncate_prompt_tokens: Annotated[int | None, at_least(-1)] = None
+
+
+class ScoreEntry(msgspec.Struct):
+    """How well two texts match."""
+
+    index: int
+    score: float
+    object: str = "score"
+
+
+class ScoreList(msgspec.Struct, kw_only=True):
+    """In the order of the texts."""
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str
+    data: list[ScoreEntry]
+    usage: EmbeddingUsage

@@ -1,0 +1,87 @@
+"""POST /infill, POST /completion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from worker.api.common.generation import Generation, run
+from worker.api.common.limits import check_alternatives, stops_of, tokens_of
+from worker.api.common.preparing import Preparing
+from worker.api.common.sampling import sampling_of
+from worker.api.llama_server.exchange import WritingExchange
+from worker.api.llama_server.place import place_of
+from worker.api.llama_server.prompts import PARAM, prompts_of
+from worker.api.llama_server.schemas import InfillRequest, WritingFields, WritingRequest
+from worker.engine.request import GenerationParams
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.limits import SEQUENCES
+
+# Fields that would change an answer and are not built -> the highest value that changes nothing.
+_ABSENT = {
+    "dynatemp_range": 0,
+    "top_n_sigma": 0,
+    "adaptive_target": -1e-9,
+    "min_keep": 1,
+    "post_sampling_probs": False,
+    "timings_per_token": False,
+}
+
+
+def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
+    """Raises RequestError that names the field."""
+    for name, most in _ABSENT.items():
+        value = getattr(body, name)
+        if value is not None and value > most:
+            raise RequestError(f"{name} is not offered here.", param=name, hint="Leave it out.")
+    check_alternatives(n_probs=body.n_probs)
+    return GenerationParams(
+        prompt_param=param,
+        sampling=sampling_of(body, loaded),
+        max_tokens=tokens_of(
+            n_predict=body.n_predict, max_tokens=body.max_tokens, default=loaded.settings.n_predict
+        ),
+        stop=stops_of(body.stop),
+        n=n,
+        logprobs=body.n_probs or None,
+        tells_progress=bool(body.stream and body.return_progress),
+    )
+
+
+def _between(body: InfillRequest, loaded: Loaded) -> tuple[Generation, bool]:
+    params = _params(body, loaded, "input_prefix")
+    prompt, truncated = place_of(body, params.max_tokens, loaded)
+    return Generation(prompts=(prompt,), params=params), truncated
+
+
+def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
+    copies = 1 if body.n_cmpl is None else body.n_cmpl
+    if not 1 <= copies <= SEQUENCES.most:
+        raise RequestError(f"n_cmpl must be from 1 to {SEQUENCES.most}.", param="n_cmpl")
+    params = _params(body, loaded, PARAM, copies)
+    return Generation(prompts=prompts_of(body, loaded), params=params)
+
+
+@post("/infill", status_code=200, summary="Write between two texts (llama-server)")
+async def infill(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """The whole text at once, or its events."""
+    body = await preparing.body(request, InfillRequest, loaded)
+    generation, truncated = await preparing.make(request, body, loaded, _between, body, loaded)
+    stream = run(generation, loaded)
+    return WritingExchange(generation, stream, body, loaded, truncated=truncated)
+
+
+@post(["/completion", "/completions"], status_code=200, summary="Continue a text (llama-server)")
+async def completion(
+    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+) -> ASGIApp:
+    """The whole text at once, or its events; a list of whole texts for several prompts."""
+    body = await preparing.body(request, WritingRequest, loaded)
+    generation = await preparing.make(request, body, loaded, _behind, body, loaded)
+    return WritingExchange(generation, run(generation, loaded), body, loaded)

@@ -1,0 +1,156 @@
+"""What llama-server's clients send and what they get. Unknown fields are ignored, null means not
+given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from worker.api.common.bounds import between, count_from, texts
+from worker.api.common.logprobs import TokenScore
+from worker.api.common.sampling import SamplingFields
+from worker.api.common.usage import LlamaTimings, PromptProgress
+from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
+
+
+class WritingFields(SamplingFields, kw_only=True):
+    """What both routes read.
+
+    n_predict        tokens to sample at most; not given or -1: until the model or the context ends
+    max_tokens       another name of n_predict
+    stop             the answer ends before the first of these
+    stream           true: events, one for each token
+    n_probs          likeliest alternatives to report for each token; 0: none, and no logprobs
+    return_tokens    true: the whole answer has the sampled tokens' ids; events always have them
+    return_progress  true: each step that reads the prompt is an event, too
+    t_max_predict_ms  milliseconds since the first token after which the answer ends, once it has a
+                     line's end; 0 and less: never
+    n_indent         the answer ends before a line that begins with fewer spaces or tabs
+    response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
+    model            anything: one worker serves one model
+    dynatemp_range, top_n_sigma, adaptive_target, min_keep, post_sampling_probs, timings_per_token
+                     refused where they would change the answer
+
+    id_slot, cache_prompt, n_keep and n_discard are not read: the slot is the one that holds most of
+    the prompt, what is kept is as if computed, and no context is shifted.
+    """
+
+    n_predict: Annotated[int | None, count_from(0)] = None
+    max_tokens: Annotated[int | None, count_from(0)] = None
+    stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
+    stream: bool | None = None
+    n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
+    return_tokens: bool | None = None
+    return_progress: bool | None = None
+    t_max_predict_ms: float | None = None
+    n_indent: int | None = None
+    response_fields: list[str] | None = None
+    model: str | None = None
+    dynatemp_range: float | None = None
+    top_n_sigma: float | None = None
+    adaptive_target: float | None = None
+    min_keep: int | None = None
+    post_sampling_probs: bool | None = None
+    timings_per_token: bool | None = None
+
+
+class ExtraFile(msgspec.Struct):
+    """A piece of another file, shown before the one that is written in."""
+
+    text: str
+    filename: str | None = None
+
+
+class InfillRequest(WritingFields, kw_only=True):
+    """POST /infill.
+
+    input_prefix, input_suffix  the text before and behind the place to write at
+    input_extra      pieces of other files
+    prompt           what is written at the place already
+    """
+
+    input_prefix: str | None = None
+    input_suffix: str | None = None
+    input_extra: list[ExtraFile] | None = None
+    prompt: str | None = None
+
+
+class PromptObject(msgspec.Struct):
+    """A text; its pictures are refused."""
+
+    prompt_string: str
+    multimodal_data: Any = None
+
+
+class WritingRequest(WritingFields, kw_only=True):
+    """POST /completion.
+
+    prompt  a text, `{"prompt_string": TEXT}`, or a list of texts and token ids, which are one
+            prompt where one of them is an id; or a list of such
+    n_cmpl  answers to each prompt
+    """
+
+    prompt: str | PromptObject | list[Any] | None = None
+    n_cmpl: Annotated[int | None, between(1, SEQUENCES.most)] = None
+
+
+class WrittenScore(TokenScore):
+    """A sampled token, with its id."""
+
+    id: int
+
+
+class WrittenPart(msgspec.Struct, kw_only=True):
+    """What one token adds, in a stream."""
+
+    index: int = 0
+    content: str
+    tokens: list[int]
+    stop: bool = False
+    id_slot: int = -1
+    tokens_predicted: int
+    tokens_evaluated: int
+    completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
+
+
+class Written(msgspec.Struct, kw_only=True):
+    """The whole answer, or the last event of a stream, whose content is then empty.
+
+    id_slot           -1: slots are the engine's affair
+    stop_type         eos, word or limit
+    tokens_evaluated  of the prompt
+    tokens_cached     of those, the cache gave so many
+    truncated         whether a part of what was sent did not fit
+    """
+
+    index: int = 0
+    content: str
+    tokens: list[int] = []
+    id_slot: int = -1
+    stop: bool = True
+    model: str
+    tokens_predicted: int
+    tokens_evaluated: int
+    tokens_cached: int
+    generation_settings: dict[str, Any]
+    prompt: str
+    has_new_line: bool
+    truncated: bool
+    stop_type: str
+    stopping_word: str
+    timings: LlamaTimings
+    completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+
+    def only(self, paths: list[str]) -> dict[str, Any]:
+        """What is found at these paths."""
+        found: dict[str, Any] = {}
+        whole: Any = msgspec.to_builtins(self)
+        for path in paths:
+            value = whole
+            for name in path.split("/"):
+                value = value.get(name, msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET  # pyright: ignore
+            if value is not msgspec.UNSET:
+                found[path] = value
+        return found

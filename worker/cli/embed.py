@@ -1,0 +1,189 @@
+"""worker embed: vectors of the lines of a text."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from worker import log
+from worker.cli.model import model_path
+from worker.cli.options import add_options, reader, settings_from
+from worker.errors import RequestError, UsageError
+from worker.values import integer
+
+# Lines that are read, computed and written before the next ones are read.
+_LINES = 256
+
+
+class EmbeddedLine(msgspec.Struct):
+    """One line of --json: its number from 0 on, its tokens, its vector."""
+
+    index: int
+    tokens: int
+    embedding: list[float]
+
+
+def add_parser(commands: Any, line: str) -> None:
+    """Register the command; `line` is its help in one line."""
+    parser = commands.add_parser(
+        "embed",
+        help=line,
+        description="Read a text line by line and write the vector of each line as soon as it is "
+        "there: numbers with spaces between, in the order of the lines, each vector of length 1.",
+        epilog="Example: worker embed notes.txt --model all-MiniLM-L6-v2.gguf --json > notes.jsonl",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", default="-", help="the text (standard input)"
+    )
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--json", action="store_true", help="a JSON object for each line")
+    ways.add_argument(
+        "--npy", action="store_true", help="one array of float32 for numpy, once all is read"
+    )
+    parser.add_argument(
+        "--skip", type=reader(integer(0, 2**63 - 1)), default=0, metavar="N",
+        help="lines to leave out: those that an earlier run has written (0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--truncate", action="store_true", help="cut lines that are too long instead of ending"
+    )
+    add_options(
+        parser,
+        "model", "catalog", "pooling", "ctx_size", "batch_size", "threads", "threads_batch",
+        "n_gpu_layers", "backend", "device", "rpc", "tensor_split", "flash_attn", "mmap",
+        "verbose",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Vectors to stdout, figures to stderr."""
+    settings = msgspec.structs.replace(settings_from(arguments), parallel=1)
+    log.configure("console", verbose=settings.verbose, quiet=True)
+    from worker.cli.progress import load_progress
+    from worker.lifecycle.loading import open_backend
+    from worker.lifecycle.prepared import load_weights, prepare
+
+    path = model_path(settings)
+    prepared = prepare(path, settings)
+    with _opened(arguments.file) as lines, load_progress(path.name) as report:
+        weights = load_weights(path, settings, prepared, report)
+        with open_backend(weights, settings, prepared) as backend:
+            embedder = backend.embedder
+            if embedder is None or embedder.pooling in ("none", "rank"):
+                raise UsageError(
+                    f"{path.name} {prepared.config.task}.",
+                    hint="Name another --model, or how vectors are made: --pooling mean.",
+                )
+            counted = enumerate(_decoded(lines))
+            wanted = itertools.islice(counted, arguments.skip, None)
+            _embed(arguments, backend, wanted, _writer(arguments, embedder.width))
+    return 0
+
+
+def _opened(name: str) -> IO[bytes]:
+    return sys.stdin.buffer if name == "-" else Path(name).open("rb")
+
+
+def _decoded(lines: IO[bytes]) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.rstrip(b"\r\n").decode()
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"Line {number} is not UTF-8 at its byte {error.start}.",
+                hint="Convert the text with iconv.",
+            ) from None
+
+
+def _embed(
+    arguments: argparse.Namespace,
+    backend: Any,
+    lines: Iterator[tuple[int, str]],
+    write: Callable[[Sequence[EmbeddedLine]], None],
+) -> None:
+    from worker.engine.embedding import Embedded, cut, normalised, vectors_wanted
+    from worker.engine.engine import Engine
+
+    engine = Engine(backend, time.monotonic, embedder=backend.embedder)
+    most = backend.embedder.max_length if arguments.truncate else None
+    begun, count, tokens = time.monotonic(), 0, 0
+    while some := list(itertools.islice(lines, _LINES)):
+        texts: list[Sequence[int]] = []
+        ends = backend.vocab.ends_of_texts
+        for number, line in some:
+            found = backend.vocab.tokenize(line, add_special=True, parse_special=False)
+            texts.append(cut(found, most, ends))
+            if len(texts[-1]) > backend.embedder.max_length:
+                raise UsageError(
+                    f"Line {number + 1} has {len(found)} tokens, {backend.embedder.max_length} is "
+                    "the most.", hint="Add --truncate, and such lines are cut.",
+                )  # fmt: skip
+        request = vectors_wanted(texts, "line")
+        try:
+            engine.check(request)
+        except RequestError as error:
+            raise UsageError(error.message, hint=error.hint) from None
+        engine.add(request)
+        while not engine.is_idle:
+            for delta in engine.step():
+                if delta.error is not None:
+                    raise delta.error
+                assert isinstance(delta, Embedded)
+                made = [normalised(vector).tolist() for vector in delta.vectors]
+                write([
+                    EmbeddedLine(number, len(text), vector)
+                    for (number, _), text, vector in zip(some, texts, made, strict=True)
+                ])  # fmt: skip
+        count, tokens = count + len(some), tokens + sum(map(len, texts))
+        _say(f"\r{count} lines" if sys.stderr.isatty() else "")
+    write(())
+    seconds = max(time.monotonic() - begun, 1e-9)
+    _say(
+        f"\r{count} lines, {tokens} tokens in {seconds:.2f} s: {count / seconds:.1f} lines/s, "
+        f"{tokens / seconds:.0f} tokens/s\n"
+    )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _writer(arguments: argparse.Namespace, width: int) -> Callable[[Sequence[EmbeddedLine]], None]:
+    """What writes some lines; without any: the end."""
+    out = sys.stdout.buffer
+    if arguments.npy:
+        return _array_writer(out, width)
+
+    def write(lines: Sequence[EmbeddedLine]) -> None:
+        for line in lines:
+            if arguments.json:
+                out.write(msgspec.json.encode(line) + b"\n")
+            else:
+                out.write(" ".join(f"{value:.7g}" for value in line.embedding).encode() + b"\n")
+        out.flush()
+
+    return write
+
+
+def _array_writer(out: IO[bytes], width: int) -> Callable[[Sequence[EmbeddedLine]], None]:
+    import numpy as np
+
+    rows: list[np.ndarray] = []
+
+    def write(lines: Sequence[EmbeddedLine]) -> None:
+        rows.extend(np.array(line.embedding, np.float32) for line in lines)
+        if not lines:
+            np.save(out, np.stack(rows) if rows else np.empty((0, width), np.float32))
+            out.flush()
+
+    return write

@@ -1,0 +1,311 @@
+"""Texts whose vectors are wanted: they have steps of their own, in a context of their own."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
+from typing import Protocol
+
+import numpy as np
+
+from worker.engine.backend import Batch
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request, check_length
+from worker.engine.sequence import Delta
+from worker.engine.stats import Stats
+from worker.errors import RequestError, WorkerError
+
+# While others write, texts are read for this share of the time.
+_SHARE = 0.2
+_INT16 = 32_760.0
+_NEW_ROW = 0.3  # weight of the newest step in the running estimate of what a row costs
+
+
+class EmbeddingRequest(Request, frozen=True, kw_only=True):
+    """Texts whose vectors are wanted; the prompt holds their tokens one after the other.
+
+    ends       where each text ends in it, ascending; the last one is its length
+    per_token  a vector for each token is wanted, as without pooling
+    """
+
+    ends: tuple[int, ...]
+    per_token: bool = False
+
+
+def vectors_wanted(
+    texts: Sequence[Sequence[int]], param: str, *, per_token: bool = False
+) -> EmbeddingRequest:
+    """A request for the vectors of token ids; `param`: the client's field, to name in errors."""
+    return EmbeddingRequest(
+        id=uuid.uuid4().hex,
+        prompt=Prompt(tuple(chain.from_iterable(texts))),
+        ends=tuple(accumulate(map(len, texts))),
+        params=GenerationParams(max_tokens=0, prompt_param=param),
+        per_token=per_token,
+    )
+
+
+def cut(tokens: Sequence[int], most: int | None, ends: Sequence[int]) -> Sequence[int]:
+    """At most so many of them; `ends`, which the tokenizer puts behind a text, stay."""
+    if most is None or len(tokens) <= most:
+        return tokens
+    kept = list(ends[-most:]) if ends and list(tokens[-len(ends) :]) == list(ends) else []
+    return [*tokens[: most - len(kept)], *kept]
+
+
+def normalised(vector: np.ndarray, norm: int = 2, width: int | None = None) -> np.ndarray:
+    """As llama-server counts: below 0 as it is, 0 the largest part 32,760, else a p-norm of 1.
+
+    width: its first elements only. float32, also rows of them
+    """
+    made = vector[..., :width].astype(np.float64)
+    if norm < 0:
+        return made.astype(np.float32)
+    if norm == 0:
+        length = np.abs(made).max(axis=-1, keepdims=True) / _INT16
+    else:
+        length = (np.abs(made) ** norm).sum(axis=-1, keepdims=True) ** (1 / norm)
+    return np.divide(made, length, out=np.zeros_like(made), where=length > 0).astype(np.float32)
+
+
+class Embedded(Delta, frozen=True):
+    """The one delta of such a request: a vector for each text, float32."""
+
+    vectors: tuple[np.ndarray, ...] = ()
+
+
+class EmbeddingBackend(Protocol):
+    """A context that gives vectors. All calls come from the engine's thread.
+
+    pooling     how the rows of a text become its vector: none, mean, cls, last; or rank, where a
+                classifier makes them
+    batch       the rows of the next step
+    step_rows   rows with which a step is efficient; a longer text has a step of its own
+    max_inputs  texts in a step
+    max_length  tokens of a text
+    splits      whether a text can be read in several steps
+    """
+
+    pooling: str
+    batch: Batch
+    step_rows: int
+    max_inputs: int
+    max_length: int
+    splits: bool
+
+    def compute(self) -> np.ndarray:
+        """float32 [rows of the batch, width], valid until the next step. Raises BatchError."""
+        ...
+
+    def scores(self, slots: Sequence[int]) -> np.ndarray:
+        """What a classifier made of the texts in these slots, float32 [slots, outputs]."""
+        ...
+
+    def forget(self, first: int) -> None:
+        """Empty the slots from this one on."""
+        ...
+
+
+class _Text:
+    """One text of a request, and what is known of its vector."""
+
+    def __init__(self, job: _Job, place: int, tokens: np.ndarray) -> None:
+        self.job, self.place, self.tokens = job, place, tokens
+        self.num_read = 0
+        self._kept: list[np.ndarray] = []
+
+    @property
+    def num_missing(self) -> int:
+        return len(self.tokens) - self.num_read
+
+    def take(self, rows: np.ndarray, pooling: str) -> None:
+        """Some more of its rows."""
+        match pooling:
+            case "mean":
+                self._kept.append(rows.sum(axis=0, dtype=np.float64))
+            case "cls":
+                self._kept = self._kept or [rows[0].copy()]
+            case "last":
+                self._kept = [rows[-1].copy()]
+            case _:
+                self._kept.append(rows.copy())
+        self.num_read += len(rows)
+
+    def vector(self, pooling: str) -> np.ndarray:
+        """Once all is read: float32 [width], or without pooling [tokens, width]."""
+        if pooling == "mean":
+            return (np.sum(self._kept, axis=0) / len(self.tokens)).astype(np.float32)
+        return np.concatenate(self._kept) if pooling == "none" else self._kept[0]
+
+
+class _Job:
+    """A request on its way; its texts wait in the order of their lengths."""
+
+    def __init__(self, request: EmbeddingRequest) -> None:
+        self.request = request
+        tokens = np.array(request.prompt.tokens, np.int32)
+        begins = (0, *request.ends[:-1])
+        texts = [
+            _Text(self, place, tokens[begin:end])
+            for place, (begin, end) in enumerate(zip(begins, request.ends, strict=True))
+        ]
+        self.vectors: list[np.ndarray | None] = [None] * len(texts)
+        self.num_left = len(texts)
+        self.waiting = sorted(texts, key=_length)
+
+
+class EmbeddingLane:
+    """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it."""
+
+    def __init__(
+        self,
+        backend: EmbeddingBackend,
+        clock: Callable[[], float],
+        max_stall: float,
+        stats: Stats,
+    ) -> None:
+        """stats: the engine's own, which it adds to"""
+        self.backend = backend
+        self._clock, self._max_stall, self._stats = clock, max_stall, stats
+        self._jobs: deque[_Job] = deque()
+        self._begun: _Text | None = None  # read in part
+        self._is_awaited = False
+        self._row_s = 0.0
+        self._last_s = self._credit_s = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is there."""
+        return not self._jobs
+
+    def check(self, request: EmbeddingRequest, vocab_size: int) -> None:
+        """Raise RequestError for a text that no step could read; any thread may call it."""
+        begin, param, tokens = 0, request.params.prompt_param, request.prompt.tokens
+        if not tokens:
+            raise RequestError(f"{param} is empty.", param=param)
+        if min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise RequestError(
+                f"{param} holds token ids outside 0 to {vocab_size - 1}.", param=param
+            )
+        for end in request.ends:
+            if end == begin:
+                raise RequestError(f"{param} holds a text without tokens.", param=param)
+            check_length(end - begin, self.backend.max_length, param)
+            begin = end
+
+    def add(self, request: EmbeddingRequest) -> None:
+        """Queue a checked request."""
+        self._jobs.append(_Job(request))
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; unknown ids are fine."""
+        for job in [job for job in self._jobs if job.request.id == request_id]:
+            self._jobs.remove(job)
+            if self._begun is not None and self._begun.job is job:
+                self._begun = None
+                self.backend.forget(0)
+
+    def others_had(self, seconds: float) -> None:
+        """Those that write had a step of so many seconds."""
+        self._credit_s += seconds * _SHARE / (1 - _SHARE)
+
+    def is_due(self, *, awaited: bool) -> bool:
+        """Whether the next step is one of these. awaited: others write meanwhile"""
+        self._is_awaited = awaited
+        return not self.is_idle and (not awaited or self._credit_s >= self._last_s)
+
+    def step(self) -> list[Delta]:
+        """Read texts; the requests that are whole now."""
+        started = self._clock()
+        parts = self._choose()
+        batch = self.backend.batch
+        batch.clear()
+        for slot, (text, count) in enumerate(parts):
+            tokens = text.tokens[text.num_read : text.num_read + count]
+            first = batch.add(tokens, text.num_read, slot)
+            batch.outputs[first : first + count] = 1
+        try:
+            rows = self.backend.compute()
+        except WorkerError as error:
+            self.backend.forget(0)
+            self._begun = None
+            jobs = {id(text.job): text.job for text, _ in parts}
+            return [self._end(job, Delta(job.request.id, error=error)) for job in jobs.values()]
+        deltas = self._read(parts, rows)
+        seconds = self._clock() - started
+        cost = seconds / batch.size
+        self._row_s += _NEW_ROW * (cost - self._row_s) if self._row_s else cost
+        self._last_s, self._credit_s = seconds, 0.0
+        self._stats.embedding_s += seconds
+        self._stats.embedded_tokens += batch.size
+        return deltas
+
+    def _choose(self) -> list[tuple[_Text, int]]:
+        """Texts of the next step and how many rows each gets; one that was begun has slot 0."""
+        backend, room = self.backend, self.backend.step_rows
+        if self._is_awaited and self._row_s:
+            room = max(1, min(room, int(self._max_stall / self._row_s)))
+        parts: list[tuple[_Text, int]] = []
+        if self._begun is not None:
+            count = min(self._begun.num_missing, room)
+            parts.append((self._begun, count))
+            room -= count
+        self._jobs.rotate(-1)  # everybody is the first one in turn
+        for job in self._jobs:
+            while job.waiting and len(parts) < backend.max_inputs:
+                place = _fitting(job.waiting, room)
+                if place < 0 and parts:
+                    break
+                text = job.waiting.pop(max(place, 0))
+                count = min(text.num_missing, room) if backend.splits else text.num_missing
+                parts.append((text, count))
+                room -= count
+        return parts
+
+    def _read(self, parts: Sequence[tuple[_Text, int]], rows: np.ndarray) -> list[Delta]:
+        deltas: list[Delta] = []
+        pooling = self.backend.pooling
+        if pooling == "rank":
+            rows = self.backend.scores(range(len(parts))).repeat([n for _, n in parts], axis=0)
+            pooling = "last"
+        first, self._begun = 0, None
+        for text, count in parts:
+            own = "none" if text.job.request.per_token else pooling
+            text.take(rows[first : first + count], own)
+            first += count
+            if text.num_missing:
+                self._begun = text
+                continue
+            job = text.job
+            job.vectors[text.place] = text.vector(own)
+            job.num_left -= 1
+            self._stats.embedded_texts += 1
+            if not job.num_left:
+                vectors = tuple(vector for vector in job.vectors if vector is not None)
+                deltas.append(
+                    self._end(job, Embedded(job.request.id, finish_reason="stop", vectors=vectors))
+                )
+        self.backend.forget(0 if self._begun is None else 1)
+        return deltas
+
+    def _end(self, job: _Job, delta: Delta) -> Delta:
+        self._jobs.remove(job)
+        return delta
+
+
+def _length(text: _Text) -> int:
+    return len(text.tokens)
+
+
+def _fitting(texts: Sequence[_Text], room: int) -> int:
+    """Place of the longest one that fits, of texts in the order of their lengths; -1: none."""
+    low, high = 0, len(texts)
+    while low < high:
+        middle = (low + high) // 2
+        if len(texts[middle].tokens) <= room:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

@@ -1,0 +1,150 @@
+"""The context that makes vectors of texts: how large it is, and what it takes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from worker.memory.buffers import (
+    CACHE_ENCODINGS,
+    Step,
+    compute_bytes,
+    kv_bytes_per_token,
+    output_bytes,
+    step_bytes,
+)
+from worker.memory.kept import state_bytes
+from worker.model.config import ModelConfig
+from worker.model.vectors import pooling_of
+from worker.settings import Settings
+
+# Tokens of a text at most, where nobody says more with --ctx-size: of a text that is read whole,
+# and of one that is read in parts. llama.cpp keeps room for the logits of each of its tokens.
+LONGEST_WHOLE = 2048
+LONGEST_IN_PARTS = 8192
+# Texts in a step.
+_INPUTS = 64
+# A decoder computes logits of each row, wanted or not: a step has as many as take this, or 64.
+_LOGIT_BYTES = 64 << 20
+_FEW_ROWS = 64
+# Attention is plain where its scores take no more than this. Fused, a vector depends by up to 9e-4
+# of an element on what shares its step, because llama.cpp sums in 16 bits there; plain by 2e-5.
+_SCORE_BYTES = 320 << 20
+# Encoders for which llama.cpp makes cells all the same.
+_WITH_CELLS = frozenset({"llama-embed", "t5encoder"})
+# Each head adds a number for each distance to its scores.
+_BIASED = frozenset({"t5encoder"})
+
+
+class EmbeddingShape(msgspec.Struct, frozen=True, kw_only=True):
+    """How large the context is.
+
+    pooling    how the vectors of a text's tokens become one
+    length     tokens of a text at most
+    splits     a text may be read in several steps
+    step_rows  rows with which a step is efficient
+    rows       rows of a step at most: llama.cpp ends the process where a text that must be read
+               whole has more
+    inputs     texts in a step
+    cells      of the KV cache, or rows where there is none
+    has_cells  whether there is one
+    flash_attn on, off or auto
+    """
+
+    pooling: str
+    length: int
+    splits: bool
+    step_rows: int
+    rows: int
+    inputs: int
+    cells: int
+    has_cells: bool
+    flash_attn: str
+
+
+def embedding_shape(
+    config: ModelConfig, settings: Settings, num_cells: int
+) -> EmbeddingShape | None:
+    """For texts of at most `num_cells` tokens; None: no vectors are made.
+
+    Raises UsageError where the model has no such pooling.
+    """
+    pooling = pooling_of(config.vectors, settings.pooling, only_embeds=config.only_embeds)
+    if pooling is None:
+        return None
+    is_decoder = config.kind == "decoder"
+    splits = is_decoder and config.causal
+    length = min(num_cells, config.context)
+    if not config.only_embeds:
+        length = min(length, LONGEST_IN_PARTS)
+    step_rows = settings.batch_size
+    if is_decoder:
+        step_rows = min(step_rows, max(_FEW_ROWS, _LOGIT_BYTES // (4 * config.vocab_size)))
+    rows = step_rows if splits else max(step_rows, length)
+    has_cells = is_decoder or config.architecture in _WITH_CELLS
+    cells = rows + length if splits else rows
+    may_be_plain = settings.flash_attn == "auto" and not (
+        has_cells and CACHE_ENCODINGS[settings.cache_type_v].quantized
+    )
+    is_plain = may_be_plain and 4 * config.max_heads * rows * cells <= _SCORE_BYTES
+    return EmbeddingShape(
+        pooling=pooling,
+        length=length,
+        splits=splits,
+        step_rows=step_rows,
+        rows=rows,
+        inputs=min(settings.slots if config.recurrent else _INPUTS, rows),
+        cells=cells,
+        has_cells=has_cells,
+        flash_attn="off" if is_plain else settings.flash_attn,
+    )
+
+
+def longest_text(config: ModelConfig) -> int:
+    """Tokens of a text where nobody asks for more, of a model that is for nothing else."""
+    in_parts = config.kind == "decoder" and config.causal
+    return min(config.context, LONGEST_IN_PARTS if in_parts else LONGEST_WHOLE)
+
+
+class EmbeddingBytes(msgspec.Struct, frozen=True):
+    """What the context takes; `step` has the tensors of a step."""
+
+    kv: int
+    recurrent: int
+    output: int
+    step: Step
+
+    @property
+    def total(self) -> int:
+        """Where one device computes everything."""
+        return self.kv + self.recurrent + self.output + compute_bytes(self.step)
+
+
+def embedding_bytes(
+    config: ModelConfig, settings: Settings, shape: EmbeddingShape
+) -> EmbeddingBytes:
+    """As llama.cpp allocates it, once the longest texts have come."""
+    rows = shape.rows
+    settings = msgspec.structs.replace(
+        settings,
+        parallel=shape.inputs,
+        batch_size=rows,
+        ubatch_size=rows,
+        flash_attn=shape.flash_attn,
+    )
+    step = step_bytes(config, settings, shape.cells, chunk_outputs=rows)
+    if config.kind == "encoder":  # nothing computes logits
+        mask = 4 * rows * rows
+        # It is made in F32 at first; layers with a window have their own.
+        more = mask * ((shape.flash_attn != "off") + (config.sliding_window > 0))
+        if config.architecture in _BIASED:
+            more += mask * (1 + 2 * config.max_heads)
+        step = msgspec.structs.replace(
+            step, mask=step.mask + more, block=step.block + more, output=step.rows
+        )
+    return EmbeddingBytes(
+        kv=shape.cells * kv_bytes_per_token(config, settings) if shape.has_cells else 0,
+        recurrent=shape.inputs * state_bytes(config),
+        output=output_bytes(config, settings, shape.cells, chunk_outputs=rows)
+        + 4 * rows * config.vectors.width,
+        step=step,
+    )
