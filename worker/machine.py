@@ -178,11 +178,13 @@ def resident_bytes() -> int:
     return peak_resident_bytes()
 
 
-def page_bytes() -> dict[str, int]:
-    """Resident memory by the kernel's names, empty if unknown: of `Pss` a page shared by n
-    processes counts as 1/n, `AnonHugePages` lie in large pages."""
-    lines = (_read(Path("/proc/self/smaps_rollup")) or "").splitlines()[1:]
-    return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+def proportional_bytes() -> int | None:
+    """Resident memory; a page shared by n processes counts as 1/n of it. None if unknown."""
+    for line in (_read(Path("/proc/self/smaps_rollup")) or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Pss":
+            return int(value.split()[0]) * 1024
+    return None
 
 
 def peak_resident_bytes() -> int:

@@ -76,7 +76,7 @@ class HeldWorker:
 
 @contextlib.contextmanager
 def watched(options: Sequence[str], *, max_files: int | None = None) -> Generator[HeldWorker]:
-    """A worker that is ready; it is gone afterwards.
+    """A worker that moves nothing by itself any more; it is gone afterwards.
 
     max_files: what `ulimit -n` allows it
     """
@@ -88,7 +88,7 @@ def watched(options: Sequence[str], *, max_files: int | None = None) -> Generato
         log = Path(folder) / "log"
         with started(command, log) as process:
             deadline = time.monotonic() + _START_S
-            while '"event": "ready"' not in (text := log.read_text()):
+            while '"event": "large pages"' not in (text := log.read_text()):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"The worker did not start:\n{last_lines(log)}")
                 time.sleep(0.05)

@@ -6,9 +6,12 @@ import contextlib
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+# A worker with the 1B shape takes 7 s on a virtual machine of two CPUs.
+_SETTLES_S = 10.0
 _END_TIMEOUT_S = 10.0
 _SHOWN_LINES = 5
 
@@ -62,6 +65,13 @@ def started(
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def wait_until_settled(log: Path) -> None:
+    """Wait until a worker says that its memory lies in large pages; of others, for _SETTLES_S."""
+    ends = time.monotonic() + _SETTLES_S
+    while "large pages" not in log.read_text(errors="replace") and time.monotonic() < ends:
+        time.sleep(0.05)
 
 
 def last_lines(log: Path) -> str:

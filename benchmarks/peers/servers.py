@@ -23,7 +23,7 @@ from benchmarks.peers.endpoints import (
     wait_until_ready,
     warm_up,
 )
-from benchmarks.peers.processes import PeerError, free_port, started
+from benchmarks.peers.processes import PeerError, free_port, started, wait_until_settled
 
 START_TIMEOUT_S = 180.0
 _log_numbers = itertools.count(1)
@@ -154,6 +154,7 @@ def _over_http(
             peer = HttpPeer(port, setup.model.name)
             wait_until_ready(peer, ready, process, log, START_TIMEOUT_S)
             warm_up(peer)
+            wait_until_settled(log)
             yield peer
 
     return start

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.processes import free_port, started
+from benchmarks.peers.processes import free_port, started, wait_until_settled
 from benchmarks.steps.traced import PARTS
 from worker.bench.measure.bare_loop import random_tokens
 from worker.bench.measure.client import StreamedRequest
@@ -73,6 +73,7 @@ def traced(model: Path, streams: int, given: argparse.Namespace, folder: Path) -
         log = Path(scratch) / "log"
         with started(command, log, folder=folder):
             _wait_until_ready(port)
+            wait_until_settled(log)
             _ask(port, streams, given)
         return json.loads(out.read_text())[str(streams)]
 

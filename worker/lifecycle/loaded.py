@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
-from worker import machine
+from worker import log, machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.errors import RequestError
@@ -13,10 +14,18 @@ from worker.lifecycle.devices import Devices
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
+from worker.llama.process import large_pages
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
 from worker.settings import Settings
+
+# Bytes that are moved at once: 1 to 15 ms of a CPU.
+_STRETCH = 4 << 20
+# Seconds before each of them while nobody asks, and beside requests.
+_IDLE_S, _BESIDE_S = 0.02, 0.5
+
+_log = log.get("lifecycle")
 
 
 class Loaded:
@@ -112,9 +121,21 @@ class Loaded:
         """`unified`: the model lies in the memory that the CPU uses; else `vram-only`."""
         return "unified" if self.devices.is_unified else "vram-only"
 
+    async def use_large_pages(self) -> None:
+        """Move what was loaded, slowly beside requests.
+
+        To load into large pages would keep everybody waiting: a virtual machine takes seconds to
+        give a GB of them.
+        """
+        size = 0
+        for stretch in large_pages.stretches(_STRETCH):
+            await asyncio.sleep(_BESIDE_S if self.engine.num_streams else _IDLE_S)
+            size += await asyncio.to_thread(large_pages.collapse, stretch)
+        _log.info("large pages", memory_mb=_mb(size))
+
     def figures(self) -> dict[str, object]:
         """What the log says of a worker that is ready."""
-        pages = machine.page_bytes()
+        proportional = machine.proportional_bytes()
         residency = self.backend.weights.residency
         buffers: dict[str, int] = {}
         for place in allocated(self.backend, self.draft):
@@ -125,8 +146,7 @@ class Loaded:
         return {
             "model": self.model_id,
             "memory_mb": _mb(self.memory_bytes),
-            "shared_out_mb": _mb(pages.get("Pss", 0)) if pages else None,
-            "large_pages_mb": _mb(pages.get("AnonHugePages", 0)),
+            "shared_out_mb": None if proportional is None else _mb(proportional),
             "planned_mb": _mb(self.plan.total_bytes),
             "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from worker.gguf.splits import open_header
 from worker.llama import library
 from worker.llama.adapters import Adapters
 from worker.llama.library import native
-from worker.llama.process import large_pages
 from worker.llama.process.heap import blocks_kept
 from worker.llama.process.mapping import give_back
 from worker.llama.residency import check_layers, check_tensors, weights_residency
@@ -203,9 +201,10 @@ def _params(
         array = _overrides(options.overrides)
         kept.append(array)
         params.kv_overrides = array
-    callback = native.llama_progress_callback(_guarded(on_progress))
-    kept.append(callback)
-    params.progress_callback = callback
+    if on_progress is not None:
+        callback = native.llama_progress_callback(_guarded(on_progress))
+        kept.append(callback)
+        params.progress_callback = callback
     return params, kept
 
 
@@ -226,13 +225,10 @@ def _overrides(overrides: Sequence[Override]) -> Any:
     return array
 
 
-def _guarded(report: Callable[[float], bool] | None) -> Callable[[float, object], bool]:
-    ask = functools.cache(large_pages.ask)
-
+def _guarded(report: Callable[[float], bool]) -> Callable[[float, object], bool]:
     def progress(share: float, _user: object) -> bool:
         try:
-            ask()  # at the first call all memory for weights is allocated, and none is filled
-            return report is None or bool(report(share))
+            return bool(report(share))
         except Exception:  # noqa: BLE001  (an exception cannot cross the C frames)
             log.get("llama").exception("the progress callback failed")
             return False

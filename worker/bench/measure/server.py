@@ -22,6 +22,7 @@ from worker.settings import Settings
 START_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.02
+_TOLD_AT_LAST = "large pages"
 # The settings of a run that its server gets; the others do not bear on speed or memory.
 _TOLD = frozenset({
     "ctx_size", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
@@ -40,7 +41,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def serving(model: Path, settings: Settings) -> Generator[ServerAddress]:
-    """A server that is ready; stopped afterwards, whatever happens.
+    """A server that is ready, its memory in large pages; stopped afterwards, whatever happens.
 
     Raises BackendError.
     """
@@ -88,14 +89,14 @@ def clean_environment() -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], log: IO[str]) -> ServerAddress:
-    """Poll the log until the model is loaded."""
+    """Poll the log until the model is loaded and nothing is moved any more."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         ended = process.poll() is not None
         log.seek(0)
         lines = log.read().splitlines()
         events = {entry.event: entry for entry in map(_entry, lines)}
-        if "ready" in events and "listening" in events:
+        if _TOLD_AT_LAST in events and "listening" in events:
             host, _, port = events["listening"].url.removeprefix("http://").rpartition(":")
             return ServerAddress(host, int(port), process.pid)
         if ended:

@@ -1,0 +1,36 @@
+"""What was loaded moves into large pages once the worker is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from worker.lifecycle import loaded
+from worker.lifecycle.loaded import Loaded
+from worker.llama.process import large_pages
+
+
+@pytest.mark.parametrize("num_streams", [0, 2])
+def test_large_pages_come_slowly_beside_requests(
+    num_streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stretch at a time: all of them soon while nobody asks, and in the end in any case."""
+    stretches = [range(at, at + 4, 2) for at in range(0, 12, 4)]
+    moved: list[range] = []
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(
+        loaded, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread)
+    )
+    monkeypatch.setattr(large_pages, "stretches", lambda _size: stretches)
+    monkeypatch.setattr(large_pages, "collapse", lambda stretch: moved.append(stretch) or 4)
+    of: Any = SimpleNamespace(engine=SimpleNamespace(num_streams=num_streams))
+    asyncio.run(Loaded.use_large_pages(of))
+    assert moved == stretches
+    assert (min(pauses) > 0.1) == bool(num_streams)
