@@ -49,8 +49,8 @@ def test_each_line_has_its_vector(model: Path, tmp_path: Path) -> None:
 def test_a_line_does_not_wait_for_the_next(model: Path) -> None:
     """Its vector is there before the next one is sent, and before one that cannot be read."""
     command = [sys.executable, "-m", "worker", "embed", "--model", str(model)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in (b"the rain\n", b"in spain\n"):

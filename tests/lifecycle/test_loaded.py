@@ -28,8 +28,16 @@ def test_large_pages_come_slowly_beside_requests(
     monkeypatch.setattr(
         loaded, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread)
     )
-    monkeypatch.setattr(large_pages, "stretches", lambda _size: stretches)
-    monkeypatch.setattr(large_pages, "collapse", lambda stretch: moved.append(stretch) or 4)
+
+    def stretches_of(_size: int) -> list[range]:
+        return stretches
+
+    def collapse(stretch: range) -> int:
+        moved.append(stretch)
+        return 4
+
+    monkeypatch.setattr(large_pages, "stretches", stretches_of)
+    monkeypatch.setattr(large_pages, "collapse", collapse)
     of: Any = SimpleNamespace(engine=SimpleNamespace(num_streams=num_streams))
     asyncio.run(Loaded.use_large_pages(of))
     assert moved == stretches
