@@ -11,7 +11,7 @@ from worker.errors import RequestError
 from worker.lifecycle.adapters import AdapterChoice
 from worker.lifecycle.loaded import Loaded
 
-Made = TypeVar("Made")
+Chosen = TypeVar("Chosen")
 
 
 class AdapterScale(msgspec.Struct):
@@ -37,7 +37,7 @@ def choice_of(body: msgspec.Struct, loaded: Loaded) -> AdapterChoice:
     return loaded.adapters.choose(model, scales_of(lora))
 
 
-def chosen(made: Made, choice: AdapterChoice) -> Made:
+def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
     """The same, computed with the adapters that were chosen.
 
     Raises RequestError where a request for vectors names one.
