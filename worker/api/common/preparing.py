@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
-from worker.api.common.adapters import Made, choice_of, chosen
+from worker.api.common.adapters import choice_of, chosen
 from worker.api.common.body import read_json
 from worker.api.common.constraints import ConstraintFields
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
@@ -26,6 +26,7 @@ HttpRequest = Request[Any, Any, Any]
 _FORMS = (*ConstraintFields.__struct_fields__, "tools")
 
 Body = TypeVar("Body", bound=msgspec.Struct)
+Made = TypeVar("Made")
 
 
 class Preparing:
