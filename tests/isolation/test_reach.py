@@ -122,6 +122,9 @@ def bodies_of(operation: Any, components: Any, texts: list[str]) -> Iterator[Any
     fields = fields_of(content["schema"], components)
     short = {name: 1 for name in ("max_tokens", "n_predict", "num_predict") if name in fields}
     examples = [example["value"] for example in content["examples"].values()]
+    if not isinstance(examples[0], dict):  # a list of numbers, not of names
+        yield texts
+        return
     for number, example in enumerate(examples):
         example = {**example, **short}
         for place in leaves(example):
