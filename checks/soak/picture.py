@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from checks.soak.soaked import Held
+from checks.soak.soaked import DraftSlot
 from checks.soak.verdict import MB, Soaking
 
 WIDTH, HEIGHT = 720, 130
@@ -16,7 +16,7 @@ _BLUE, _RED, _GREY = "#1f6feb", "#d1572b", "#8a8f98"
 _Curve = tuple[str, str, list[float]]  # name, colour, values
 
 
-def drawing(title: str, samples: Sequence[Held], warm_up: float, verdict: Soaking) -> str:
+def drawing(title: str, samples: Sequence[DraftSlot], warm_up: float, verdict: Soaking) -> str:
     """The SVG. Grey: the warm-up, in seconds; red in the first panel: the slope behind it."""
     minutes = [sample.seconds / 60 for sample in samples]
     panels: list[tuple[str, list[_Curve]]] = [

@@ -8,7 +8,7 @@ import msgspec
 from rich.table import Table
 
 from checks.soak.run import Soak
-from checks.soak.soaked import Held
+from checks.soak.soaked import DraftSlot
 from checks.soak.verdict import IDLE, MB, Soaking
 
 _SHOWN = ("anonymous", "resident", "descriptors", "threads", "cache_bytes", "folder_bytes",
@@ -100,6 +100,6 @@ def json_of(soak: Soak, verdict: Soaking, warm_up: float, limit: float) -> dict[
     }
 
 
-def _value(sample: Held, name: str) -> float:
+def _value(sample: DraftSlot, name: str) -> float:
     value = getattr(sample, name)
     return value / MB if name in _BYTES else float(value)

@@ -16,7 +16,7 @@ import msgspec
 
 from checks.soak.load import Load
 from checks.soak.manager import FailingManager
-from checks.soak.soaked import Held, soaked
+from checks.soak.soaked import DraftSlot, soaked
 from checks.soak.verdict import MB
 
 CACHE_DISK_MIB = 64
@@ -58,7 +58,7 @@ class Soak(msgspec.Struct):
     """
 
     plan: SoakPlan
-    samples: list[Held] = []
+    samples: list[DraftSlot] = []
     came: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     told: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class Soak(msgspec.Struct):
     def read(cls, path: Path) -> Soak:
         """What a run has written so far."""
         first, *lines = [json.loads(line) for line in path.read_text().splitlines()]
-        soak = cls(msgspec.convert(first, SoakPlan), msgspec.convert(lines, list[Held]))
+        soak = cls(msgspec.convert(first, SoakPlan), msgspec.convert(lines, list[DraftSlot]))
         if lines:
             soak.came, soak.wrong, soak.told = (
                 Counter(lines[-1][name]) for name in ("came", "wrong", "told")

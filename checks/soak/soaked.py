@@ -24,7 +24,7 @@ _LOOK_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Held(msgspec.Struct, frozen=True):
+class DraftSlot(msgspec.Struct, frozen=True):
     """What a worker holds while nobody asks.
 
     seconds           of the run
@@ -72,7 +72,7 @@ class Soaked:
         code = self.process.poll()
         return "" if code is None else f"exit code {code}: {last_lines(self.folder / 'log')}"
 
-    async def held(self, clients: int, settle: float) -> Held:
+    async def held(self, clients: int, settle: float) -> DraftSlot:
         """`settle` seconds after nothing runs any more, or after QUIET_S. Raises OSError."""
         deadline = time.monotonic() + QUIET_S
         while True:
@@ -84,7 +84,7 @@ class Soaked:
         await asyncio.sleep(settle)
         sizes = list(_sizes(self.folder / "cache"))
         memory = memory_of(self.pid)
-        return Held(
+        return DraftSlot(
             seconds=round(time.monotonic() - self._begun, 3),
             clients=clients,
             anonymous=memory["Anonymous"],

@@ -16,14 +16,14 @@ from checks.soak.__main__ import main
 from checks.soak.picture import drawing
 from checks.soak.report import json_of, table_of, words_of
 from checks.soak.run import Soak, SoakPlan
-from checks.soak.soaked import Held
+from checks.soak.soaked import DraftSlot
 from checks.soak.verdict import MB, Soaking, judged
 
-ZEROS = dict.fromkeys(Held.__struct_fields__, 0)
+ZEROS = dict.fromkeys(DraftSlot.__struct_fields__, 0)
 PLAN = SoakPlan(["worker"], None, 120, 9, 15, 1)
 
 
-def held(minutes: float, megabytes: float, **others: Any) -> Held:
+def held(minutes: float, megabytes: float, **others: Any) -> DraftSlot:
     """A sample; descriptors and threads as a worker has them."""
     given = {
         "seconds": minutes * 60,
@@ -33,10 +33,10 @@ def held(minutes: float, megabytes: float, **others: Any) -> Held:
         "threads": 14,
         "cpu_s": minutes * 20,
     }
-    return msgspec.convert({**ZEROS, **given, **others}, Held)
+    return msgspec.convert({**ZEROS, **given, **others}, DraftSlot)
 
 
-def run_of(growth: float, minutes: int = 120, wave: float = 0.5) -> list[Held]:
+def run_of(growth: float, minutes: int = 120, wave: float = 0.5) -> list[DraftSlot]:
     """One sample a minute; growth: MB an hour; the first 30 minutes grow fast, as caches fill."""
     return [
         held(at, 100 + min(at, 30) + growth * at / 60 + wave * (at * 7 % 5 - 2))
@@ -44,7 +44,7 @@ def run_of(growth: float, minutes: int = 120, wave: float = 0.5) -> list[Held]:
     ]
 
 
-def verdict_of(samples: list[Held], wrong: dict[str, int] | None = None) -> Soaking:
+def verdict_of(samples: list[DraftSlot], wrong: dict[str, int] | None = None) -> Soaking:
     """After 30 minutes, with the limit of one MB an hour."""
     return judged(samples, 1800, 1.0, 64 << 20, Counter(wrong or {}))
 

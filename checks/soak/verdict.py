@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from checks.soak.slope import Slope, slope_of
-from checks.soak.soaked import Held
+from checks.soak.soaked import DraftSlot
 
 MB = 1_000_000
 # What may be more at last than at first: a heartbeat is on its way now and then, and pools of
@@ -35,7 +35,7 @@ class Soaking(msgspec.Struct, frozen=True):
 
 
 def judged(
-    samples: Sequence[Held], warm_up: float, limit: float, disk_limit: int, wrong: Counter[str]
+    samples: Sequence[DraftSlot], warm_up: float, limit: float, disk_limit: int, wrong: Counter[str]
 ) -> Soaking:
     """warm_up: seconds; limit: MB an hour; disk_limit: bytes; wrong: what clients complained of.
 

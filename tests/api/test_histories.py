@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from tests.support.cases import for_each
+from worker.api.anthropic.chat_input import chat_input_of as anthropic_talk
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.anthropic.talk import talk_of as anthropic_talk
-from worker.api.common.talk.talk import Talk
+from worker.api.common.chat.chat_input import ChatInput
+from worker.api.ollama.chat_input import chat_of
 from worker.api.ollama.schemas import OllamaChatRequest
-from worker.api.ollama.talk import chat_of
+from worker.api.openai.chat_input import chat_input_of as chat_talk
 from worker.api.openai.chat_schemas import ChatRequest
-from worker.api.openai.talk import talk_of as chat_talk
+from worker.api.responses.chat_input import chat_input_of as response_talk
 from worker.api.responses.schemas import ResponseRequest
-from worker.api.responses.talk import talk_of as response_talk
 from worker.chat.message import Call, Message
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -43,26 +43,26 @@ def read(body: Body, shape: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(body), type=shape)
 
 
-def chat(*messages: Any, **more: Any) -> Talk:
+def chat(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], **more}, ChatRequest)
     return chat_talk(body, Settings(), LOADED)
 
 
-def responses(*items: Any, **more: Any) -> Talk:
+def responses(*items: Any, **more: Any) -> ChatInput:
     body = read({"input": [*items, USER], **more}, ResponseRequest)
     return response_talk(body, Settings(), LOADED)
 
 
-def anthropic(*messages: Any, **more: Any) -> Talk:
+def anthropic(*messages: Any, **more: Any) -> ChatInput:
     body = read({"messages": [*messages, USER], "max_tokens": 5, **more}, MessagesRequest)
     return anthropic_talk(body, LOADED)
 
 
-def ollama(*messages: Any, **more: Any) -> Talk:
+def ollama(*messages: Any, **more: Any) -> ChatInput:
     return chat_of(read({"messages": [*messages, USER], **more}, OllamaChatRequest), LOADED)
 
 
-def said(talk: Talk) -> str:
+def said(talk: ChatInput) -> str:
     """All that the model is told of the history."""
     texts: list[str | None] = []
     for message in talk.messages:
@@ -71,7 +71,7 @@ def said(talk: Talk) -> str:
     return "\n".join(filter(None, texts))
 
 
-APIS: dict[str, Callable[..., Talk]] = {
+APIS: dict[str, Callable[..., ChatInput]] = {
     "chat": chat, "responses": responses, "anthropic": anthropic, "ollama": ollama,
 }  # fmt: skip
 LONG = "zqfirst " + "word " * 500 + "zqlast"

@@ -10,7 +10,7 @@ import pytest
 from worker.errors import DoesNotFitError, UsageError
 from worker.gguf.quant import FILE_TYPES, label_in_name
 from worker.hub.catalog import load_catalog
-from worker.hub.choice import Offer, choose, offers, only
+from worker.hub.choice import OfferedFile, choose, offers, only
 from worker.hub.companions import companions
 from worker.hub.name import Named, Reference, Remote, parse
 from worker.machine import Memory
@@ -189,10 +189,10 @@ def test_models_among_files() -> None:
         "Q5_K_M/m-00001-of-00001.gguf": 7, "m.gguf": 8,
     }  # fmt: skip
     assert offers(files, companions(files)) == [
-        Offer("Q4_K_M", ("m-Q4_K_M.gguf",), 4),
-        Offer("Q8_0", ("m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"), 11),
-        Offer("Q5_K_M", ("Q5_K_M/m-00001-of-00001.gguf",), 7),
-        Offer("", ("m.gguf",), 8),
+        OfferedFile("Q4_K_M", ("m-Q4_K_M.gguf",), 4),
+        OfferedFile("Q8_0", ("m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"), 11),
+        OfferedFile("Q5_K_M", ("Q5_K_M/m-00001-of-00001.gguf",), 7),
+        OfferedFile("", ("m.gguf",), 8),
     ]
 
 

@@ -130,7 +130,7 @@ def bodies_of(operation: Any, components: Any, texts: list[str]) -> Iterator[Any
         for place in leaves(example):
             for text in texts[::3] if number == 0 else texts[3:4]:
                 yield replaced(example, place, text)
-    example = {**examples[0], **short}
+    example: dict[str, Any] = {**examples[0], **short}
     path, url = texts[0], texts[3]
     for name in sorted(fields):
         for value in (path, {"url": url, "path": [path], "$ref": url, "file": path}):

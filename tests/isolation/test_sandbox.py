@@ -21,7 +21,7 @@ from tests.support.programs.managers import accepts, manager
 from tests.support.programs.processes import Server, serving
 from worker.errors import UsageError
 from worker.isolation import sandbox
-from worker.isolation.reach import Reach, reach_of
+from worker.isolation.reach import SandboxReach, reach_of
 from worker.keys import key_file
 from worker.lifecycle.prepared import check_build
 from worker.llama import library
@@ -178,7 +178,7 @@ def test_a_system_without_it(version: int, said: str, monkeypatch: pytest.Monkey
     with pytest.raises(
         UsageError, match=f"^--sandbox needs Landlock .* this system {said}"
     ) as error:
-        sandbox.enter(Reach((), (), None, 0, ()))
+        sandbox.enter(SandboxReach((), (), None, 0, ()))
     assert error.value.exit_code == 2
 
 
@@ -198,7 +198,7 @@ def test_a_build_for_a_gpu(backend: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_threads_that_run_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would not be bound, so the worker does not start."""
 
-    def went_on(_: Reach) -> None:
+    def went_on(_: SandboxReach) -> None:
         pytest.fail("it went on")
 
     monkeypatch.setattr(sandbox, "_restrict", went_on)
@@ -207,7 +207,7 @@ def test_threads_that_run_already(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.start()
     try:
         with pytest.raises(UsageError, match="binds no threads"):
-            sandbox.enter(Reach((), (), None, 0, ()))
+            sandbox.enter(SandboxReach((), (), None, 0, ()))
     finally:
         done.set()
         thread.join()

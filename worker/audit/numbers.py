@@ -37,7 +37,7 @@ _FORMS: dict[Storage, _Form] = {
 }
 
 
-class Odd(NamedTuple):
+class OddNumber(NamedTuple):
     """Numbers of one piece that are no good. `first` is the block that has the first of them."""
 
     nan: int
@@ -47,7 +47,7 @@ class Odd(NamedTuple):
     first: int
 
 
-def odd_numbers(blocks: NDArray[np.uint8], field: NumberField) -> Odd | None:
+def odd_numbers(blocks: NDArray[np.uint8], field: NumberField) -> OddNumber | None:
     """What is wrong with `field` in blocks of shape (blocks, bytes of one); None: nothing."""
     form = _FORMS[field.kind]
     bits = _bits(blocks, field, form)
@@ -62,7 +62,7 @@ def odd_numbers(blocks: NDArray[np.uint8], field: NumberField) -> Odd | None:
     if field.kind == "E8M0":
         nan, infinite = infinite, 0
     largest = _value(int(finite.max()), field.kind) * field.factor if len(finite) else 0.0
-    return Odd(nan, infinite, len(finite), largest, int(odd[0]))
+    return OddNumber(nan, infinite, len(finite), largest, int(odd[0]))
 
 
 def _bits(blocks: NDArray[np.uint8], field: NumberField, form: _Form) -> _Bits:

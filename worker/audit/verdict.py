@@ -14,7 +14,7 @@ from worker.errors import ModelFileError, WorkerError
 from worker.gguf.header import Header, ModelFile, refuse
 from worker.gguf.splits import open_header
 from worker.hub.catalog import Entry
-from worker.hub.checksum import Digest, Promise, digest_for, promises
+from worker.hub.checksum import Digest, ExpectedDigest, digest_for, promises
 from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
 
@@ -160,7 +160,7 @@ def _check_bytes(
     check_numbers(odd)
 
 
-def _wrong_checksum(file: ModelFile, promise: Promise, digest: Digest) -> ModelFileError:
+def _wrong_checksum(file: ModelFile, promise: ExpectedDigest, digest: Digest) -> ModelFileError:
     return refuse(
         "WRONG_CHECKSUM",
         f"{Path(file.path).name} has the checksum {digest.hexdigest()}, but {promise.source} says "

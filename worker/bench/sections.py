@@ -117,7 +117,7 @@ class Buffers(msgspec.Struct, frozen=True, kw_only=True):
     device_bytes: int
 
 
-class Needs(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """Memory that the model needs on this machine, by the worker's own plan.
 
     planned_bytes    a whole worker with `context` cells for `streams` sequences
@@ -153,7 +153,7 @@ class BareSpeed(LoopSpeed, frozen=True, kw_only=True):
     read_per_token: int
     memory: ProcessMemory | None
     buffers: Buffers
-    needs: Needs
+    needs: MemoryNeeds
 
 
 class AttentionWay(msgspec.Struct, frozen=True, kw_only=True):

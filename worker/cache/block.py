@@ -34,7 +34,7 @@ def num_common(one: bytes, other: bytes) -> int:
     return int(differs.argmax()) if differs.any() else count
 
 
-class KeptBlock:
+class CachedBlock:
     """Rows of up to 64 tokens that follow the blocks above.
 
     tokens    their bytes; fewer than 64 tokens only in a block that has no children
@@ -52,16 +52,16 @@ class KeptBlock:
     )  # fmt: skip
 
     def __init__(
-        self, tokens: bytes, rows: np.ndarray, parent: KeptBlock | None, chain: bytes
+        self, tokens: bytes, rows: np.ndarray, parent: CachedBlock | None, chain: bytes
     ) -> None:
         self.tokens = tokens
         self.rows = rows
         self.parent = parent
         self.chain = chain
         self.depth = parent.depth + 1 if parent is not None else 0
-        self.children: dict[bytes, KeptBlock] = {}
+        self.children: dict[bytes, CachedBlock] = {}
         self.order: list[bytes] = []
-        self.rests: dict[bytes, KeptRest] = {}
+        self.rests: dict[bytes, CachedRest] = {}
         self.nbytes = rows.nbytes + OVERHEAD
         self.stamp = 0
 
@@ -70,12 +70,12 @@ class KeptBlock:
         """How many tokens this block holds the rows of."""
         return len(self.tokens) // WIDTH
 
-    def nearest(self, tokens: bytes) -> tuple[KeptBlock | None, int]:
+    def nearest(self, tokens: bytes) -> tuple[CachedBlock | None, int]:
         """The child that has the most first tokens in common with `tokens`, and how many."""
         # Of sorted texts, the one with the longest common beginning stands next to the place
         # where the text itself would stand.
         place = bisect_left(self.order, tokens)
-        best: KeptBlock | None = None
+        best: CachedBlock | None = None
         most = 0
         for key in self.order[max(place - 1, 0) : place + 1]:
             common = num_common(key, tokens)
@@ -83,23 +83,23 @@ class KeptBlock:
                 best, most = self.children[key], common
         return best, most
 
-    def beginning_with(self, tokens: bytes) -> list[KeptBlock]:
+    def beginning_with(self, tokens: bytes) -> list[CachedBlock]:
         """The children whose tokens begin with `tokens`."""
         place = bisect_left(self.order, tokens)
-        found: list[KeptBlock] = []
+        found: list[CachedBlock] = []
         for key in self.order[place:]:
             if not key.startswith(tokens):
                 break
             found.append(self.children[key])
         return found
 
-    def deepest_rest(self, tokens: bytes) -> KeptRest | None:
+    def deepest_rest(self, tokens: bytes) -> CachedRest | None:
         """The rest after the most tokens of those that `tokens` begins with."""
         found = [key for key in self.rests if tokens.startswith(key)]
         return self.rests[max(found, key=len)] if found else None
 
 
-class KeptRest:
+class CachedRest:
     """What belongs to all tokens of a prefix together; the prefix ends within a block.
 
     before  the last block that lies in the prefix as a whole, or the root
@@ -109,7 +109,7 @@ class KeptRest:
 
     __slots__ = ("before", "data", "nbytes", "stamp", "tokens")
 
-    def __init__(self, tokens: bytes, data: np.ndarray, before: KeptBlock) -> None:
+    def __init__(self, tokens: bytes, data: np.ndarray, before: CachedBlock) -> None:
         self.tokens = tokens
         self.data = data
         self.before = before
@@ -117,4 +117,4 @@ class KeptRest:
         self.stamp = 0
 
 
-Item = KeptBlock | KeptRest
+Item = CachedBlock | CachedRest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from worker.cache.block import Item, KeptBlock
+from worker.cache.block import CachedBlock, Item
 
 # The part of the budget that items which came back may hold against those that were seen once.
 # The rest is for new ones, so that they live long enough to come back.
@@ -85,6 +85,6 @@ class Recency:
         assert self._returned_bytes <= self._limit, (self._returned_bytes, self._limit)
         places = {item: place for place, item in enumerate(ordered)}
         for item in items:
-            if isinstance(item, KeptBlock):
+            if isinstance(item, CachedBlock):
                 for child in item.children.values():
                     assert places[child] < places[item], (child.tokens, item.tokens)

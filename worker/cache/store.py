@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from worker.cache.block import BLOCK_BYTES, WIDTH, KeptBlock, KeptRest, token_bytes
+from worker.cache.block import BLOCK_BYTES, WIDTH, CachedBlock, CachedRest, token_bytes
 from worker.cache.block_file import FileKey, key_of
 from worker.cache.disk import Disk, DiskItem
 from worker.cache.state import BLOCK, Parts, SlotState
@@ -29,12 +29,12 @@ class Found(NamedTuple):
     num_tokens: int
     num_common: int
     num_read: int
-    root: KeptBlock
+    root: CachedBlock
     prompt: bytes
     is_whole: bool = False
 
 
-class KeptState(NamedTuple):
+class CachedState(NamedTuple):
     """The state after the first `num_tokens` tokens of a prompt, in parts.
 
     num_read  how many of these tokens, the last ones, had to be read from disk
@@ -54,12 +54,12 @@ class _Place(NamedTuple):
     rest                    the rest after num_tokens, where one is needed
     """
 
-    root: KeptBlock
-    blocks: list[KeptBlock]
+    root: CachedBlock
+    blocks: list[CachedBlock]
     files: list[FileKey]
     num_common: int
     num_tokens: int
-    rest: KeptRest | FileKey | None
+    rest: CachedRest | FileKey | None
 
 
 class Store:
@@ -112,7 +112,7 @@ class Store:
             num_read += self._disk.nbytes(place.rest) if isinstance(place.rest, FileKey) else 0
         return Found(place.num_tokens, place.num_common, num_read, root, prompt, _is_whole(place))
 
-    def load(self, found: Found) -> KeptState | None:
+    def load(self, found: Found) -> CachedState | None:
         """The state that `find` named, or of fewer tokens, or None if nothing is left of it.
 
         What was read from disk is kept in memory from now on.
@@ -143,7 +143,7 @@ class Store:
         self._restored_tokens += place.num_tokens
         counts = [min(BLOCK, place.num_tokens - i * BLOCK) for i in range(len(rows))]
         parts = list(zip(rows, counts, strict=True))
-        return KeptState(place.num_tokens, num_read, parts, rest)
+        return CachedState(place.num_tokens, num_read, parts, rest)
 
     def holds(self, tokens: np.ndarray, key: bytes = b"") -> bool:
         """Whether all of these tokens are in memory, with a rest at their end if it needs one."""
@@ -174,7 +174,7 @@ class Store:
         """Write what is not on disk yet, the most useful first, for `seconds` at most."""
         if self._disk is not None:
             items = (
-                _rest_item(item) if isinstance(item, KeptRest) else _block_item(item)
+                _rest_item(item) if isinstance(item, CachedRest) else _block_item(item)
                 for item in self._tree.newest_first()
             )
             self._disk.close(seconds, items)
@@ -185,7 +185,7 @@ class Store:
         if self._disk is not None:
             self._disk.check_integrity()
 
-    def _seek(self, root: KeptBlock, prompt: bytes, limit: int) -> _Place:
+    def _seek(self, root: CachedBlock, prompt: bytes, limit: int) -> _Place:
         """The longest beginning of `prompt` that can be restored, of `limit` tokens at most.
 
         Memory goes before files.
@@ -226,16 +226,16 @@ class Store:
 
     def _deepest_rest(
         self,
-        root: KeptBlock,
+        root: CachedBlock,
         prompt: bytes,
-        blocks: list[KeptBlock],
+        blocks: list[CachedBlock],
         files: list[FileKey],
         num_common: int,
-    ) -> tuple[int, KeptRest | FileKey | None]:
+    ) -> tuple[int, CachedRest | FileKey | None]:
         """The rest after the most tokens of those whose rows are known, and after how many."""
         for level in range(-(-num_common // BLOCK) - 1, -1, -1):
             known = prompt[level * BLOCK_BYTES : num_common * WIDTH][:BLOCK_BYTES]
-            rest: KeptRest | FileKey | None = None
+            rest: CachedRest | FileKey | None = None
             count = 0
             if level <= len(blocks):
                 before = blocks[level - 1] if level else root
@@ -270,7 +270,7 @@ class Store:
                 bodies[key] = body
         return True
 
-    def _offer(self, root: KeptBlock, prompt: bytes) -> None:
+    def _offer(self, root: CachedBlock, prompt: bytes) -> None:
         """Tell the disk that what is in memory of this prompt is of use."""
         if self._disk is None:
             return
@@ -289,12 +289,12 @@ def _is_whole(place: _Place) -> bool:
     return last.num_tokens < BLOCK if isinstance(last, FileKey) else not last.children
 
 
-def _block_item(block: KeptBlock) -> DiskItem:
+def _block_item(block: CachedBlock) -> DiskItem:
     before = block.parent.chain if block.parent is not None else b""
     key = FileKey("rows", before, block.chain, block.num_tokens)
     return DiskItem(key, block.tokens, block.rows, block.depth)
 
 
-def _rest_item(rest: KeptRest) -> DiskItem:
+def _rest_item(rest: CachedRest) -> DiskItem:
     key = key_of("rest", rest.before.chain, rest.tokens)
     return DiskItem(key, rest.tokens, rest.data, rest.before.depth + 1)

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from worker.cache.block import BLOCK_BYTES, OVERHEAD, WIDTH, Item, KeptBlock, KeptRest, chained
+from worker.cache.block import BLOCK_BYTES, OVERHEAD, WIDTH, CachedBlock, CachedRest, Item, chained
 from worker.cache.recency import Recency
 from worker.cache.state import BLOCK
 
@@ -27,8 +27,8 @@ class TreePath(NamedTuple):
     num_tokens  the tokens of the prompt that these blocks hold the rows of
     """
 
-    root: KeptBlock
-    blocks: list[KeptBlock]
+    root: CachedBlock
+    blocks: list[CachedBlock]
     num_tokens: int
 
 
@@ -51,24 +51,24 @@ class Tree:
         self.max_bytes = max_bytes
         self.needs_rest = needs_rest
         self._origin = origin
-        self._roots: WeakValueDictionary[bytes, KeptBlock] = WeakValueDictionary()
+        self._roots: WeakValueDictionary[bytes, CachedBlock] = WeakValueDictionary()
         self.num_bytes = 0
         self.num_tokens = 0
         self.evicted_tokens = 0
         self._recency = Recency(max_bytes)
         self._operation = 0
 
-    def root(self, key: bytes) -> KeptBlock:
+    def root(self, key: bytes) -> CachedBlock:
         """Where the prefixes of prompts with this key begin. It lives as long as it is in use."""
         root = self._roots.get(key)
         if root is None:
             chain = chained(self._origin, key) if key else self._origin
-            root = self._roots[key] = KeptBlock(b"", np.empty(0, np.uint8), None, chain)
+            root = self._roots[key] = CachedBlock(b"", np.empty(0, np.uint8), None, chain)
         return root
 
-    def walk(self, root: KeptBlock, tokens: bytes) -> TreePath:
+    def walk(self, root: CachedBlock, tokens: bytes) -> TreePath:
         """The longest beginning of `tokens` whose rows are here. Nothing changes."""
-        blocks: list[KeptBlock] = []
+        blocks: list[CachedBlock] = []
         node = root
         for begin in range(0, len(tokens), BLOCK_BYTES):
             wanted = tokens[begin : begin + BLOCK_BYTES]
@@ -82,14 +82,14 @@ class Tree:
             node = child
         return TreePath(root, blocks, len(tokens) // WIDTH)
 
-    def rest_at(self, tokens: bytes, path: TreePath, stop: int) -> KeptRest | None:
+    def rest_at(self, tokens: bytes, path: TreePath, stop: int) -> CachedRest | None:
         """The rest after the first `stop` of these tokens; `path` is where `walk` led."""
         before, key = self._place(tokens, path.root, path.blocks, stop)
         return before.rests.get(key) if before is not None else None
 
     def extend(
         self,
-        root: KeptBlock,
+        root: CachedBlock,
         tokens: bytes,
         rows: Rows,
         rest: RestAt | None = None,
@@ -119,8 +119,8 @@ class Tree:
         return self._recency.newest_first()
 
     def _place(
-        self, tokens: bytes, root: KeptBlock, blocks: list[KeptBlock], stop: int
-    ) -> tuple[KeptBlock | None, bytes]:
+        self, tokens: bytes, root: CachedBlock, blocks: list[CachedBlock], stop: int
+    ) -> tuple[CachedBlock | None, bytes]:
         """Where a rest after `stop` tokens lies: the last block before it, and its own tokens."""
         level = (stop - 1) // BLOCK
         key = tokens[level * BLOCK_BYTES : stop * WIDTH]
@@ -133,7 +133,7 @@ class Tree:
     ) -> list[Item]:
         num_tokens, root = len(tokens) // WIDTH, path.root
         blocks = path.blocks[:]
-        old: KeptBlock | None = None
+        old: CachedBlock | None = None
         tail = blocks[-1] if blocks else root
         if path.num_tokens < num_tokens and len(blocks) > path.num_tokens // BLOCK:
             blocks.pop()  # it is a shorter one, or goes on in another way
@@ -172,18 +172,18 @@ class Tree:
             blocks.append(self._link(parent, tokens[begin * WIDTH : stop * WIDTH], packed))
             new.append(blocks[-1])
             packed = None
-        added: KeptRest | None = None
+        added: CachedRest | None = None
         if rest is not None and self._make_room(rest[1].nbytes + OVERHEAD):
             before, key = self._place(tokens, root, blocks, rest[0])
             if before is not None:
                 data = rest[1] if rest[1].flags.owndata else rest[1].copy()
-                added = before.rests[key] = KeptRest(key, data, before)
+                added = before.rests[key] = CachedRest(key, data, before)
                 self.num_bytes += added.nbytes
                 new.append(added)
         self._use(blocks, added, returned=returned)
         return new
 
-    def _use(self, blocks: list[KeptBlock], rest: KeptRest | None, *, returned: bool) -> None:
+    def _use(self, blocks: list[CachedBlock], rest: CachedRest | None, *, returned: bool) -> None:
         """Mark as used now, a block after those that follow it."""
         if rest is not None:
             rest.stamp = self._operation
@@ -198,7 +198,7 @@ class Tree:
             item = self._recency.first(self._operation)
             if item is None:
                 return False
-            if isinstance(item, KeptRest):
+            if isinstance(item, CachedRest):
                 self._drop_rest(item)
                 for block in item.before.beginning_with(item.tokens):
                     self._drop_useless(block)
@@ -207,7 +207,7 @@ class Tree:
                 self._drop_useless(item.parent)
         return True
 
-    def _drop_useless(self, block: KeptBlock | None) -> None:
+    def _drop_useless(self, block: CachedBlock | None) -> None:
         """Drop a block that no rest needs, and then those above it that are left without use."""
         while self.needs_rest and block is not None and block.parent is not None:
             if block.children or block.stamp == self._operation or self._alone_for(block):
@@ -215,7 +215,7 @@ class Tree:
             self._remove(block)
             block = block.parent
 
-    def _alone_for(self, block: KeptBlock) -> list[KeptRest]:
+    def _alone_for(self, block: CachedBlock) -> list[CachedRest]:
         """The rests whose rows only this block holds."""
         above = block.parent
         assert above is not None, "the root holds no rows"
@@ -225,21 +225,21 @@ class Tree:
             if block.tokens.startswith(key) and above.beginning_with(key) == [block]
         ]
 
-    def _remove(self, block: KeptBlock) -> None:
+    def _remove(self, block: CachedBlock) -> None:
         """A block without children leaves, and with it the rests whose rows only it holds."""
         for rest in self._alone_for(block):
             self._drop_rest(rest)
         self.evicted_tokens += block.num_tokens
         self._unlink(block)
 
-    def _drop_rest(self, rest: KeptRest) -> None:
+    def _drop_rest(self, rest: CachedRest) -> None:
         del rest.before.rests[rest.tokens]
         self._recency.remove(rest)
         self.num_bytes -= rest.nbytes
 
-    def _link(self, parent: KeptBlock, tokens: bytes, rows: np.ndarray) -> KeptBlock:
+    def _link(self, parent: CachedBlock, tokens: bytes, rows: np.ndarray) -> CachedBlock:
         """A new child; it takes part in the order of use once `_use` has named it."""
-        block = KeptBlock(tokens, rows, parent, chained(parent.chain, tokens))
+        block = CachedBlock(tokens, rows, parent, chained(parent.chain, tokens))
         block.stamp = self._operation
         parent.children[tokens] = block
         insort(parent.order, tokens)
@@ -247,7 +247,7 @@ class Tree:
         self.num_tokens += block.num_tokens
         return block
 
-    def _unlink(self, block: KeptBlock) -> None:
+    def _unlink(self, block: CachedBlock) -> None:
         parent = block.parent
         assert parent is not None, "the root stays"
         del parent.children[block.tokens]
@@ -258,8 +258,8 @@ class Tree:
 
     def check_integrity(self) -> None:
         """Raise AssertionError with all numbers unless tree, order and sums fit together."""
-        blocks: list[KeptBlock] = []
-        rests: list[KeptRest] = []
+        blocks: list[CachedBlock] = []
+        rests: list[CachedRest] = []
         stack = list(self._roots.values())
         while stack:
             node = stack.pop()

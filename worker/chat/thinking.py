@@ -14,7 +14,7 @@ from worker.chat.probe import TemplateProbe
 from worker.chat.reading.answer import ThoughtTags
 
 # A client's words, as a text, a number or a truth.
-AskedEffort = str | float | bool | None
+EffortWord = str | float | bool | None
 
 _NO = frozenset({"false", "0", "0.0", "off", "none", "no", "disabled", "disable"})
 _YES = frozenset({"true", "1", "1.0", "on", "yes", "enabled", "enable"})
@@ -42,7 +42,7 @@ _CLOSE = re.compile(rf"\A\s*(<\|close\|>\w+{MARK}|{MARK})")
 _IS_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
 
 
-def effort_of(*given: AskedEffort) -> tuple[bool | None, str | None]:
+def effort_of(*given: EffortWord) -> tuple[bool | None, str | None]:
     """(whether it thinks at all, how much), by the first that says something; None: the template's
     own way. A word for no means no, in any case of letters; templates know `none`."""
     for value in given:

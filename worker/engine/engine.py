@@ -16,7 +16,7 @@ from worker.engine.embedding import EmbeddingBackend, EmbeddingLane, EmbeddingRe
 from worker.engine.output import token_logprob
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
-from worker.engine.sequence import Delta, Sequence, Standing
+from worker.engine.sequence import Delta, Sequence, SequenceStatus
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
 from worker.engine.steps.plan import StepPlan
 from worker.errors import DecodeError, RequestError, WorkerError
@@ -126,7 +126,7 @@ class Engine:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
 
-    def standing(self, request_id: str) -> Standing | None:
+    def standing(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""
         sequence = self._sequences.get(request_id)
         return None if sequence is None else sequence.standing()

@@ -69,7 +69,7 @@ class Delta(msgspec.Struct, frozen=True):
         return self.finish_reason is not None or self.error is not None
 
 
-class Standing(msgspec.Struct, frozen=True):
+class SequenceStatus(msgspec.Struct, frozen=True):
     """How a sequence that has not ended stands; times are of the clock of its `Timings`.
 
     is_running            it holds a slot
@@ -215,10 +215,10 @@ class Sequence:
             self.id, progress=PromptRead(self.num_prompt, self.cached_tokens, computed, seconds)
         )
 
-    def standing(self) -> Standing:
+    def standing(self) -> SequenceStatus:
         """How it stands; any thread may ask."""
         slot, sampled = self.slot, self.num_sampled
-        return Standing(
+        return SequenceStatus(
             slot is not None,
             0 if slot is None else min(slot.length, self.num_prompt),
             self.cached_tokens,

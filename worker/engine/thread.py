@@ -15,7 +15,7 @@ from worker import log
 from worker.engine.engine import Engine
 from worker.engine.outbox import Outbox, Write
 from worker.engine.request import Request
-from worker.engine.sequence import Delta, Standing
+from worker.engine.sequence import Delta, SequenceStatus
 from worker.engine.stats import EngineSnapshot
 from worker.engine.stream import Stream
 from worker.errors import QueueFullError, RequestError, UnavailableError, WorkerError
@@ -82,7 +82,7 @@ class EngineThread:
         except OSError:  # the thread has ended
             return None
 
-    def standing(self, request_id: str) -> Standing | None:
+    def standing(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it waits to be taken in, or has ended."""
         return self.engine.standing(request_id)
 

@@ -29,7 +29,7 @@ class Digest(Protocol):
         ...
 
 
-class Promise(NamedTuple):
+class ExpectedDigest(NamedTuple):
     """The checksum that a file must have, and who says so."""
 
     checksum: str
@@ -43,7 +43,7 @@ def digest_for(checksum: str, size: int) -> Digest:
     return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
 
-def promises(path: Path, entries: Iterable[Entry]) -> Iterator[Promise]:
+def promises(path: Path, entries: Iterable[Entry]) -> Iterator[ExpectedDigest]:
     """What is known of the file at `path`: by the Hub client's cache, by a catalogue's entries.
 
     In the cache an entry counts for the files of its repository. Elsewhere it counts for a file of
@@ -51,7 +51,7 @@ def promises(path: Path, entries: Iterable[Entry]) -> Iterator[Promise]:
     """
     real = path.resolve()
     if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
-        yield Promise(real.name, "the Hub's cache")
+        yield ExpectedDigest(real.name, "the Hub's cache")
     place = _in_snapshot(path)
     known = {
         checksum
@@ -60,7 +60,7 @@ def promises(path: Path, entries: Iterable[Entry]) -> Iterator[Promise]:
         if (place == (entry.repo, file) if place else Path(file).name == path.name)
     }
     if len(known) == 1:
-        yield Promise(known.pop(), "the catalogue")
+        yield ExpectedDigest(known.pop(), "the catalogue")
 
 
 def _in_snapshot(path: Path) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ _BEST = "Q8_0"
 _PLAIN = frozenset(encoding.name for encoding in ENCODINGS.values() if not encoding.quantized)
 
 
-class Offer(msgspec.Struct, frozen=True):
+class OfferedFile(msgspec.Struct, frozen=True):
     """A model that a repository has: the encoding that its name tells, its files, their bytes."""
 
     quant: str
@@ -28,12 +28,12 @@ class Offer(msgspec.Struct, frozen=True):
     size: int
 
 
-def offers(files: Mapping[str, int], no_models: Container[str] = ()) -> list[Offer]:
+def offers(files: Mapping[str, int], no_models: Container[str] = ()) -> list[OfferedFile]:
     """The models among `files` (path -> bytes), without `no_models`.
 
     A split model counts where all its files are there.
     """
-    found: list[Offer] = []
+    found: list[OfferedFile] = []
     for path in files:
         split = SplitName.parse(path)
         if (split and not split.is_first) or path in no_models:
@@ -42,11 +42,11 @@ def offers(files: Mapping[str, int], no_models: Container[str] = ()) -> list[Off
         quant = label_in_name(name) or label_in_name(folder.rpartition("/")[2]) or ""
         all_parts = all_files(path)
         if all(part in files for part in all_parts):
-            found.append(Offer(quant, all_parts, sum(files[part] for part in all_parts)))
+            found.append(OfferedFile(quant, all_parts, sum(files[part] for part in all_parts)))
     return found
 
 
-def only(candidates: list[Offer], quant: str, name: str) -> Offer:
+def only(candidates: list[OfferedFile], quant: str, name: str) -> OfferedFile:
     """The candidate in that encoding. UsageError where there is none, or more than one."""
     matching = [offer for offer in candidates if offer.quant == quant]
     if len(matching) == 1:

@@ -26,7 +26,7 @@ PullProgress = Callable[[str, PullStage, int, int], object]
 """Is called with a file's name, what happens to it, its bytes done so far and all its bytes."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one model.
 
     name    how the user can call the model
@@ -79,7 +79,7 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     fetched_bytes: int
 
 
-def find(reference: Reference, catalog: Catalog, memory: Memory) -> Wanted:
+def find(reference: Reference, catalog: Catalog, memory: Memory) -> WantedFile:
     """Which files to bring. Where the reference names no encoding, `choose` takes one.
 
     Raises UsageError for a reference to no model on the Hub, DownloadError, DoesNotFitError.
@@ -112,7 +112,7 @@ def check(entry: Entry) -> Checked:
     return Checked(found=len(files) - len(missing), missing=missing, problem=None)
 
 
-def pull(wanted: Wanted, report: PullProgress) -> Pulled:
+def pull(wanted: WantedFile, report: PullProgress) -> Pulled:
     """Bring the files that are not here yet.
 
     Files that are here are read, to check them. The files get their names in the cache when all of
@@ -155,7 +155,7 @@ def pull(wanted: Wanted, report: PullProgress) -> Pulled:
     )
 
 
-def _named(wanted: Named, entry: Entry, memory: Memory) -> Wanted:
+def _named(wanted: Named, entry: Entry, memory: Memory) -> WantedFile:
     name, quant = wanted.name.lower(), wanted.quant
     if quant is not None:
         entry.check_has(quant, name)
@@ -174,7 +174,7 @@ def _named(wanted: Named, entry: Entry, memory: Memory) -> Wanted:
                 code="FILE_NOT_FOUND",
             )
         quant = choose(complete, memory, name)
-    return Wanted(
+    return WantedFile(
         name=f"{name}:{quant}",
         repo=entry.repo,
         revision=entry.revision,
@@ -184,10 +184,10 @@ def _named(wanted: Named, entry: Entry, memory: Memory) -> Wanted:
     )
 
 
-def _remote(wanted: Remote, memory: Memory) -> Wanted:
+def _remote(wanted: Remote, memory: Memory) -> WantedFile:
     repo, revision = wanted.repo, wanted.revision
     if wanted.file is not None:
-        return Wanted(
+        return WantedFile(
             name=f"hf:{repo}@{revision}::file={wanted.file}",
             repo=repo,
             revision=revision,
@@ -207,7 +207,7 @@ def _remote(wanted: Remote, memory: Memory) -> Wanted:
         quant = choose({offer.quant: offer.size for offer in found}, memory, repo)
     offer = only(found, quant, repo)
     at = "" if revision == "main" else f"@{revision}"
-    return Wanted(
+    return WantedFile(
         name=f"{repo}{at}:{quant}" if quant else f"{repo}{at}",
         repo=repo,
         revision=revision,

@@ -37,7 +37,7 @@ _COLLECTOR_PORT = 4318
 _PORTS = {"http": 80, "https": 443}
 
 
-class Reach(msgspec.Struct, frozen=True):
+class SandboxReach(msgspec.Struct, frozen=True):
     """reads     files and folders, read-only, with all that is below
     devices   files that are read and written
     folder    the one that is written to, with all that is below
@@ -54,7 +54,7 @@ class Reach(msgspec.Struct, frozen=True):
 
 def reach_of(
     settings: Settings, model: Path, environ: Mapping[str, str] = os.environ
-) -> Reach:  # fmt: skip
+) -> SandboxReach:  # fmt: skip
     """What a worker with these settings needs once it has started; what does not exist is left
     out."""
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
@@ -63,7 +63,7 @@ def reach_of(
         reads += _CERTIFICATES
     connects = {_port(address) for address in addresses}
     connects |= {int(server.rpartition(":")[2]) for server in settings.rpc}
-    return Reach(
+    return SandboxReach(
         reads=_there(reads),
         devices=_there(_DEVICES),
         folder=settings.cache_dir,

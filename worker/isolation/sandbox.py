@@ -12,13 +12,13 @@ from pathlib import Path
 
 from worker import log
 from worker.errors import UsageError
-from worker.isolation.reach import Reach
+from worker.isolation.reach import SandboxReach
 
 # The first one that has rules for TCP; Linux 6.7.
 NEEDED = 4
 
 
-def enter(reach: Reach) -> None:
+def enter(reach: SandboxReach) -> None:
     """From now on this process opens, reaches and starts nothing but what `reach` names.
 
     Not even a program that it may read is started. Bytes that it has open stay open. Raises
@@ -57,7 +57,7 @@ def version() -> int:
     return landlockpy.abi_version()
 
 
-def _restrict(reach: Reach) -> None:
+def _restrict(reach: SandboxReach) -> None:
     from landlockpy import AccessFS, AccessNet, Ruleset, Scope
 
     in_file = AccessFS.READ_FILE

@@ -20,7 +20,7 @@ PERIOD_S = 1.0
 _MIN_CPU_S = 0.001
 
 
-class Watched(Protocol):
+class WatchedEngine(Protocol):
     """tick: time.monotonic() of the last sign of life; cpu_seconds: CPU time used, or None."""
 
     tick: float
@@ -38,7 +38,7 @@ class Watchdog:
                that was stopped for an hour and goes on is not taken for one that hangs
     """
 
-    def __init__(self, watched: Watched, *, sleeps: bool) -> None:
+    def __init__(self, watched: WatchedEngine, *, sleeps: bool) -> None:
         """sleeps: the thread uses no CPU time while a step is computed (on a GPU)."""
         self._watched = watched
         self._sleeps = sleeps

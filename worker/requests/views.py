@@ -30,7 +30,7 @@ class LiveCells(msgspec.Struct, frozen=True):
     free: int
 
 
-class LiveKept(msgspec.Struct, frozen=True):
+class LiveCached(msgspec.Struct, frozen=True):
     """States of ended conversations outside of the KV cache."""
 
     memory_bytes: int
@@ -66,7 +66,7 @@ class LiveWorker(msgspec.Struct, frozen=True):
     waiting: int
     memory: LiveMemory
     cells: LiveCells
-    kept: LiveKept
+    kept: LiveCached
     totals: LiveTotals
 
 

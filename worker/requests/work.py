@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from worker.engine.request import Request
-from worker.engine.sequence import Delta, Standing
+from worker.engine.sequence import Delta, SequenceStatus
 from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import WorkerError
@@ -18,7 +18,7 @@ _SPAN_S = 4.0
 _GAP_S = 0.2
 
 
-class Sums(msgspec.Struct, frozen=True):
+class WorkSums(msgspec.Struct, frozen=True):
     """Over all sequences of a request. A prompt counts once, however many copies it has.
 
     num_running   sequences that hold a slot
@@ -62,7 +62,9 @@ class RequestWork:
         self._stream, self._engine, self._copies = stream, engine, copies
         self._lengths = {request.id: n for request, n in zip(requests, lengths, strict=True)}
         self._running: set[str] = set(self._lengths)
-        self._seen: dict[str, Standing] = {}  # as it was when somebody looked last, or at the end
+        self._seen: dict[
+            str, SequenceStatus
+        ] = {}  # as it was when somebody looked last, or at the end
         self._samples: list[tuple[float, int]] = []
         stream.watcher = self
 
@@ -90,7 +92,7 @@ class RequestWork:
             self._look(delta.id)
         else:
             sampled = delta.sampled_tokens
-            self._seen[delta.id] = Standing(
+            self._seen[delta.id] = SequenceStatus(
                 is_running=False,
                 read_tokens=self._lengths[delta.id],
                 cached_tokens=delta.cached_tokens,
@@ -117,7 +119,7 @@ class RequestWork:
         on_end, self.on_end, self._stream.watcher = self.on_end, _nothing, None
         on_end()
 
-    def sums(self, now: float) -> Sums:
+    def sums(self, now: float) -> WorkSums:
         """How far it is."""
         for name in self._running:
             self._look(name)
@@ -131,7 +133,7 @@ class RequestWork:
             read += max((s.read_tokens for s in copies), default=0)
             # They share what one of them computed: the copy that found the least counts.
             cached += min((s.cached_tokens for s in copies if s.admitted), default=0)
-        return Sums(
+        return WorkSums(
             num_running=sum(seen[name].is_running for name in self._running if name in seen),
             read_tokens=read,
             cached_tokens=cached,
@@ -140,7 +142,7 @@ class RequestWork:
             first_token=min(firsts, default=None),
         )
 
-    def speed(self, sums: Sums, now: float) -> float | None:
+    def speed(self, sums: WorkSums, now: float) -> float | None:
         """Tokens a second over the last seconds in which somebody looked, else since the first."""
         count, samples = sums.generated_tokens, self._samples
         if sums.first_token is None:
@@ -154,7 +156,7 @@ class RequestWork:
             then, before = sums.first_token, self.num_sequences
         return (count - before) / (now - then) if count > before and now > then else None
 
-    def whole_speed(self, sums: Sums) -> float | None:
+    def whole_speed(self, sums: WorkSums) -> float | None:
         """Tokens a second from the first to the end."""
         gaps = sums.generated_tokens - self.num_sequences
         if sums.first_token is None or gaps <= 0 or self.ended_at <= sums.first_token:

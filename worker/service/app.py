@@ -10,9 +10,9 @@ from litestar.di import Provide
 
 from worker.api.anthropic.routes import count_tokens, messages
 from worker.api.common.body import Bodies
+from worker.api.common.chat.templates import format_of
 from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.templates import format_of
 from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
 from worker.api.info.about import info, is_sleeping, model_ready, version
@@ -33,7 +33,7 @@ from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions
 from worker.api.openai.models import model, models
-from worker.api.requests.lookout import Lookout
+from worker.api.requests.request_view import RequestView
 from worker.api.requests.routes import cancel_request, live_requests
 from worker.api.responses.routes import input_tokens, responses
 from worker.api.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
@@ -99,7 +99,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),
-            "lookout": _always(Lookout(worker, journal)),
+            "lookout": _always(RequestView(worker, journal)),
             "window": _always(Window()),
             "preparing": Provide(preparing),
             "description": Provide(_description, use_cache=True, sync_to_thread=True),

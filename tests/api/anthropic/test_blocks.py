@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.api.anthropic import oracle
-from tests.api.common.talk.scripted import Scripted
+from tests.api.common.chat.scripted import Scripted
 from worker.api.anthropic.blocks import SIGNATURE, Blocks
 from worker.api.anthropic.replies import (
     BlockEvent,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.api.anthropic import oracle
-from tests.api.common.talk.scripted import Scripted, deltas
+from tests.api.common.chat.scripted import Scripted, deltas
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cases import for_each
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.common.thinking import TalkFields, thinking_of
+from worker.api.common.thinking import ChatFields, thinking_of
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest, OllamaOptions
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.api.responses.schemas import ResponseRequest
@@ -52,7 +52,7 @@ def placed(place: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 @for_each("shape", BODIES)
 @for_each("place", PLACES)
-def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
+def test_a_word_for_no(shape: type[ChatFields], place: tuple[str, ...]) -> None:
     """It means no; null says nothing, and a word for yes is none for no."""
     for word in NO:
         assert thinking_of(msgspec.convert(placed(place, word), shape)).is_on is False, word
@@ -74,7 +74,7 @@ def test_a_word_for_no(shape: type[TalkFields], place: tuple[str, ...]) -> None:
          Thinking(is_on=False, effort="high")),
     ],
 )  # fmt: skip
-def test_how_much(shape: type[TalkFields], fields: dict[str, Any], expected: Thinking) -> None:
+def test_how_much(shape: type[ChatFields], fields: dict[str, Any], expected: Thinking) -> None:
     """A word, and tokens; a word for no counts beside one for how much."""
     assert thinking_of(msgspec.convert(fields, shape)) == expected
 
@@ -95,7 +95,7 @@ def test_how_much(shape: type[TalkFields], fields: dict[str, Any], expected: Thi
     ],
 )  # fmt: skip
 def test_what_the_operator_says_counts_where_a_request_says_nothing(
-    shape: type[TalkFields], settings: Settings, fields: dict[str, Any], expected: Thinking
+    shape: type[ChatFields], settings: Settings, fields: dict[str, Any], expected: Thinking
 ) -> None:
     """A request that asks for thoughts has them, though the operator's budget is none."""
     assert thinking_of(msgspec.convert(fields, shape), settings=settings) == expected

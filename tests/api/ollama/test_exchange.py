@@ -10,7 +10,7 @@ from typing import Any, cast
 import ollama
 import pytest
 
-from tests.api.common.talk.scripted import Scripted, deltas
+from tests.api.common.chat.scripted import Scripted, deltas
 from worker.api.common import exchange as exchanges
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt

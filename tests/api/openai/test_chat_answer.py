@@ -10,15 +10,15 @@ import pytest
 from openai.types.chat import ChatCompletion as TypedReply
 from openai.types.chat import ChatCompletionChunk
 
-from tests.api.common.talk.scripted import Scripted, deltas
-from worker.api.common.talk.said import Said
+from tests.api.common.chat.scripted import Scripted, deltas
+from worker.api.common.chat.answer_state import AnswerState
 from worker.api.openai.chat_answer import ChatAnswer
 from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion
 
 
 def answer(*texts: str, reason: str = "stop", **how: Any) -> tuple[ChatAnswer, list[Any]]:
     """The answer after tokens of these texts, and its events as a client reads them."""
-    found = ChatAnswer(0, Said(Scripted()), [b"?"] * 99, **how)
+    found = ChatAnswer(0, AnswerState(Scripted()), [b"?"] * 99, **how)
     events: list[Any] = []
     for delta in deltas(*texts, reason=reason):
         choices = found.take(delta)

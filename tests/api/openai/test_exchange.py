@@ -8,7 +8,7 @@ from typing import Any
 
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt
-from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, Spoken
+from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, ChatDelta
 from worker.api.openai.exchange import Answer, OpenAIExchange
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -34,15 +34,15 @@ class Thinker(Answer[ChatChoice]):
         thought, _, content = self._held.removeprefix("<think>").partition("</think>")
         self.told = [thought, content]
         return [
-            ChatChoice(index=0, delta=Spoken(content=thought)),
-            ChatChoice(index=0, delta=Spoken(content=content), finish_reason="stop"),
+            ChatChoice(index=0, delta=ChatDelta(content=thought)),
+            ChatChoice(index=0, delta=ChatDelta(content=content), finish_reason="stop"),
         ]
 
     def silent(self) -> ChatChoice:
-        return ChatChoice(index=0, delta=Spoken())
+        return ChatChoice(index=0, delta=ChatDelta())
 
     def whole(self, index: int) -> ChatChoice:
-        return ChatChoice(index=index, message=Spoken("assistant", "|".join(self.told)))
+        return ChatChoice(index=index, message=ChatDelta("assistant", "|".join(self.told)))
 
 
 class Exchange(OpenAIExchange[ChatChoice]):

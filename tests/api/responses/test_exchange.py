@@ -12,7 +12,7 @@ import pytest
 from openai import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 
-from tests.api.common.talk.scripted import Scripted, deltas
+from tests.api.common.chat.scripted import Scripted, deltas
 from tests.api.responses import oracle
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt

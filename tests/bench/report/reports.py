@@ -18,7 +18,7 @@ from worker.bench.sections import (
     HttpSpeed,
     LoadTimes,
     Machine,
-    Needs,
+    MemoryNeeds,
     ProcessMemory,
     Rate,
     Requests,
@@ -83,7 +83,7 @@ def measured(
         requests=(requests(1, first, first, second, second),), threads=2, threads_batch=2,
         read_per_token=10**9, memory=memory(2),
         buffers=Buffers(weights={"CPU": size}, kv={"CPU": 1000}, compute={}, device_bytes=0),
-        needs=Needs(context=2048, streams=4, planned_bytes=size * 2, kv_bytes_per_token=1000,
+        needs=MemoryNeeds(context=2048, streams=4, planned_bytes=size * 2, kv_bytes_per_token=1000,
                     max_context=100_000, trained_context=32_768),
     )  # fmt: skip
     return {"speed": bare, "serve": serve(first), "serve_again": serve(second)}

@@ -21,9 +21,9 @@ from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.schema import SchemaReader
 from worker.limits import FUEL, SYMBOLS, Limit
 from worker.llama.guides import guides as module
+from worker.llama.guides.bounded_cache import KnownDigests
 from worker.llama.guides.compiler import FULL, CompileEffort, Refused, compile_within
 from worker.llama.guides.guides import Guides
-from worker.llama.guides.kept import KnownDigests
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import functions
 

@@ -19,10 +19,10 @@ from worker.api.anthropic.replies import (
     OutputDetails,
     Ping,
 )
+from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.shapes.anthropic import AnthropicErrorReply, anthropic_reply
-from worker.api.common.talk.said import Said
 from worker.api.common.tally import Tally
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -50,7 +50,7 @@ class MessageExchange(DeltaExchange):
         super().__init__(stream, streaming=streaming)
         self._id = "msg_" + stream.ids[0].rpartition("-")[0]
         self._model = generation.model
-        self._said = Said(generation.reader())
+        self._said = AnswerState(generation.reader())
         self._blocks = Blocks(shows_thoughts=shows_thoughts)
         self._warnings = generation.warnings
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)

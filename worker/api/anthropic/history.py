@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 from worker.api.anthropic.schemas import MessageParam, MessagesRequest
-from worker.api.common.talk.outputs import result_of
-from worker.api.common.talk.parts import (
+from worker.api.common.chat.outputs import result_of
+from worker.api.common.chat.parts import (
     ContentPart,
     check_pictures,
     joined,
@@ -15,8 +15,8 @@ from worker.api.common.talk.parts import (
     parts_of,
     words_of,
 )
-from worker.api.common.talk.past_calls import arguments_of, called_name, spelled
-from worker.api.common.talk.past_message import role_of
+from worker.api.common.chat.past_calls import arguments_of, called_name, spelled
+from worker.api.common.chat.past_message import role_of
 from worker.chat.message import Call, Message
 
 PARAM = "messages"

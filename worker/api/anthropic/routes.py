@@ -8,14 +8,14 @@ from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
+from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.anthropic.replies import TokenCount
 from worker.api.anthropic.schemas import MessagesRequest
-from worker.api.anthropic.talk import talk_of
+from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asking import ask
 from worker.api.common.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
@@ -25,7 +25,7 @@ from worker.lifecycle.loaded import Loaded
 def _asked(
     body: MessagesRequest, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
 ) -> Generation:
-    return ask(talk_of(body, loaded), chat, loaded, must_fit=must_fit)
+    return ask(chat_input_of(body, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.bounds import at_least, items, one_of, texts
-from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.tools import DeclaredTools
-from worker.api.common.thinking import TalkFields
-from worker.chat.thinking import AskedEffort
+from worker.api.common.chat.parts import MessageContent
+from worker.api.common.chat.tools import DeclaredTools
+from worker.api.common.thinking import ChatFields
+from worker.chat.thinking import EffortWord
 from worker.limits import MESSAGES, STOP, STOPS
 
 # Anthropic's words for what may be called -> ours; `tool` names one.
@@ -53,11 +53,11 @@ class OutputFormat(msgspec.Struct):
 class OutputConfig(msgspec.Struct):
     """How much the model is to think, and what its text must be."""
 
-    effort: AskedEffort = None
+    effort: EffortWord = None
     format: OutputFormat | None = None
 
 
-class MessagesRequest(TalkFields, kw_only=True):
+class MessagesRequest(ChatFields, kw_only=True):
     """POST /v1/messages; what makes the prompt is also the body of /v1/messages/count_tokens.
 
     messages        the conversation, with what is to be answered at its end

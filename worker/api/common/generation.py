@@ -1,6 +1,6 @@
 """What any API asks for, in one neutral form: each API makes one of these and frames what comes.
 
-an API's own struct -> Talk (chat only) -> Generation -> engine Requests -> Sequences
+an API's own struct -> ChatInput (chat only) -> Generation -> engine Requests -> Sequences
 """
 
 from __future__ import annotations

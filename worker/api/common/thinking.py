@@ -10,7 +10,7 @@ import msgspec
 from worker.api.common.bounds import count_from
 from worker.api.common.limits import tokens_of
 from worker.api.common.sampling import SamplingFields
-from worker.chat.thinking import AskedEffort, Thinking, effort_of
+from worker.chat.thinking import EffortWord, Thinking, effort_of
 from worker.errors import RequestError
 from worker.settings import Settings
 
@@ -24,7 +24,7 @@ _SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")
 NO_WISHES = Settings()
 
 
-class AskedReasoning(msgspec.Struct, omit_defaults=True):
+class ReasoningOptions(msgspec.Struct, omit_defaults=True):
     """How the model is to think, where OpenAI's Responses API and OpenRouter have it.
 
     enabled     whether at all
@@ -32,8 +32,8 @@ class AskedReasoning(msgspec.Struct, omit_defaults=True):
     summary     auto, concise or detailed; null: no summary
     """
 
-    effort: AskedEffort = None
-    enabled: AskedEffort = None
+    effort: EffortWord = None
+    enabled: EffortWord = None
     max_tokens: Annotated[int | None, count_from(0)] = None
     summary: str | None = None
     generate_summary: str | None = None
@@ -46,13 +46,13 @@ class ThinkingConfig(msgspec.Struct):
     display  `omitted`: thoughts are not shown
     """
 
-    type: AskedEffort = None
-    enabled: AskedEffort = None
+    type: EffortWord = None
+    enabled: EffortWord = None
     budget_tokens: Annotated[int | None, count_from(0)] = None
     display: str | None = None
 
 
-class TalkFields(SamplingFields, kw_only=True):
+class ChatFields(SamplingFields, kw_only=True):
     """What every API of conversations reads beside sampling; null: not given.
 
     reasoning, reasoning_effort, think, thinking, enable_thinking
@@ -62,17 +62,17 @@ class TalkFields(SamplingFields, kw_only=True):
     chat_template_kwargs  variables for the template, such as enable_thinking
     """
 
-    reasoning: AskedReasoning | AskedEffort = None
-    reasoning_effort: AskedEffort = None
-    think: AskedEffort = None
-    thinking: ThinkingConfig | AskedEffort = None
-    enable_thinking: AskedEffort = None
+    reasoning: ReasoningOptions | EffortWord = None
+    reasoning_effort: EffortWord = None
+    think: EffortWord = None
+    thinking: ThinkingConfig | EffortWord = None
+    enable_thinking: EffortWord = None
     thinking_budget: Annotated[int | None, count_from(0)] = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
 def thinking_of(
-    *bodies: TalkFields,
+    *bodies: ChatFields,
     settings: Settings = NO_WISHES,
     asked_format: str | None = None,
     default_format: str = "auto",
@@ -105,11 +105,11 @@ def thinking_of(
     )
 
 
-def _budget(body: TalkFields) -> int | None:
+def _budget(body: ChatFields) -> int | None:
     inside: dict[str, int | None] = {}
     if isinstance(body.thinking, ThinkingConfig):
         inside["thinking"] = body.thinking.budget_tokens
-    if isinstance(body.reasoning, AskedReasoning):
+    if isinstance(body.reasoning, ReasoningOptions):
         inside["reasoning"] = body.reasoning.max_tokens
     variable = (body.chat_template_kwargs or {}).get("thinking_budget")
     if isinstance(variable, int) and not isinstance(variable, bool):
@@ -117,9 +117,9 @@ def _budget(body: TalkFields) -> int | None:
     return tokens_of(default=None, thinking_budget=body.thinking_budget, **inside)
 
 
-def _words(body: TalkFields) -> Iterator[AskedEffort]:
+def _words(body: ChatFields) -> Iterator[EffortWord]:
     """All that say something of it, by their weight."""
-    if isinstance(body.reasoning, AskedReasoning):
+    if isinstance(body.reasoning, ReasoningOptions):
         yield body.reasoning.effort
         yield body.reasoning.enabled
     else:
@@ -136,7 +136,7 @@ def _words(body: TalkFields) -> Iterator[AskedEffort]:
         yield effort_of(variables.get(name))[0]
 
 
-def _switch(asked: ThinkingConfig | AskedEffort) -> AskedEffort:
+def _switch(asked: ThinkingConfig | EffortWord) -> EffortWord:
     """Raises RequestError for a type that is none."""
     if not isinstance(asked, ThinkingConfig):
         return True if asked in _THINKS else asked

@@ -8,9 +8,9 @@ import msgspec
 from litestar import Response, get
 
 from worker import __version__, log
+from worker.api.common.chat.templates import source_of
 from worker.api.common.errors import json_response
 from worker.api.common.sampling import defaults_of
-from worker.api.common.talk.templates import source_of
 from worker.engine.sampling import SamplingParams
 from worker.engine.stats import SequenceProgress
 from worker.errors import RequestError, UnavailableError

@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
+from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.shapes.ollama import OllamaErrorReply, ollama_reply
-from worker.api.common.talk.said import Said
 from worker.api.common.tally import Tally
 from worker.api.ollama.replies import (
     AnswerLine,
     ChatLine,
     GenerateLine,
-    SaidCall,
-    SaidFunction,
-    SaidMessage,
+    OllamaAnswer,
+    OllamaCall,
+    OllamaFunction,
     cost_of,
     now,
 )
@@ -58,7 +58,7 @@ class OllamaExchange(DeltaExchange):
         self, generation: Generation, stream: Stream, loaded: Loaded, *, streaming: bool
     ) -> None:
         super().__init__(stream, streaming=streaming)
-        self._said = Said(generation.reader())
+        self._said = AnswerState(generation.reader())
         self._model = generation.model
         self._pieces = loaded.backend.pieces
         self._warnings = generation.warnings
@@ -137,10 +137,10 @@ class OllamaChatExchange(OllamaExchange):
     def line(self, piece: LinePiece, **fields: Any) -> ChatLine:
         """A message."""
         calls = [
-            SaidCall(call.id, SaidFunction(n, call.name, _in_one_line(call.arguments)))
+            OllamaCall(call.id, OllamaFunction(n, call.name, _in_one_line(call.arguments)))
             for n, call in piece.calls
         ]
-        message = SaidMessage(
+        message = OllamaAnswer(
             content=piece.content, thinking=piece.thought or UNSET, tool_calls=calls or UNSET
         )
         return ChatLine(message=message, **fields)

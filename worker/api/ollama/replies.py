@@ -11,7 +11,7 @@ from worker.api.common.logprobs import TokenScore
 from worker.api.common.tally import Tally
 
 
-class SaidFunction(msgspec.Struct):
+class OllamaFunction(msgspec.Struct):
     """What is called; `arguments` is an object."""
 
     index: int
@@ -19,20 +19,20 @@ class SaidFunction(msgspec.Struct):
     arguments: msgspec.Raw
 
 
-class SaidCall(msgspec.Struct):
+class OllamaCall(msgspec.Struct):
     """A call, told once it is whole."""
 
     id: str
-    function: SaidFunction
+    function: OllamaFunction
 
 
-class SaidMessage(msgspec.Struct):
+class OllamaAnswer(msgspec.Struct):
     """An answer, or what one line adds to it."""
 
     content: str
     role: str = "assistant"
     thinking: str | UnsetType = UNSET
-    tool_calls: list[SaidCall] | UnsetType = UNSET
+    tool_calls: list[OllamaCall] | UnsetType = UNSET
 
 
 class AnswerLine(msgspec.Struct, kw_only=True):
@@ -58,7 +58,7 @@ class AnswerLine(msgspec.Struct, kw_only=True):
 class ChatLine(AnswerLine, kw_only=True):
     """POST /api/chat."""
 
-    message: SaidMessage
+    message: OllamaAnswer
 
 
 class GenerateLine(AnswerLine, kw_only=True):

@@ -8,14 +8,14 @@ from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asking import ask
+from worker.api.ollama.chat_input import chat_of, check_asked, check_generate, question_of, text_of
 from worker.api.ollama.exchange import GenerateExchange, OllamaChatExchange
-from worker.api.ollama.replies import AnswerLine, ChatLine, GenerateLine, SaidMessage, now
+from worker.api.ollama.replies import AnswerLine, ChatLine, GenerateLine, OllamaAnswer, now
 from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
-from worker.api.ollama.talk import chat_of, check_asked, check_generate, question_of, text_of
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -32,7 +32,7 @@ async def ollama_chat(
     body = await preparing.body(request, OllamaChatRequest, loaded)
     if not body.messages:
         await preparing.aside(request, body, check_asked, body, loaded)
-        message = SaidMessage(content="")
+        message = OllamaAnswer(content="")
         return _reply(ChatLine(model=loaded.model_id, created_at=now(), message=message, **_LOADED))
     generation = await preparing.make(request, body, loaded, _conversation, body, chat, loaded)
     stream = run(generation, loaded)

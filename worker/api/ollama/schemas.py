@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from worker.api.common.bounds import between, items, texts
-from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_message import PastMessage
-from worker.api.common.talk.tools import DeclaredTools
-from worker.api.common.thinking import TalkFields
+from worker.api.common.chat.parts import MessageContent
+from worker.api.common.chat.past_message import PastMessage
+from worker.api.common.chat.tools import DeclaredTools
+from worker.api.common.thinking import ChatFields
 from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
 
 
-class OllamaOptions(TalkFields, kw_only=True):
+class OllamaOptions(ChatFields, kw_only=True):
     """`options`; the fields have the same names everywhere.
 
     num_predict  tokens to sample at most; 0 and less: until the model or the context ends
@@ -29,7 +29,7 @@ class OllamaMessage(PastMessage, kw_only=True):
     role: str | None = None
 
 
-class OllamaRequest(TalkFields, kw_only=True):
+class OllamaRequest(ChatFields, kw_only=True):
     """What both ways to ask have; what `options` does not say counts beside it, too.
 
     stream        false: the whole answer at once, else a line for each part

@@ -8,13 +8,14 @@ from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
+from worker.api.common.chat.answer_state import AnswerState
+from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asking import ask
-from worker.api.common.talk.said import Said
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat_answer import ChatAnswer
+from worker.api.openai.chat_input import chat_input_of
 from worker.api.openai.chat_schemas import (
     ChatChoice,
     ChatCompletion,
@@ -22,7 +23,6 @@ from worker.api.openai.chat_schemas import (
     TemplateReply,
 )
 from worker.api.openai.exchange import OpenAIExchange
-from worker.api.openai.talk import talk_of
 from worker.chat.format import ChatFormat
 from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
@@ -45,7 +45,7 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         answers = [
             ChatAnswer(
                 index,
-                Said(generation.reader()),
+                AnswerState(generation.reader()),
                 loaded.backend.pieces,
                 scores=generation.params.logprobs is not None,
                 field=field,
@@ -74,7 +74,7 @@ def _asked(
     body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
     *, must_fit: bool = True,
 ) -> Generation:  # fmt: skip
-    return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
+    return ask(chat_input_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
+from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.talk.said import Said
 from worker.api.openai.chat_schemas import (
     ChatChoice,
+    ChatDelta,
     ChatLogprobs,
-    Spoken,
-    ToldCall,
-    ToldFunction,
+    FunctionDelta,
+    ToolCallDelta,
 )
 from worker.api.openai.exchange import Answer, tells
 from worker.chat.events import Arguments, CallBegun, CallEnded, Content, Thought
@@ -29,7 +29,7 @@ class ChatAnswer(Answer[ChatChoice]):
     def __init__(
         self,
         index: int,
-        said: Said,
+        said: AnswerState,
         pieces: Sequence[bytes],
         *,
         scores: bool = False,
@@ -80,16 +80,16 @@ class ChatAnswer(Answer[ChatChoice]):
 
     def silent(self) -> ChatChoice:
         """No message."""
-        return ChatChoice(index=self._index, delta=Spoken())
+        return ChatChoice(index=self._index, delta=ChatDelta())
 
     def whole(self, index: int) -> ChatChoice:
         """The message."""
         said = self._said
         calls = [
-            ToldCall(ToldFunction(call.name, call.arguments), id=call.id, type=_TYPE)
+            ToolCallDelta(FunctionDelta(call.name, call.arguments), id=call.id, type=_TYPE)
             for call in said.calls
         ]
-        spoken = self._thought(said.thought) if said.thought else Spoken()
+        spoken = self._thought(said.thought) if said.thought else ChatDelta()
         spoken.role = ROLE
         spoken.content = said.content or (None if calls else "")
         spoken.tool_calls = calls or UNSET
@@ -108,19 +108,19 @@ class ChatAnswer(Answer[ChatChoice]):
         if spoken.content is UNSET:
             spoken.content = None
 
-    def _told(self, event: Content | Thought | CallBegun | Arguments) -> Spoken:
+    def _told(self, event: Content | Thought | CallBegun | Arguments) -> ChatDelta:
         match event:
             case Content(text):
-                return Spoken(content=text)
+                return ChatDelta(content=text)
             case Thought(text):
                 return self._thought(text)
             case CallBegun(index, name, function):
-                call = ToldCall(ToldFunction(function), index=index, id=name, type=_TYPE)
+                call = ToolCallDelta(FunctionDelta(function), index=index, id=name, type=_TYPE)
             case Arguments(index, text):
-                call = ToldCall(ToldFunction(arguments=text), index=index)
-        return Spoken(tool_calls=[call])
+                call = ToolCallDelta(FunctionDelta(arguments=text), index=index)
+        return ChatDelta(tool_calls=[call])
 
-    def _thought(self, text: str) -> Spoken:
+    def _thought(self, text: str) -> ChatDelta:
         if self._field == "reasoning":
-            return Spoken(reasoning=text)
-        return Spoken(reasoning_content=text)
+            return ChatDelta(reasoning=text)
+        return ChatDelta(reasoning_content=text)

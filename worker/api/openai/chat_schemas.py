@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.bounds import between, count_from, items, one_of, texts
+from worker.api.common.chat.parts import MessageContent
+from worker.api.common.chat.past_message import PastMessage
+from worker.api.common.chat.tools import ChoiceObject, DeclaredTools
 from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
-from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_message import PastMessage
-from worker.api.common.talk.tools import ChoiceObject, DeclaredTools
-from worker.api.common.thinking import FORMATS, TalkFields
+from worker.api.common.thinking import FORMATS, ChatFields
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
 from worker.api.openai.exchange import StreamOptions
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
@@ -32,7 +32,7 @@ class ChatMessage(PastMessage, kw_only=True):
     partial: bool | None = None
 
 
-class ChatRequest(TalkFields, kw_only=True):
+class ChatRequest(ChatFields, kw_only=True):
     """POST /v1/chat/completions; what makes the prompt is also the body of POST /apply-template.
 
     messages                the conversation, with what is to be answered at its end
@@ -100,41 +100,41 @@ class ChatLogprobs(msgspec.Struct):
     content: list[TokenScore]
 
 
-class ToldFunction(msgspec.Struct):
+class FunctionDelta(msgspec.Struct):
     """What is called; its name is told once."""
 
     name: str | msgspec.UnsetType = msgspec.UNSET
     arguments: str = ""
 
 
-class ToldCall(msgspec.Struct):
+class ToolCallDelta(msgspec.Struct):
     """A tool call, or what one event adds to it.
 
     index  of the call in the answer; in events only
     """
 
-    function: ToldFunction
+    function: FunctionDelta
     index: int | msgspec.UnsetType = msgspec.UNSET
     id: str | msgspec.UnsetType = msgspec.UNSET
     type: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class Spoken(msgspec.Struct):
+class ChatDelta(msgspec.Struct):
     """An answer, or what one event adds to it; the role is told once."""
 
     role: str | msgspec.UnsetType = msgspec.UNSET
     content: str | msgspec.UnsetType | None = msgspec.UNSET
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
-    tool_calls: list[ToldCall] | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCallDelta] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
     """One answer: `message` whole, or `delta` in an event."""
 
     index: int
-    message: Spoken | msgspec.UnsetType = msgspec.UNSET
-    delta: Spoken | msgspec.UnsetType = msgspec.UNSET
+    message: ChatDelta | msgspec.UnsetType = msgspec.UNSET
+    delta: ChatDelta | msgspec.UnsetType = msgspec.UNSET
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from worker.api.common.described import EVENTS, JSON, Api, Described
-from worker.api.requests.lookout import MAX_INTERVAL_S, MIN_INTERVAL_S
+from worker.api.requests.request_view import MAX_INTERVAL_S, MIN_INTERVAL_S
 from worker.api.requests.routes import cancel_request, live_requests
 from worker.errors import ForbiddenError, NotFoundError, RequestError
 from worker.requests.views import LiveReply, RequestCancelled

@@ -10,7 +10,7 @@ from litestar.response import Stream
 
 from worker.api.common.errors import json_response
 from worker.api.common.origins import check_origin
-from worker.api.requests.lookout import MAX_INTERVAL_S, MIN_INTERVAL_S, Lookout
+from worker.api.requests.request_view import MAX_INTERVAL_S, MIN_INTERVAL_S, RequestView
 from worker.errors import RequestError
 from worker.http import paths
 from worker.lifecycle.worker import Worker
@@ -24,7 +24,7 @@ _INTERVAL_S = 0.5
 @get(paths.REQUESTS, summary="What the worker does")
 async def live_requests(
     request: Request[Any, Any, Any],
-    lookout: Lookout,
+    lookout: RequestView,
     stream: str = "",
     interval: str | None = None,
 ) -> Response[Any]:

@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from worker.api.common.chat.answer_state import AnswerState
+from worker.api.common.chat.parts import text_of
+from worker.api.common.chat.past_calls import spelled
+from worker.api.common.chat.tools import choice_of
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.limits import truncates
 from worker.api.common.logprobs import token_score
-from worker.api.common.talk.parts import text_of
-from worker.api.common.talk.past_calls import spelled
-from worker.api.common.talk.said import Said
-from worker.api.common.talk.tools import choice_of
 from worker.api.common.tally import Tally
-from worker.api.common.thinking import AskedReasoning
+from worker.api.common.thinking import ReasoningOptions
 from worker.api.common.usage import timings_of
+from worker.api.responses.chat_input import SEALED
 from worker.api.responses.events import (
     ErrorEvent,
     ResponseCompleted,
@@ -40,12 +41,11 @@ from worker.api.responses.items import (
 )
 from worker.api.responses.output import Output
 from worker.api.responses.schemas import (
-    AskedText,
     ResponseRequest,
     ResponseTool,
     TextFormat,
+    TextOptions,
 )
-from worker.api.responses.talk import SEALED
 from worker.api.responses.tools import DeclaredFunctions
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
@@ -68,7 +68,7 @@ class ResponseExchange(DeltaExchange):
         super().__init__(stream, streaming=bool(body.stream))
         name = stream.ids[0].rpartition("-")[0]
         reasoning = _reasoning(body)
-        self._said = Said(generation.reader())
+        self._said = AnswerState(generation.reader())
         functions = DeclaredFunctions(body.tools)
         self._output = Output(
             name,
@@ -179,7 +179,7 @@ def _echo(
     told: Any = choice.mode
     if choice.only is not None:
         told = {"type": "function", "name": choice.only}
-    text = body.text or AskedText()
+    text = body.text or TextOptions()
     form = text.format or TextFormat("text")
     form = form if form.type else msgspec.structs.replace(form, type="json_schema")
     return {
@@ -199,9 +199,9 @@ def _echo(
     }
 
 
-def _reasoning(body: ResponseRequest) -> AskedReasoning:
+def _reasoning(body: ResponseRequest) -> ReasoningOptions:
     asked = body.reasoning
-    return asked if isinstance(asked, AskedReasoning) else AskedReasoning(effort=asked)
+    return asked if isinstance(asked, ReasoningOptions) else ReasoningOptions(effort=asked)
 
 
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:

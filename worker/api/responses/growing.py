@@ -20,7 +20,7 @@ from worker.api.responses.items import (
     ReasoningText,
     SummaryText,
 )
-from worker.api.responses.tools import Place
+from worker.api.responses.tools import FunctionPlace
 
 
 class Growing(ABC):
@@ -173,7 +173,7 @@ class GrowingSummary(GrowingThought):
 class GrowingCall(Growing):
     """What it calls."""
 
-    def __init__(self, name: str, place: int, *, call_id: str, function: Place) -> None:
+    def __init__(self, name: str, place: int, *, call_id: str, function: FunctionPlace) -> None:
         super().__init__(name, place)
         self._call_id = call_id
         self._function = function

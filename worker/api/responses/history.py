@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.talk.notes import note_of, said_fields
-from worker.api.common.talk.outputs import result_of
-from worker.api.common.talk.parts import (
+from worker.api.common.chat.notes import note_of, said_fields
+from worker.api.common.chat.outputs import result_of
+from worker.api.common.chat.parts import (
     MessageContent,
     check_pictures,
     newest,
     text_of,
     words_of,
 )
-from worker.api.common.talk.past_calls import arguments_of, called_name, spelled
-from worker.api.common.talk.past_message import PastMessage, message_of, role_of
+from worker.api.common.chat.past_calls import arguments_of, called_name, spelled
+from worker.api.common.chat.past_message import PastMessage, message_of, role_of
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import shown_name
 from worker.chat.message import Call, Message

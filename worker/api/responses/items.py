@@ -8,9 +8,9 @@ import msgspec
 
 from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
-from worker.api.common.thinking import AskedReasoning
+from worker.api.common.thinking import ReasoningOptions
 from worker.api.common.usage import LlamaTimings
-from worker.api.responses.schemas import AskedText
+from worker.api.responses.schemas import TextOptions
 
 
 class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
@@ -136,10 +136,10 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     output: list[OutputItem] = []
     parallel_tool_calls: bool
     previous_response_id: None = None
-    reasoning: AskedReasoning
+    reasoning: ReasoningOptions
     store: bool = False
     temperature: float
-    text: AskedText
+    text: TextOptions
     tool_choice: Any
     tools: list[FunctionTool | NamespaceTool]
     top_logprobs: int

@@ -14,7 +14,7 @@ from worker.api.responses.growing import (
     GrowingThought,
 )
 from worker.api.responses.items import OutputItem
-from worker.api.responses.tools import Place
+from worker.api.responses.tools import FunctionPlace
 from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 
 
@@ -25,7 +25,7 @@ class Output:
     def __init__(
         self,
         name: str,
-        places: Mapping[str, Place] | None = None,
+        places: Mapping[str, FunctionPlace] | None = None,
         *,
         summarises: bool = False,
         seals: bool = False,
@@ -68,7 +68,7 @@ class Output:
                     told += self._go_on(GrowingThought, text)
                 case CallBegun(_, call_id, function):
                     name, place = self._place("fc")
-                    where = self._places.get(function) or Place(function)
+                    where = self._places.get(function) or FunctionPlace(function)
                     call = GrowingCall(name, place, call_id=call_id, function=where)
                     told += self._begin(call)
                 case Arguments(_, text) if self._open is not None:

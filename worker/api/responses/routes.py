@@ -8,14 +8,14 @@ from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
+from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
-from worker.api.common.talk.asking import ask
 from worker.api.common.usage import InputTokens
+from worker.api.responses.chat_input import chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.schemas import ResponseRequest
-from worker.api.responses.talk import talk_of
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -26,7 +26,7 @@ def _asked(
     body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
     *, must_fit: bool = True,
 ) -> Generation:  # fmt: skip
-    return ask(talk_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
+    return ask(chat_input_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")

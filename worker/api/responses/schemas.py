@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.bounds import between, count_from, items, one_of, texts
+from worker.api.common.chat.parts import MessageContent
+from worker.api.common.chat.past_calls import Spelled
+from worker.api.common.chat.tools import ChoiceObject, DeclaredTool
 from worker.api.common.limits import TRUNCATIONS
-from worker.api.common.talk.parts import MessageContent
-from worker.api.common.talk.past_calls import Spelled
-from worker.api.common.talk.tools import ChoiceObject, DeclaredTool
-from worker.api.common.thinking import TalkFields
+from worker.api.common.thinking import ChatFields
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
 
 
@@ -36,14 +36,14 @@ class TextFormat(msgspec.Struct, omit_defaults=True):
     strict: bool | None = None
 
 
-class AskedText(msgspec.Struct, omit_defaults=True):
+class TextOptions(msgspec.Struct, omit_defaults=True):
     """The form of the answer."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
-class ResponseRequest(TalkFields, kw_only=True):
+class ResponseRequest(ChatFields, kw_only=True):
     """POST /v1/responses.
 
     input                 a text, or a list of items: messages (which need not say their type),
@@ -75,7 +75,7 @@ class ResponseRequest(TalkFields, kw_only=True):
     tools: Annotated[ResponseTools | None, items(TOOLS.most)] = None
     tool_choice: str | ChoiceObject | None = None
     parallel_tool_calls: bool | None = None
-    text: AskedText | None = None
+    text: TextOptions | None = None
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     max_output_tokens: Annotated[int | None, count_from(0)] = None
     top_logprobs: Annotated[int | None, between(0, LOGPROBS.most)] = None

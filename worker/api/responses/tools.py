@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.api.common.talk.past_calls import spelled
-from worker.api.common.talk.tools import Tools
+from worker.api.common.chat.past_calls import spelled
+from worker.api.common.chat.tools import Tools
 from worker.api.responses.schemas import ResponseTool, ResponseTools
 
 _JOINT = "__"
 
 
-class Place(msgspec.Struct, frozen=True):
+class FunctionPlace(msgspec.Struct, frozen=True):
     """Where a client finds a function: its name, in a namespace or in none."""
 
     name: str
@@ -33,7 +33,7 @@ class DeclaredFunctions:
 
     def __init__(self, declared: ResponseTools | None) -> None:
         """Raises RequestError for too many."""
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, FunctionPlace] = {}
         self.declared: list[ResponseTool] = []
         found = self.found = Tools()
         for number, tool in enumerate(declared or ()):
@@ -69,5 +69,5 @@ class DeclaredFunctions:
         shown = shown_name(neutral.name, namespace) if neutral.name else ""
         is_shown = found.add(msgspec.structs.replace(neutral, name=shown), place)
         if is_shown:
-            self.places[shown] = Place(neutral.name, namespace)
+            self.places[shown] = FunctionPlace(neutral.name, namespace)
         return is_shown

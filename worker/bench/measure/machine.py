@@ -13,7 +13,7 @@ import numpy as np
 
 from worker import __version__, machine
 from worker.bench.figures import figure
-from worker.bench.sections import Bandwidth, Buffers, Machine, Needs, ProcessMemory, Versions
+from worker.bench.sections import Bandwidth, Buffers, Machine, MemoryNeeds, ProcessMemory, Versions
 from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.memory.buffers import kv_bytes_per_token
@@ -120,12 +120,12 @@ def buffers_of(backend: LlamaBackend) -> Buffers:
     )
 
 
-def needs_of(config: ModelConfig, settings: Settings, memory: machine.Memory) -> Needs:
+def needs_of(config: ModelConfig, settings: Settings, memory: machine.Memory) -> MemoryNeeds:
     """The plan for these settings, and how long one sequence alone may become."""
     plan = estimate(config, settings, memory)
     alone = msgspec.structs.replace(settings, parallel=1, ctx_size=None)
     longest = estimate(config, alone, memory).max_cells
-    return Needs(
+    return MemoryNeeds(
         context=plan.num_cells,
         streams=settings.slots,
         planned_bytes=plan.total_bytes,

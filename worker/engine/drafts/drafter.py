@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from worker.engine.draft import Draft
-from worker.engine.drafts.rounds import MANY_ROWS, DraftBackend, GuessLine, Held, Rounds, in_common
+from worker.engine.drafts.rounds import (
+    MANY_ROWS,
+    DraftBackend,
+    DraftSlot,
+    GuessLine,
+    Rounds,
+    in_common,
+)
 from worker.engine.sequence import Sequence
 
 
@@ -22,7 +29,7 @@ class Drafter(Rounds):
         self, backend: DraftBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
     ) -> None:
         super().__init__(backend, vocab_size, clock, max_stall)
-        self._held = [Held(index, backend.max_length) for index in range(backend.num_slots)]
+        self._held = [DraftSlot(index, backend.max_length) for index in range(backend.num_slots)]
 
     def num_missing(self, sequence: Sequence) -> int:
         """Tokens that must be read before the next one of this sequence can be guessed."""
@@ -37,7 +44,7 @@ class Drafter(Rounds):
         places.sort(key=lambda place: place[0].num_known - place[2].length)
         room = min(batch.capacity, max(self._max_rows(), 2 * len(places)))
         batch.clear()
-        read: list[tuple[Sequence, Held, int]] = []
+        read: list[tuple[Sequence, DraftSlot, int]] = []
         lines: list[GuessLine] = []
         for sequence, draft, held in places:
             stop = min(sequence.num_known, held.length + room - batch.size)
@@ -75,13 +82,13 @@ class Drafter(Rounds):
         held.length += 1
         return row
 
-    def _slots(self) -> list[Held]:
+    def _slots(self) -> list[DraftSlot]:
         return self._held
 
-    def _of(self, sequence: Sequence) -> Held | None:
+    def _of(self, sequence: Sequence) -> DraftSlot | None:
         return next((held for held in self._held if held.owner is sequence.draft), None)
 
-    def _place(self, sequence: Sequence, asked: Collection[Draft]) -> Held:
+    def _place(self, sequence: Sequence, asked: Collection[Draft]) -> DraftSlot:
         """The sequence's slot, which holds nothing but a beginning of what it knows."""
         held = self._of(sequence)
         if held is None:
@@ -101,10 +108,10 @@ class Drafter(Rounds):
         self._cut(held, count)
         return held
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: DraftSlot) -> None:
         self._cut(held, 0)
 
-    def _cut(self, held: Held, length: int) -> None:
+    def _cut(self, held: DraftSlot, length: int) -> None:
         """Forget what the slot holds behind `length` tokens; or all, where they need what is gone
         behind a sliding window."""
         if length == held.length:
@@ -120,6 +127,6 @@ def _alike(one: Sequence, other: Sequence, count: int) -> bool:
     )
 
 
-def _in_common(held: Held, sequence: Sequence) -> int:
+def _in_common(held: DraftSlot, sequence: Sequence) -> int:
     """How many tokens both begin with; at least the sequence's last one is left to compute."""
     return in_common(held.tokens[: held.length], sequence.tokens[: sequence.num_known - 1])

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from worker.engine.draft import Draft
-from worker.engine.drafts.rounds import DraftBackend, GuessLine, Held, Rounds, in_common
+from worker.engine.drafts.rounds import DraftBackend, DraftSlot, GuessLine, Rounds, in_common
 from worker.engine.sequence import Sequence
 
 
@@ -37,7 +37,7 @@ class HeadBackend(DraftBackend, Protocol):
         ...
 
 
-class _HeadHeld(Held):
+class _HeadHeld(DraftSlot):
     """A slot of the heads: its cells hold positions begin to length - 1, without a gap.
 
     waiting  the model's hidden states from position length - 1 on, which are not read yet, as
@@ -265,7 +265,7 @@ class HeadDrafter(Rounds):
                 return
             self._forget(min(idle or rich, key=lambda held: held.used))
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: DraftSlot) -> None:
         assert isinstance(held, _HeadHeld)
         self._backend.drop(held.index)
         held.start(0, 0)

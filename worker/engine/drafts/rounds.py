@@ -41,7 +41,7 @@ class DraftBackend(Protocol):
     def share(self, source: int, target: int, stop: int) -> bool: ...
 
 
-class Held:
+class DraftSlot:
     """A slot of what guesses: its cells hold positions up to `length`.
 
     tokens  of the sequence to which the cells belong
@@ -65,7 +65,7 @@ class GuessLine:
 
     __slots__ = ("draft", "held", "reached", "row")
 
-    def __init__(self, draft: Draft, held: Held, row: int) -> None:
+    def __init__(self, draft: Draft, held: DraftSlot, row: int) -> None:
         self.draft, self.held, self.row = draft, held, row
         self.reached = 1.0
 
@@ -146,11 +146,11 @@ class Rounds:
         """Append the last guessed token to the batch; its row."""
         raise NotImplementedError
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: DraftSlot) -> None:
         """Free all cells of the slot."""
         raise NotImplementedError
 
-    def _slots(self) -> list[Held]:
+    def _slots(self) -> list[DraftSlot]:
         raise NotImplementedError
 
     def _extend(self, line: GuessLine) -> None:
@@ -181,7 +181,7 @@ class Rounds:
             return _FIRST_ROWS
         return max(_FIRST_ROWS, int(self._max_stall / 2 / self.read_row))
 
-    def _idle(self, asked: Collection[Draft]) -> Held:
+    def _idle(self, asked: Collection[Draft]) -> DraftSlot:
         """The slot that was used longest ago, and that nobody who is asked has."""
         idle = [held for held in self._slots() if held.owner not in asked]
         return min(idle, key=lambda held: held.used)

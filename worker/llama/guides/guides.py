@@ -22,8 +22,8 @@ from worker.grammar.recursive import lark_of
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import SchemaReader
 from worker.limits import LARK_PARTS, LOOSENING
+from worker.llama.guides.bounded_cache import BoundedCache, KnownDigests
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
-from worker.llama.guides.kept import Kept, KnownDigests
 from worker.llama.guides.matcher import Matcher
 from worker.llama.guides.native import TokenizerInit, functions
 from worker.llama.vocab import Vocab
@@ -58,10 +58,12 @@ class Guides:
         self._vocab = vocab
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
-        self._kept: Kept[Key, Matcher | Refused] = Kept(MAX_BYTES)
+        self._kept: BoundedCache[Key, Matcher | Refused] = BoundedCache(MAX_BYTES)
         self._long_ones = KnownDigests()
         self._large_ones = KnownDigests()  # that came before
-        self._texts: Kept[bytes, str] = Kept(_MAX_TEXT_BYTES)  # of schemas that were loosened
+        self._texts: BoundedCache[bytes, str] = BoundedCache(
+            _MAX_TEXT_BYTES
+        )  # of schemas that were loosened
         # While one holds on to what it asked for it is there, whatever else is compiled.
         self._asked: weakref.WeakKeyDictionary[Constraint, Matcher] = weakref.WeakKeyDictionary()
         # One at a time: eight large schemas at once took all CPUs, and /health took 600 ms. Those

@@ -25,7 +25,7 @@ from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
 from worker.llama.proof.blocks import PROVEN, Rows32
 from worker.llama.proof.model import ROWS, TOKENS, ProofModel
-from worker.llama.soundness.said import Done, Features, ProofCase, ProofLine, Wrong, encode
+from worker.llama.soundness.report import Done, Features, ProofCase, ProofLine, WrongCase, encode
 from worker.llama.weights import LoadOptions, Weights
 
 # From vectors over small products to whole tiles.
@@ -67,7 +67,7 @@ def prove() -> bool:
         for number, name in enumerate(PROVEN):
             for error in _errors(name, WAYS[0], WAYS[1 + number % 3], Path(folder)):
                 if error > MAX_ERROR:
-                    say(Wrong(error, MAX_ERROR))
+                    say(WrongCase(error, MAX_ERROR))
                     return False
                 cases, worst = cases + 1, max(worst, error)
     say(Done(cases, worst))

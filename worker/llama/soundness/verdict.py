@@ -23,7 +23,7 @@ from worker.errors import BackendError, WorkerError
 from worker.files import cache_folder, written_whole
 from worker.llama import variants
 from worker.llama.process import death
-from worker.llama.soundness.said import Done, Features, ProofCase, Wrong, read
+from worker.llama.soundness.report import Done, Features, ProofCase, WrongCase, read
 
 PATIENCE_S = 300.0
 """How long a proof may take, on however busy a machine."""
@@ -238,7 +238,7 @@ class _Child:
                     features = found.names
                 case ProofCase() as found:
                     case = found
-                case Wrong() as found:
+                case WrongCase() as found:
                     problem = f"computes {case} wrongly, {found}"
                 case Done() as found:
                     done = found

@@ -1,0 +1,178 @@
+"""An Ollama client's body as a ChatInput."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.support.sessions import load
+from worker.api.common.chat.chat_input import ChatInput
+from worker.api.ollama.chat_input import chat_of, check_generate, question_of, text_of
+from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.chat.format import Thinking
+from worker.chat.message import Call, Message, Tool
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.model.config import load_config
+from worker.settings import Settings
+
+HELLO = [{"role": "user", "content": "hello"}]
+SKY = {"type": "function", "function": {"name": "sky", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny: Path) -> Generator[Loaded]:
+    with load(tiny) as backend:
+        yield cast(
+            Loaded, SimpleNamespace(backend=backend, config=load_config(tiny), settings=Settings())
+        )
+
+
+def talk(loaded: Loaded, **fields: Any) -> ChatInput:
+    return chat_of(msgspec.convert({"messages": HELLO, **fields}, OllamaChatRequest), loaded)
+
+
+def test_history(loaded: Loaded) -> None:
+    """Calls get ids where they have none, and results find their calls."""
+    sky = {"function": {"name": "sky", "arguments": {"at": "Rome"}}}
+    found = talk(
+        loaded,
+        messages=[
+            {"role": "system", "content": "be kind"},
+            *HELLO,
+            {"role": "assistant", "content": "", "thinking": "Rain?",
+             "tool_calls": [sky, {"function": {"name": "now"}}, sky]},
+            {"role": "tool", "content": "12:00", "tool_name": "now"},
+            {"role": "tool", "content": "blue"},
+            {"role": "tool", "content": "red", "tool_name": "sky"},
+            {"role": "tool", "content": "?", "tool_name": "sea"},
+            {"role": "assistant", "content": "ok", "tool_calls": [{**sky, "id": "abc"}]},
+            {"role": "tool", "tool_call_id": "abc"},
+        ],
+    )  # fmt: skip
+    rome = '{"at":"Rome"}'
+    assert found.messages[2:] == (
+        Message(
+            role="assistant",
+            thought="Rain?",
+            calls=(
+                Call("call00000", "sky", rome),
+                Call("call00001", "now", "{}"),
+                Call("call00002", "sky", rome),
+            ),
+        ),
+        Message(role="tool", content="12:00", call_id="call00001", name="now"),
+        Message(role="tool", content="blue", call_id="call00000", name="sky"),
+        Message(role="tool", content="red", call_id="call00002", name="sky"),
+        Message(role="tool", content="?", name="sea"),
+        Message(role="assistant", content="ok", calls=(Call("abc", "sky", rome),)),
+        Message(role="tool", content="", call_id="abc", name="sky"),
+    )
+
+
+def test_options(loaded: Loaded) -> None:
+    """Options are the sampling fields; what a worker cannot change for a request is not read."""
+    options = {"temperature": 0.5, "top_k": 7, "seed": 3, "repeat_penalty": 1.1, "num_ctx": 99,
+               "num_predict": 12, "stop": ["a", "b"], "num_gpu": 1}  # fmt: skip
+    found = talk(loaded, options=options)
+    sampling = found.params.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.seed) == (0.5, 7, 3)
+    assert sampling.repeat_penalty == 1.1
+    assert (found.params.max_tokens, found.params.stop) == (12, ("a", "b"))
+    assert talk(loaded, options={"num_predict": -1}).params.max_tokens is None
+    assert talk(loaded).params.max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("think", "expected"),
+    [
+        (None, Thinking()),
+        (True, Thinking(is_on=True)),
+        (False, Thinking(is_on=False)),
+        ("low", Thinking(effort="low")),
+        ("none", Thinking(is_on=False, effort="none")),
+    ],
+)
+def test_think(loaded: Loaded, think: Any, expected: Thinking) -> None:
+    """Whether, or how much."""
+    assert talk(loaded, think=think).thinking == expected
+
+
+def test_tools_and_logprobs(loaded: Loaded) -> None:
+    found = talk(loaded, tools=[SKY], logprobs=True, top_logprobs=3, keep_alive="5m")
+    assert found.tools == (Tool(name="sky", parameters={"type": "object"}),)
+    assert found.params.logprobs == 3
+    assert talk(loaded, top_logprobs=3).params.logprobs is None
+
+
+def test_format(loaded: Loaded) -> None:
+    """`json`, a schema, or nothing."""
+    free, made = talk(loaded).params.sampling, talk(loaded, format="json").params.sampling
+    schema = talk(loaded, format={"type": "string"}).params.sampling
+    assert len({repr(sampling) for sampling in (free, made, schema)}) == 3
+    assert talk(loaded, format="").params.sampling == free
+
+
+def test_a_prompt(loaded: Loaded) -> None:
+    """A prompt is a question, or a text to continue."""
+    body = GenerateRequest(prompt="hello", system="be kind")
+    assert question_of(body, loaded).messages == (
+        Message(role="system", content="be kind"),
+        Message(role="user", content="hello"),
+    )
+    (prompt,) = text_of(GenerateRequest(prompt="hello"), loaded).prompts
+    assert prompt.text == "hello"
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"messages": [{"role": "user", "images": ["x"]}]}, r"messages\[0\] has images"),
+    ({"format": "xml"}, "format must be"),
+    ({"format": {"$ref": "#/no"}}, "no"),
+    ({"options": {"temperature": 101}}, "temperature must be"),
+    ({"logprobs": True, "top_logprobs": 101}, "top_logprobs must be"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), BAD)
+def test_refused(loaded: Loaded, fields: dict[str, Any], words: str) -> None:
+    """What cannot be read is refused with its place."""
+    with pytest.raises(RequestError, match=words):
+        talk(loaded, **fields)
+
+
+@pytest.mark.parametrize("field", ["images", "context"])
+def test_no_prompt_has_these(field: str) -> None:
+    """Images, and what another server has stored."""
+    with pytest.raises(RequestError) as caught:
+        check_generate(msgspec.convert({"prompt": "x", field: [1]}, GenerateRequest))
+    assert caught.value.param == field
+
+
+def test_fields_beside_options(loaded: Loaded) -> None:
+    """What options do not say counts beside them; both are checked."""
+    found = talk(loaded, options={"top_k": 3}, temperature=0.5, top_k=7, seed=1)
+    assert (
+        found.params.sampling.temperature,
+        found.params.sampling.top_k,
+        found.params.sampling.seed,
+    ) == (0.5, 3, 1)
+    with pytest.raises(RequestError, match="temperature must be"):
+        talk(loaded, options={"temperature": 1}, temperature=101)
+
+
+def test_roles_of_others(loaded: Loaded) -> None:
+    """A developer's message and an older name of a tool's result are read."""
+    said = [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]
+    call: dict[str, Any] = {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+    }
+    result = {"role": "function", "name": "f", "content": "c"}
+    found = talk(loaded, messages=[*said, call, result]).messages
+    assert [message.role for message in found] == ["developer", "user", "assistant", "tool"]
+    assert found[3].call_id == found[2].calls[0].id

@@ -1,0 +1,146 @@
+"""What a message's content says: a text, parts, blocks, or nothing, in whatever API.
+
+A part that is no text becomes its text, or a note in brackets with what it holds: a history that
+another server wrote must not end a session, and nothing of it is passed over in silence. Only a
+picture in the newest question is refused, because the answer would be about nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from worker.api.common.chat.media import is_heard, medium_of, medium_words
+from worker.api.common.chat.notes import cited, has_failed, note_of, said_fields, written
+from worker.errors import RequestError
+
+ContentPart = dict[str, Any]
+# null, nothing, [] and "" mean the same.
+MessageContent = str | list[Any] | ContentPart | int | float | bool | None
+
+_DEPTH = 20  # of blocks in each other that are taken apart
+# Types of parts; an object of another type that a tool returns is its own, and stays JSON.
+KINDS = frozenset({
+    "text", "input_text", "output_text", "summary_text", "refusal", "thinking", "reasoning",
+    "redacted_thinking", "file", "input_file", "document", "search_result", "tool_reference",
+    "resource", "resource_link",
+})  # fmt: skip
+# Fields of a part that stand before its words, that hold them, and that hold parts.
+_HEADS = ("title", "filename", "context")
+_WORDS = ("text", "value", "refusal", "thinking", "reasoning", "transcript")
+_INSIDE = ("source", "content", "output", "summary")
+_READ = frozenset({*_HEADS, *_WORDS, *_INSIDE, "error", "is_error", "isError", "status"})
+# All fields of a part of one of these types.
+PART_FIELDS = _READ | {
+    "file",
+    "file_id",
+    "file_url",
+    "file_data",
+    "resource",
+    "uri",
+    "url",
+    "mimeType",
+    "mime_type",
+    "tool_name",
+    "name",
+    "format",
+}
+_HIDDEN = frozenset({"redacted_thinking"})  # only its author can read it
+
+
+def parts_of(content: MessageContent) -> list[ContentPart]:
+    """The content as parts; texts are parts of type text."""
+    return _parts_of(content, 0)
+
+
+def _parts_of(content: MessageContent, depth: int) -> list[ContentPart]:
+    given = content if isinstance(content, list) else [content]
+    parts: list[ContentPart] = []
+    for part in given:
+        if isinstance(part, list) and depth < _DEPTH:
+            parts += _parts_of(cast("MessageContent", part), depth + 1)
+        elif isinstance(part, dict):
+            parts += [cast("ContentPart", part)] if part else []
+        elif part is not None and part not in ("", []):
+            parts.append({"type": "text", "text": written(part)})
+    return parts
+
+
+def text_of(content: MessageContent) -> str:
+    """All that it says, a line for each part."""
+    return content if isinstance(content, str) else joined(parts_of(content))
+
+
+def joined(parts: Iterable[ContentPart], depth: int = 0) -> str:
+    """What these parts say, a line each. depth: of blocks that they stand in"""
+    return "\n".join(said for part in parts if (said := words_of(part, depth)) is not None)
+
+
+def words_of(part: Mapping[str, Any], depth: int = 0) -> str | None:
+    """What one part says, all of it; None: nothing. depth: of blocks that it stands in"""
+    kind = written(part.get("type") or "part")
+    if kind in _HIDDEN:
+        return None
+    if medium_of(part):
+        return medium_words(part)
+    if kind == "tool_reference":
+        return f"[tool {part.get('tool_name') or part.get('name') or ''}]"
+    said = [text for name in _INSIDE if (text := _inside(part.get(name), depth + 1))]
+    names = (*_WORDS, "data") if kind == "text" else _WORDS
+    words = [text for name in names if (text := _inside(part.get(name), depth + 1))]
+    if not words and not said:
+        is_empty = any(name in part and kind.endswith(name) for name in _WORDS)
+        return "" if is_empty else note_of(kind, part)
+    for name in ("citations", "annotations"):
+        said += cited(part.get(name))
+    heads = [text for name in _HEADS if (text := _inside(part.get(name), depth + 1))]
+    rest = {} if kind in KINDS else said_fields(part, _READ)
+    if any(isinstance(value, str | list | dict) for value in rest.values()):
+        said.append(note_of(kind, rest))
+    if (error := part.get("error")) not in (None, "", True, False):
+        said.append(written(error))
+    has_told = kind.endswith(("_result", "_output")) and has_failed(part)
+    return ("Error: " if has_told else "") + "\n".join([*heads, *words, *said])
+
+
+def _inside(value: Any, depth: int) -> str:
+    """What stands in a block: a text, blocks, or a document's source."""
+    if value is None or isinstance(value, bool):
+        return ""
+    if depth > _DEPTH:
+        return written(value)
+    if isinstance(value, list):
+        return joined(parts_of(cast("list[Any]", value)), depth)
+    if isinstance(value, dict):
+        part = cast("ContentPart", value)
+        if part.get("type") == "base64" or not (said_fields(part) or medium_of(part)):
+            return ""  # the note on what it stands in counts its bytes
+        return words_of(part, depth) or ""
+    return written(value)
+
+
+def check_pictures(content: MessageContent, where: str, param: str) -> None:
+    """Raise RequestError where the newest question shows something."""
+    parts = parts_of(content)
+    if any(part.get("type") == "tool_result" for part in parts):
+        return  # what a tool shows
+    for place, part in enumerate(parts):
+        if medium_of(part) and not is_heard(part):
+            raise RequestError(
+                f"{where}[{place}] is of type {str(part.get('type'))[:40]}: this model reads text "
+                "only, and the question would be about something that it cannot see.",
+                param=param,
+                hint="Ask without it, or describe it.",
+            )
+
+
+def newest(roles: list[str | None]) -> int:
+    """The place of the question that is to be answered: the user's last message, unless an
+    assistant or a tool has spoken after it or just before it. None: behind the last message."""
+    for place in range(len(roles) - 1, -1, -1):
+        if roles[place] == "user":
+            is_shown = place > 0 and roles[place - 1] in ("tool", "function")
+            return len(roles) if is_shown else place
+        if roles[place] not in ("system", "developer"):
+            break
+    return len(roles)

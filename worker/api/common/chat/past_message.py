@@ -1,0 +1,143 @@
+"""A message of a history, as chats, the Responses API and Ollama's clients write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from worker.api.common.chat.media import medium_words
+from worker.api.common.chat.notes import cited
+from worker.api.common.chat.outputs import result_of
+from worker.api.common.chat.parts import MessageContent, joined, parts_of, text_of
+from worker.api.common.chat.past_calls import PastCall, PastCalls, Spelled, calls_of, spelled
+from worker.chat.message import Message
+
+# Others' names of roles -> ours.
+_ROLES = {"ai": "assistant", "model": "assistant", "bot": "assistant", "human": "user"}
+_KNOWN = ("system", "developer", "user", "assistant", "tool", "function")
+_THOUGHTS = ("thinking", "reasoning")
+_RESULTS = ("tool", "function")
+_THOUGHT_WORDS = {"text", "thinking", "summary"}  # else only their author can read them
+
+
+class PastMessage(msgspec.Struct, kw_only=True):
+    """What one message of the conversation says, beside its role.
+
+    content, text, parts
+             a text, or parts; what is no text becomes a note in brackets
+    images   a note in brackets each; refused in the newest question
+    refusal  what an assistant said instead of content, or beside it
+    audio    what an assistant said aloud: its transcript is read
+    citations, annotations
+             what it referred to: a note in brackets with the address
+    reasoning_content, reasoning, reasoning_text, thinking, thinking_blocks, reasoning_details
+             what an assistant thought
+    tool_calls
+             what an assistant called
+    function_call
+             the one call of an assistant, in the form that calls had before
+    tool_call_id, call_id, tool_name
+             of a tool's result: whose it is
+    is_error, status, error
+             of a tool's result: whether the tool failed, and how
+    output, result
+             of a tool's result: other names of its content
+    """
+
+    content: MessageContent = None
+    text: MessageContent = None
+    parts: MessageContent = None
+    name: MessageContent = None
+    reasoning_content: MessageContent = None
+    reasoning: MessageContent = None
+    reasoning_text: MessageContent = None
+    thinking: MessageContent = None
+    thinking_blocks: MessageContent = None
+    reasoning_details: MessageContent = None
+    tool_calls: PastCalls = None
+    function_call: PastCall | list[Any] | Spelled = None
+    tool_call_id: MessageContent = None
+    call_id: MessageContent = None
+    tool_name: MessageContent = None
+    refusal: MessageContent = None
+    audio: MessageContent = None
+    images: MessageContent = None
+    citations: MessageContent = None
+    annotations: MessageContent = None
+    is_error: Any = None
+    status: Any = None
+    error: Any = None
+    output: Any = None
+    result: Any = None
+
+
+def role_of(given: str | None, message: PastMessage | None = None) -> str:
+    """Ours for another name of a role; who says none is told by what the message holds. One that
+    nobody knows stays: the chat format puts its words where the model can read them."""
+    role = (given or "").strip()
+    word = role.lower()
+    if role:
+        return word if word in _KNOWN else _ROLES.get(word, role)
+    if message is not None and (message.tool_call_id or message.call_id):
+        return "tool"
+    has_called = message is not None and (message.tool_calls or message.function_call)
+    return "assistant" if has_called else "user"
+
+
+def message_of(given: PastMessage, role: str) -> Message:
+    """In its neutral form. Texts in parts become one, a line each; the thoughts among an
+    assistant's are its thought."""
+    if role in _RESULTS:
+        return _result(given)
+    kinds = _THOUGHTS if role == "assistant" else ()
+    parts = [part for each in _contents(given) for part in parts_of(each)]
+    said = [joined(part for part in parts if part.get("type") not in kinds), text_of(given.refusal)]
+    said += [joined({"type": "audio", **part} for part in parts_of(given.audio))]
+    said += [*_shown(given.images), *cited(given.citations), *cited(given.annotations)]
+    calls, notes = calls_of(given.tool_calls)
+    older, more = calls_of(given.function_call)
+    content = "\n".join(filter(None, (*said, *notes, *more)))
+    thoughts = [given.reasoning_content, given.reasoning, given.reasoning_text, given.thinking]
+    thoughts += [
+        [part for part in parts_of(details) if part.keys() & _THOUGHT_WORDS]
+        for details in (given.thinking_blocks, given.reasoning_details)
+    ]
+    thoughts += [[part for part in parts if part.get("type") in kinds]]
+    thought = "\n\n".join(filter(None, dict.fromkeys(map(text_of, thoughts))))
+    return Message(
+        role=role,
+        content=content or (None if calls or older else ""),
+        thought=thought or None,
+        calls=calls + older,
+        name=spelled(given.name),
+    )
+
+
+def _result(given: PastMessage) -> Message:
+    fields = {
+        "content": next((each for each in _returned(given) if each is not None), None),
+        "is_error": given.is_error,
+        "status": given.status,
+        "error": given.error,
+    }
+    whose = spelled(given.tool_call_id) or spelled(given.call_id)
+    name = spelled(given.name) or spelled(given.tool_name)
+    found = result_of(fields, call_id=whose, name=name)
+    content = "\n".join(filter(None, (found.content, *_shown(given.images))))
+    return msgspec.structs.replace(found, content=content)
+
+
+def _returned(given: PastMessage) -> tuple[Any, ...]:
+    return *_contents(given), given.output, given.result
+
+
+def _contents(given: PastMessage) -> tuple[MessageContent, ...]:
+    return given.content, given.text, given.parts
+
+
+def _shown(images: MessageContent) -> list[str]:
+    return [
+        medium_words({**part, "type": "image", "text": None, "url": part.get("text")})
+        for part in parts_of(images)
+    ]

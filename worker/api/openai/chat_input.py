@@ -1,0 +1,108 @@
+"""A chat client's body to a ChatInput: fields checked, messages in their neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from worker.api.common.chat.chat_input import ChatInput
+from worker.api.common.chat.parts import check_pictures, newest, text_of
+from worker.api.common.chat.past_message import message_of, role_of
+from worker.api.common.chat.tools import choice_of, tools_of
+from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
+from worker.api.common.sampling import sampling_of
+from worker.api.common.thinking import thinking_of
+from worker.api.openai.chat_schemas import ChatRequest
+from worker.chat.message import Message
+from worker.engine.request import GenerationParams
+from worker.errors import RequestError
+from worker.lifecycle.loaded import Loaded
+from worker.settings import Settings
+
+PARAM = "messages"
+# Fields of the form that tools had before 2024 -> what to send instead.
+_OLD = {
+    "functions": 'Send tools: {"type": "function", "function": ...} for each.',
+    "function_call": "Send tool_choice.",
+}
+
+
+def chat_input_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> ChatInput:
+    """Raises RequestError that names the field; blocks: a grammar is checked."""
+    if body.chat_template is not None:
+        raise RequestError(
+            "A chat template in a request is not accepted; the model file's own is used.",
+            param="chat_template",
+        )
+    for field, hint in _OLD.items():
+        if getattr(body, field):
+            raise RequestError(
+                f"{field} is a form that is no longer read here.", param=field, hint=hint
+            )
+    declared = tools_of(body.tools)
+    tools = declared.shown
+    choice = choice_of(body.tool_choice, declared)
+    params = GenerationParams(
+        prompt_param=PARAM,
+        sampling=sampling_of(body, loaded),
+        max_tokens=tokens_of(
+            max_completion_tokens=body.max_completion_tokens,
+            max_tokens=body.max_tokens,
+            default=settings.n_predict,
+        ),
+        stop=stops_of(body.stop),
+        n=1 if body.n is None else body.n,
+        logprobs=_logprobs(body),
+        tells_progress=bool(body.stream and body.return_progress),
+    )
+    return ChatInput(
+        messages=tuple(_messages(body)),
+        params=params,
+        tools=choice.among(tools),
+        left_out=tuple(declared.left_out),
+        choice=choice.mode,
+        only=choice.only,
+        parallel=body.parallel_tool_calls is not False,
+        thinking=thinking_of(
+            body,
+            asked_format=body.reasoning_format,
+            settings=settings,
+            default_format=settings.reasoning_format,
+            reasoning_budget_tokens=body.reasoning_budget_tokens,
+            thinking_budget_tokens=body.thinking_budget_tokens,
+        ),
+        variables=body.chat_template_kwargs or {},
+        opens=body.add_generation_prompt is not False,
+        continues=_continues(body),
+        truncates=truncates(body.truncation),
+    )
+
+
+def _continues(body: ChatRequest) -> bool:
+    """Others say so in the message itself."""
+    last = next((each for each in reversed(body.messages or ()) if each is not None), None)
+    if last is None or not (last.prefix or last.partial):
+        return bool(body.continue_final_message)
+    return bool(body.continue_final_message) or role_of(last.role, last) == "assistant"
+
+
+def _logprobs(body: ChatRequest) -> int | None:
+    """Alternatives for each token; None: no logprobs. A number in `logprobs` is true, whatever it
+    counts for completions."""
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs.", param="top_logprobs")
+    check_alternatives(logprobs=body.logprobs, top_logprobs=body.top_logprobs, n_probs=body.n_probs)
+    if body.logprobs:
+        return body.top_logprobs or 0
+    return body.n_probs or None
+
+
+def _messages(body: ChatRequest) -> Iterator[Message]:
+    given = body.messages or []
+    if given and (system := text_of(body.system)):
+        yield Message(role="system", content=system)
+    told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
+    first = newest([role for _, _, role in told])
+    for number, (place, message, role) in enumerate(told):
+        if number >= first and role == "user":
+            check_pictures(message.content, f"messages[{place}].content", PARAM)
+        yield message_of(message, role)
