@@ -148,6 +148,7 @@ class Loaded:
             "memory_mb": _mb(self.memory_bytes),
             "shared_out_mb": None if proportional is None else _mb(proportional),
             "planned_mb": _mb(self.plan.total_bytes),
+            "planned_at_first_mb": _mb(self.plan.first_bytes),
             "context": self.backend.shape.num_cells,
             "parallel": self.plan.num_slots,
             "threads": self.backend.context.threads,

@@ -53,10 +53,11 @@ class Recalled:
 
     def write(self) -> None:
         """Keep it for the next start, in one piece or not at all."""
-        if self._path is None:
+        texts = self.recall.texts()
+        if self._path is None or not len(texts):
             return
         try:
             with written_whole(self._path) as partial:
-                self.recall.texts().tofile(partial)
+                texts.tofile(partial)
         except OSError as error:
             _log.warning("texts to guess from are not kept", why=str(error))

@@ -74,6 +74,8 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes         limit for the states of ended sequences in host memory; not in the total,
                         because a worker starts with none
     max_cache_bytes     the largest such limit that fits beside the rest; 0: none fits
+    first_bytes         the total while each slot has cells of its own: until a sequence needs more
+                        than its share of them, and all share one pool
     kv_bytes_per_token  what one more cell of context costs in the KV cache
     devices             the same bytes by device
     """
@@ -91,6 +93,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     adapter_bytes: int
     embedding_bytes: int
     total_bytes: int
+    first_bytes: int
     available_bytes: int
     gpu_layers: int
     max_cells: int
@@ -260,6 +263,13 @@ def _sum(
             parts["embedding"] = taken.total
     devices = place(config, settings, memory.devices, parts, step, gpu_layers)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
+    total = first = sum(sums.values())
+    own = num_cells // slots // CELL_STEP * CELL_STEP
+    if slots > 1 and own and not config.only_embeds:
+        step = step_bytes(config, settings, num_cells, seen_cells=own)
+        parts |= {"compute": compute_bytes(step), "kv": own * slots * per_token}
+        there = place(config, settings, memory.devices, parts, step, gpu_layers)
+        first = min(total, sum(placed.nbytes for placed in there))
     needs, rooms = _needs(devices, memory), _rooms(memory)
     holds = all(need <= room for need, room in zip(needs, rooms, strict=True))
     spare = rooms[0] - needs[0]
@@ -277,7 +287,8 @@ def _sum(
         draft_bytes=sums.get("draft", 0),
         adapter_bytes=sums.get("adapters", 0),
         embedding_bytes=sums.get("embedding", 0),
-        total_bytes=sum(sums.values()),
+        total_bytes=total,
+        first_bytes=first,
         available_bytes=sum(rooms),
         gpu_layers=gpu_layers,
         max_cells=0,

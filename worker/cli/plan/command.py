@@ -121,16 +121,17 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
     if plan.gpu_layers:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
     table = Table(box=None, show_footer=True)
+    first = "until a sequence has more than its share of the cells"
     verdict = "fits" if plan.fits else "does not fit"
     longest = f"room for {plan.max_cells:,} cells" if plan.max_cells else "no context fits"
     if config.only_embeds and shape is not None:
         longest = f"a text takes {shape.length:,} tokens at most"
     elif config.context:
         longest += f"; a sequence takes {config.context:,} tokens at most"
-    sums = (plan.total_bytes, plan.available_bytes, plan.cache_bytes)
-    table.add_column("", footer="total\navailable\ncache")
+    sums = (plan.first_bytes, plan.total_bytes, plan.available_bytes, plan.cache_bytes)
+    table.add_column("", footer="at first\ntotal\navailable\ncache")
     table.add_column("memory", justify="right", footer="\n".join(map(human_bytes, sums)))
-    table.add_column("for", footer=f"{verdict}\n{longest}\n{_cache(config, plan)}")
+    table.add_column("for", footer=f"{first}\n{verdict}\n{longest}\n{_cache(config, plan)}")
     for name, size, why in rows:
         if size:
             table.add_row(name, human_bytes(size), why)
