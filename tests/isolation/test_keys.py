@@ -102,7 +102,8 @@ def test_core_files(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             limits = resource.prlimit(server.pid, resource.RLIMIT_CORE)
             assert limits == (min(1, before[1]) if before[1] >= 0 else 1, before[1])
         server.process.send_signal(signal.SIGABRT)
-        assert server.wait() == -signal.SIGABRT
+        # faulthandler walks stacks of threads that run on, and may fall over one.
+        assert server.wait() in (-signal.SIGABRT, -signal.SIGSEGV)
     assert list(tmp_path.glob("core*")) == []
     with serving("--model", tiny, "-t", "1", env=env) as server:
         if sys.platform == "linux":
