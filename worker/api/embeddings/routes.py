@@ -55,7 +55,7 @@ def _asked(
     check_width(body.dimensions, loaded)
     most = most_of(body.truncate_prompt_tokens, loaded, "truncate_prompt_tokens")
     given = body.input
-    if isinstance(body, LlamaEmbeddingRequest) and body.content is not None:
+    if isinstance(body, LlamaEmbeddingRequest) and given is None:
         given, param = body.content, "content"
     texts = texts_of(given, loaded, param, most=most)
     return asked(texts, param, per_token=per_token or pooling == "none")
