@@ -167,8 +167,10 @@ class Context:
         params.flash_attn_type = _FLASH[options.flash_attn if self.fused else "off"]
         params.ctx_type = _HEADS if options.purpose == "heads" else 0
         params.embeddings = options.embeds
-        # Vectors of a text's tokens become one in numpy, also where it is read in parts.
-        params.pooling_type = _RANK if options.purpose == "scores" else 0
+        if options.purpose == "scores":
+            params.pooling_type = _RANK
+        elif options.embeds:  # they become one vector in numpy, also where a text is read in parts
+            params.pooling_type = 0
         if options.purpose == "text beside heads" and self._weights.is_recurrent and not window:
             params.n_rs_seq = HEAD_LENGTH
         params.type_k = _TYPES[options.cache_type_k]
