@@ -85,4 +85,4 @@ def test_tokens_and_neighbours(model: MiniLm, f16: Path) -> None:
             assert told["tokens"] == model.tokens(text)
         together = vectors(server, some)
         for text, vector in zip(some, together, strict=True):
-            assert np.abs(vectors(server, [text])[0] - vector).max() < 1e-4
+            assert np.abs(vectors(server, [text])[0] - vector).max() < 2e-4
