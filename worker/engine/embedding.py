@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
@@ -301,11 +302,4 @@ def _length(text: _Text) -> int:
 
 def _fitting(texts: Sequence[_Text], room: int) -> int:
     """Place of the longest one that fits, of texts in the order of their lengths; -1: none."""
-    low, high = 0, len(texts)
-    while low < high:
-        middle = (low + high) // 2
-        if len(texts[middle].tokens) <= room:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
+    return bisect_right(texts, room, key=_length) - 1

@@ -21,7 +21,7 @@ _THINKS = ("adaptive", "between_tools")
 _SWITCHES = ("enable_thinking", "thinking", "reasoning_effort")
 
 
-NO_WISHES = Settings()
+_NOTHING_SAID = Settings()
 
 
 class ReasoningOptions(msgspec.Struct, omit_defaults=True):
@@ -73,7 +73,7 @@ class ChatFields(SamplingFields, kw_only=True):
 
 def thinking_of(
     *bodies: ChatFields,
-    settings: Settings = NO_WISHES,
+    settings: Settings = _NOTHING_SAID,
     asked_format: str | None = None,
     default_format: str = "auto",
     **budgets: int | None,

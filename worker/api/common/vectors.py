@@ -59,11 +59,16 @@ def texts_of(given: Inputs, loaded: Loaded, param: str, *, most: int | None = No
     items: list[Any] = given if isinstance(given, list) else [given]
     if isinstance(items[0], int):
         items = [items]
-    if len(items) > EMBEDDED.most:
-        raise RequestError(
-            f"{param} holds {len(items)} texts, {EMBEDDED.most} is the most.", param=param
-        )
+    check_count(len(items), param)
     return [_tokens(item, loaded, param, most) for item in items]
+
+
+def check_count(count: int, param: str) -> None:
+    """Raise RequestError for more texts than a request may have."""
+    if count > EMBEDDED.most:
+        raise RequestError(
+            f"{param} holds {count} texts, {EMBEDDED.most} is the most.", param=param
+        )
 
 
 def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:

@@ -18,6 +18,7 @@ from worker.api.common.vectors import (
     Tokens,
     VectorExchange,
     asked,
+    check_count,
     most_of,
     text_tokens,
     usage_of_texts,
@@ -36,7 +37,6 @@ from worker.api.embeddings.schemas import (
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.limits import EMBEDDED
 
 # A classifier of one output gives a logit, these two give a probability already.
 _SOFTMAX = frozenset({"qwen3", "qwen3vl"})
@@ -55,10 +55,7 @@ def _match(
     most: int | None, raw: bool,
 ) -> _Match:  # fmt: skip
     """queries: as many as texts, or one for all. Raises RequestError."""
-    if len(texts) > EMBEDDED.most:
-        raise RequestError(
-            f"{param} holds {len(texts)} texts, {EMBEDDED.most} is the most.", param=param
-        )
+    check_count(len(texts), param)
     pairs = list(zip(queries if len(queries) > 1 else queries * len(texts), texts, strict=True))
     embedder = loaded.backend.embedder
     if embedder is None or embedder.pooling == "none":

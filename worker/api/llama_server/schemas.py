@@ -28,7 +28,6 @@ class WritingFields(SamplingFields, kw_only=True):
                      line's end; 0 and less: never
     n_indent         the answer ends before a line that begins with fewer spaces or tabs
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
-    model            anything: one worker serves one model
     dynatemp_range, top_n_sigma, adaptive_target, min_keep, post_sampling_probs, timings_per_token
                      refused where they would change the answer
 
@@ -46,7 +45,6 @@ class WritingFields(SamplingFields, kw_only=True):
     t_max_predict_ms: float | None = None
     n_indent: int | None = None
     response_fields: list[str] | None = None
-    model: str | None = None
     dynatemp_range: float | None = None
     top_n_sigma: float | None = None
     adaptive_target: float | None = None
