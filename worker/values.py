@@ -303,7 +303,8 @@ def samplers(text: str) -> tuple[str, ...]:
     words = [re.sub("[-_ ]", "", SAMPLERS.get(part, part)).lower() for part in parts]
     wrong = next((word for word in words if word not in known), None)
     if not text or wrong is not None:
-        raise ValueError(f"must name samplers, {';'.join(SAMPLERS.values())}, not {wrong!r}")
+        said = wrong if wrong is not None else text
+        raise ValueError(f"must name samplers, {';'.join(SAMPLERS.values())}, not {said!r}")
     found = dict.fromkeys(known[word] for word in words)
     first = [name for name in found if name in SAMPLERS_IN_FRONT]
     if list(found)[: len(first)] != first:
@@ -321,12 +322,22 @@ def bare_host(text: str) -> str:
     return bare(nonempty(text))
 
 
+# What one address answers for too: both were bound twice.
+_COVERED = {"localhost": ("127.0.0.1", "::1"), "0.0.0.0": ("127.0.0.1",), "::": ("::1",)}  # noqa: S104
+
+
 def hosts(text: str) -> str:
     """Such texts, separated by commas, each once."""
     found = names(nonempty(text))
     if any(host.endswith(".sock") for host in found):
         raise ValueError("must name addresses: no socket that is a file is listened on")
-    return ",".join(dict.fromkeys(map(bare_host, found)))
+    if not found:
+        raise ValueError("must name an address")
+    each = dict.fromkeys(map(bare_host, found))
+    for wide, covered in _COVERED.items():
+        if wide in map(str.lower, each):
+            each = {one: None for one in each if one not in covered}
+    return ",".join(each)
 
 
 def host(text: str) -> str:

@@ -124,6 +124,8 @@ def accepted(*words: str) -> list[str]:
         ),
         ("-cram 100", {"cache_ram": 100}),
         ("--cache-ram 0", {"cache_ram": 0}),
+        ("--host localhost,127.0.0.1", {"host": "localhost"}),
+        ("--host ::1,0.0.0.0,127.0.0.1", {"host": "::1,0.0.0.0"}),
         ("--cache-ram -1", {"cache_ram": None}),
         ("--cache-dir . --cache-disk 5", {"cache_dir": ".", "cache_disk": 5}),
         ("--cache-dir ./not/yet/there", {"cache_dir": "./not/yet/there"}),
