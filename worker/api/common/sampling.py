@@ -62,7 +62,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     mirostat: int | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
-    logit_bias: dict[str, Bias] | list[tuple[int | str, Bias]] | None = None
+    logit_bias: dict[str, Bias] | list[tuple[str | int, Bias]] | None = None
     seed: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
@@ -158,7 +158,7 @@ def _seed(given: int) -> int | None:
 
 
 def _logit_bias(
-    bias: dict[str, Bias] | list[tuple[int | str, Bias]], loaded: Loaded
+    bias: dict[str, Bias] | list[tuple[str | int, Bias]], loaded: Loaded
 ) -> tuple[tuple[int, float], ...]:
     found: dict[int, float] = {}
     for name, value in bias.items() if isinstance(bias, dict) else bias:
@@ -179,7 +179,7 @@ def _added(value: float | bool | str) -> float:
     raise RequestError("logit_bias must be numbers, or false.", param="logit_bias")
 
 
-def _tokens_named(name: int | str, loaded: Loaded) -> list[int]:
+def _tokens_named(name: str | int, loaded: Loaded) -> list[int]:
     """A token's id, also as a text, or the tokens of a text."""
     if isinstance(name, int):
         return [name]
