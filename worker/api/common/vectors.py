@@ -20,8 +20,9 @@ from worker.limits import EMBEDDED, TOKEN_VECTORS
 from worker.requests.record import current
 from worker.requests.work import RequestWork
 
-# What clients may send: a text, token ids, or a list of either.
-Inputs = str | list[str | int | list[int]] | None
+# What clients may send: a text, token ids, or a list of either; llama-server also has texts among
+# ids, `{"prompt_string": TEXT}` and `{"content": [{"type": "text", "text": TEXT}]}`.
+Inputs = str | dict[str, Any] | list[str | int | list[str | int] | dict[str, Any]] | None
 Tokens = Sequence[int]
 MOST_NORM = 64  # p of a p-norm
 
@@ -57,7 +58,7 @@ def texts_of(given: Inputs, loaded: Loaded, param: str, *, most: int | None = No
     if given is None or (not given and given != ""):
         raise RequestError(f"{param} is missing or empty.", param=param)
     items: list[Any] = given if isinstance(given, list) else [given]
-    if isinstance(items[0], int):
+    if any(isinstance(item, int) for item in items):
         items = [items]
     check_count(len(items), param)
     return [_tokens(item, loaded, param, most) for item in items]
@@ -74,12 +75,40 @@ def check_count(count: int, param: str) -> None:
 def _tokens(item: Any, loaded: Loaded, param: str, most: int | None) -> Tokens:
     if isinstance(item, str):
         return text_tokens(item, loaded, param, most=most)
-    tokens = cast("list[Any]", item)
-    if not isinstance(item, list) or not all(isinstance(token, int) for token in tokens):
+    if isinstance(item, dict):
+        return text_tokens(_words(cast("dict[str, Any]", item), param), loaded, param, most=most)
+    pieces = cast("list[Any]", item)
+    if not isinstance(item, list) or not all(isinstance(piece, int | str) for piece in pieces):
         raise RequestError(
             f"{param} must be a text, token ids, or a list of texts or of token ids.", param=param
         )
+    tokens: list[int] = []
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, int):
+            tokens.append(piece)
+        elif place == 0:
+            tokens += text_tokens(piece, loaded, param, most=None)
+        else:
+            tokens += loaded.backend.vocab.tokenize(
+                piece, add_special=False, parse_special=False, param=param, bounded=True
+            )
     return tokens if most is None else tokens[:most]
+
+
+def _words(item: dict[str, Any], param: str) -> str:
+    """The text of an object as llama-server takes one."""
+    parts: Any = item.get("content")
+    if isinstance(parts, list):
+        texts = [cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else None
+                 for part in cast("list[Any]", parts)]  # fmt: skip
+        if texts and all(isinstance(text, str) for text in texts):
+            return "".join(cast("list[str]", texts))
+    elif isinstance(text := item.get("prompt_string"), str):
+        return text
+    raise RequestError(
+        f"{param} holds an object without a text: prompt_string, or content with parts of text.",
+        param=param,
+    )
 
 
 def text_tokens(text: str, loaded: Loaded, param: str, *, most: int | None) -> Tokens:

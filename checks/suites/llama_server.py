@@ -1,0 +1,89 @@
+"""llama-server's own unit tests, over the worker and, where it is named, over llama-server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+
+from checks.real.minilm import MiniLm
+from checks.real.weights import GEMMA3, SMOLLM2, bring
+from checks.suites.sdist import environment, llama_cpp
+from tests.support.models.infilling import write_infilling
+
+_HERE = Path(__file__).parent
+_DOWNLOADS = "ServerPreset.load_all()"
+_ROUTES = ("stories15M-q4_0.gguf",)
+
+
+def weights_in(folder: Path) -> dict[str, str]:
+    """What stands for the models that the tests name."""
+    bring()
+    smollm, minilm = str(SMOLLM2.path), str(MiniLm().write(folder / "minilm.gguf"))
+    return {
+        "ggml-org/test-model-stories260K": smollm,
+        "ggml-org/test-model-stories260K-infill": str(write_infilling(folder)),
+        "ggml-org/models/tinyllamas": smollm,
+        "ggml-org/models/bert-bge-small": minilm,
+        "ggml-org/models/jina-reranker": minilm,
+        "ggml-org/stories15M_MOE": smollm,
+        "ggml-org/tinygemma3": str(GEMMA3.path),
+    }
+
+
+def outcomes(server: Sequence[str], chosen: Sequence[str], jobs: int) -> dict[str, str]:
+    """Test -> passed, skipped, or the first line of why it failed.
+
+    server  the command that starts it; llama-server's options are put behind
+    chosen  further arguments of pytest
+    """
+    python = environment(_HERE / "llama_server.txt")
+    theirs = llama_cpp() / "tools/server"
+    with tempfile.TemporaryDirectory(dir=theirs, prefix="run-") as name:
+        folder = Path(name)
+        shutil.copytree(theirs / "tests", folder, dirs_exist_ok=True)
+        conftest = folder / "conftest.py"
+        text = conftest.read_text()
+        assert _DOWNLOADS in text
+        conftest.write_text(text.replace(_DOWNLOADS, "pass"))
+        weights = weights_in(folder)
+        downloads = folder / "tmp"
+        downloads.mkdir(exist_ok=True)
+        for known in _ROUTES:
+            (downloads / known).symlink_to(weights["ggml-org/models/tinyllamas"])
+        stand_in = folder / "llama-server"
+        stand_in.write_text(
+            f"#!/bin/sh\nexec {sys.executable} -P -m checks.suites.stand_in \"$@\"\n"
+        )
+        stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
+        report = folder / "report.xml"
+        root = str(_HERE.parents[1])
+        subprocess.run(
+            [python, "-m", "pytest", "-q", "-m", "not slow", f"-n{jobs}", "--dist", "worksteal",
+             "--timeout", "240", "-p", "no:cacheprovider", f"--junitxml={report}", *chosen],
+            cwd=folder, check=False, stdout=sys.stderr,
+            env={**os.environ, "LLAMA_SERVER_BIN_PATH": str(stand_in), "PYTHONPATH": root,
+                 "SUITE_SERVER": json.dumps(list(server)), "SUITE_WEIGHTS": json.dumps(weights)},
+        )  # fmt: skip
+        return _read(report)
+
+
+def _read(report: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '').removeprefix('unit.')}::{case.get('name')}"
+        said = "passed"
+        for child in case:
+            if child.tag == "skipped":
+                said = "skipped"
+            elif child.tag in ("failure", "error"):
+                said = (child.get("message") or child.tag).splitlines()[0][:200]
+        found[name] = said
+    return found
