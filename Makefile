@@ -18,7 +18,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-real test-harm test-install real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real test-harm test-install real-reference test-offload test-managers test-page test-api test-fleet clients suites fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -77,6 +77,10 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@mkdir -p .venv-clients/node && cp checks/clients/node/package.json .venv-clients/node && \
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest checks/clients $(ARGS)
+
+# llama.cpp's sources, 40 MB, are fetched once. ARGS="llama-server --peer llama-server --only unit/test_basic.py"
+suites: ## test with llama-server's own tests, test-chat's cases, and templates beside transformers
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m checks.suites $(ARGS)
 
 # Ray takes 134 MB of downloads.
 test-fleet: ## test fleet/, also on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from checks.real.minilm import MiniLm
 from checks.real.weights import GEMMA3, SMOLLM2, bring
+from checks.suites.outcome import Outcome
 from checks.suites.sdist import environment, llama_cpp
 from tests.support.models.infilling import write_infilling
 
@@ -38,6 +39,17 @@ def weights_in(folder: Path) -> dict[str, str]:
     }
 
 
+def outcome_of(
+    ours: Sequence[str], theirs: Sequence[str] | None, chosen: Sequence[str], jobs: int
+) -> Outcome:
+    """Over the worker and, where there is one, over llama-server with the same weights.
+
+    ours, theirs  commands that start them; chosen: tests, none: all quick ones
+    """
+    peer = outcomes(theirs, chosen, jobs) if theirs else {}
+    return Outcome("llama-server", outcomes(ours, chosen, jobs), peer)
+
+
 def outcomes(server: Sequence[str], chosen: Sequence[str], jobs: int) -> dict[str, str]:
     """Test -> passed, skipped, or the first line of why it failed.
 
@@ -59,9 +71,7 @@ def outcomes(server: Sequence[str], chosen: Sequence[str], jobs: int) -> dict[st
         for known in _ROUTES:
             (downloads / known).symlink_to(weights["ggml-org/models/tinyllamas"])
         stand_in = folder / "llama-server"
-        stand_in.write_text(
-            f"#!/bin/sh\nexec {sys.executable} -P -m checks.suites.stand_in \"$@\"\n"
-        )
+        stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m checks.suites.stand_in "$@"\n')
         stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
         report = folder / "report.xml"
         root = str(_HERE.parents[1])

@@ -55,7 +55,7 @@ def chat_input_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Chat
         tells_progress=bool(body.stream and body.return_progress),
     )
     return ChatInput(
-        messages=tuple(_messages(body)),
+        messages=tuple(messages_of(body)),
         params=params,
         tools=choice.among(tools),
         left_out=tuple(declared.left_out),
@@ -96,7 +96,7 @@ def _logprobs(body: ChatRequest) -> int | None:
     return body.n_probs or None
 
 
-def _messages(body: ChatRequest) -> Iterator[Message]:
+def messages_of(body: ChatRequest) -> Iterator[Message]:
     given = body.messages or []
     if given and (system := text_of(body.system)):
         yield Message(role="system", content=system)

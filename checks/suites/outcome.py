@@ -1,0 +1,59 @@
+"""What came of a suite: cases that passed, that are accepted to differ, and that are lost."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+PASSED, SKIPPED = "passed", "skipped"
+_ACCEPTED = Path(__file__).parent / "accepted.toml"
+
+
+class Outcome(msgspec.Struct):
+    """Of a suite.
+
+    found  case -> passed, skipped, or how it failed in a line
+    peer   the same of the original, where it was run
+    """
+
+    suite: str
+    found: dict[str, str]
+    peer: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def passed(self) -> int:
+        """Cases that passed."""
+        return sum(said == PASSED for said in self.found.values())
+
+    @property
+    def cases(self) -> int:
+        """Cases that were run."""
+        return sum(said != SKIPPED for said in self.found.values())
+
+    def accepted(self) -> dict[str, str]:
+        """Case that failed -> why that is accepted."""
+        reasons = tomllib.loads(_ACCEPTED.read_text("utf-8")).get(self.suite, {})
+        return {
+            case: reason
+            for case, said in self.found.items()
+            if said not in (PASSED, SKIPPED) and (reason := _reason(case, said, reasons))
+        }
+
+    def lost(self) -> dict[str, str]:
+        """Case that failed without such a reason -> how."""
+        accepted = self.accepted()
+        return {
+            case: said
+            for case, said in self.found.items()
+            if said not in (PASSED, SKIPPED) and case not in accepted
+        }
+
+
+def _reason(case: str, said: str, reasons: dict[str, str]) -> str | None:
+    """Of the case, of it without its parameters, of its file, or of how it failed."""
+    plain = re.sub(r"\[.*\]$", "", case)
+    names = (case, plain, plain.partition("::")[0], said)
+    return next((reasons[name] for name in names if name in reasons), None)
