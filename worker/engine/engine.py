@@ -206,8 +206,11 @@ class Engine:
             if missing == 1 and draft is not None and draft.tokens:
                 deltas += self._verify(sequence, draft, first, count, now)
             else:
+                tells = sequence.params.tells_progress and not sequence.num_sampled
+                if tells and sequence.num_computed == sequence.cached_tokens:
+                    deltas.append(sequence.progress(now))
                 self.scheduler.computed(sequence, count)
-                if sequence.params.tells_progress and not sequence.num_sampled:
+                if tells:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)

@@ -4,6 +4,7 @@ additions."""
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 import msgspec
 from litestar import Response, get
@@ -14,6 +15,7 @@ from worker.lifecycle.adapters import Adapter
 from worker.lifecycle.loaded import Loaded
 
 _CREATED = int(time.time())  # when this process began to serve it
+_CREATED_AT = datetime.fromtimestamp(_CREATED, UTC).isoformat().replace("+00:00", "Z")
 
 
 class Meta(msgspec.Struct):
@@ -34,6 +36,8 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     aliases, tags  its other names, and words about it, as the command line has them
     max_model_len  the longest sequence that this worker holds
     parent         of an adapter: the model's id
+    type, display_name, created_at, lifecycle
+                   what Anthropic's clients read
     """
 
     id: str
@@ -45,20 +49,29 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     max_model_len: int
     meta: Meta
     parent: str | None = None
+    type: str = "model"
+    display_name: str
+    created_at: str = _CREATED_AT
+    lifecycle: str = "active"
 
 
 class ModelList(msgspec.Struct, kw_only=True):
-    """{"object": "list", "data": [...]}"""
+    """All of them, on one page."""
 
     object: str = "list"
     data: list[ModelEntry]
+    first_id: str
+    last_id: str
+    has_more: bool = False
 
 
 def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
     """Read from the file's config and the loaded model."""
     config, backend = loaded.config, loaded.backend
+    name = loaded.model_id if adapter is None else adapter.name
     return ModelEntry(
-        id=loaded.model_id if adapter is None else adapter.name,
+        id=name,
+        display_name=name,
         parent=None if adapter is None else loaded.model_id,
         aliases=loaded.settings.alias[1:] if adapter is None else (),
         tags=loaded.settings.tags if adapter is None else (),
@@ -80,7 +93,7 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
 async def models(loaded: Loaded) -> Response[bytes]:
     """The model first."""
     entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
-    return json_response(ModelList(data=entries))
+    return json_response(ModelList(data=entries, first_id=entries[0].id, last_id=entries[-1].id))
 
 
 # Ids with a slash come raw or percent-encoded: both are one path parameter.
