@@ -36,7 +36,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 _CLOSED = "the connection is closed"
-_DROPPED = "those go that nobody asked for longest; 404 `not_found` for them"
+_DROPPED = "those go that nobody asked for longest; 404 for them"
 
 # Connections
 CONNECTIONS = Limit(

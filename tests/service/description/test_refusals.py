@@ -36,6 +36,7 @@ from worker.api.common.refusals import (
     TOKENIZED,
 )
 from worker.api.jobs.schemas import JobRequest
+from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.http.connections import GUEST
 from worker.http.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
@@ -203,6 +204,12 @@ def misused(seen: Seen, folder: Path) -> None:
                 noted(seen, route, path, http.get(server.url + path, params={"interval": "0"}))
             if path == "/v1/infer":
                 noted(seen, route, path, server.post(long_body(route), path))
+            if route.takes is ResponseRequest:
+                unknown = {**example_of(route), "previous_response_id": "none"}
+                noted(seen, route, path, server.post(unknown, path))
+            if "response_id" in route.params and "stream" in route.queries:
+                asked = http.get(server.url + shown, params={"stream": "true"})
+                noted(seen, route, path, asked)
         for route, path in those_that(PROMPT):
             noted(seen, route, path, http.post(server.url + path, content=lengthened(route)))
         told_to_leave(seen, server)

@@ -21,11 +21,13 @@ from worker.api.responses.routes import (
     stored_response,
 )
 from worker.api.responses.schemas import ResponseRequest
+from worker.api.responses.store import UNKNOWN
 from worker.errors import NotFoundError, NotSupportedError, RequestError
 
 _SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
 _ID = {"response_id": Annotated[str, Meta(description="Of a stored response.")]}
-_NOT_STORED = NotFoundError("What is referred to is not stored, or not any more.")
+_NOT_STORED = NotFoundError("It is not stored, or not any more.")
+_UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
 _EVENTS = (
     events.ResponseCreated, events.ResponseInProgress, events.ItemAdded, events.PartAdded,
     events.OutputTextDelta, events.OutputTextDone, events.ReasoningTextDelta,
@@ -44,7 +46,7 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: ResponseReply, EVENTS: _EVENTS},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _NOT_STORED),
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _UNKNOWN),
             named=True,
             notes="With `stream` events come as they are made.",
             examples={
@@ -66,7 +68,7 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: InputTokens},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _NOT_STORED),
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
             examples={"question": {"input": "What is 3 plus 4?"}},
         ),
         Described(

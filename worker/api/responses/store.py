@@ -15,6 +15,7 @@ from worker.errors import CancelledError, NotFoundError, RequestError
 from worker.limits import STORED, STORED_BYTES
 
 _BEFORE = "previous_response_id"
+UNKNOWN = "previous_response_not_found"  # OpenAI's code
 _NAME = 32  # characters of a response's id that those of its items hold
 
 
@@ -105,7 +106,7 @@ class ResponseStore:
                 f"The response {name[:100]!r} is not stored, or not any more.",
                 hint="Send the whole conversation as input." if param else None,
                 param=param,
-                code="previous_response_not_found" if param == _BEFORE else None,
+                code=UNKNOWN if param else None,
             )
         self._found[name] = stored
         return stored
@@ -145,6 +146,7 @@ class ResponseStore:
                 f"{place} refers to an item that is not stored, or not any more.",
                 param=PARAM,
                 hint="Send the item itself.",
+                code=UNKNOWN,
             )
         return found[0]
 
