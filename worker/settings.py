@@ -139,6 +139,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mirostat: int | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
+    top_n_sigma: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    adaptive_target: float | None = None
+    adaptive_decay: float | None = None
     samplers: tuple[str, ...] | None = None
     seed: int | None = None
     ignore_eos: bool | None = None

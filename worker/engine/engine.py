@@ -264,7 +264,7 @@ class Engine:
         if params.logprobs is not None:
             logprob = token_logprob(backend.logits(row), token, params.logprobs)
         shown = backend.pieces[token] or params.spelled.get(token, b"")
-        text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
+        text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
         delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 

@@ -24,12 +24,9 @@ class WritingFields(SamplingFields, kw_only=True):
     n_probs          likeliest alternatives to report for each token; 0: none, and no logprobs
     return_tokens    true: the whole answer has the sampled tokens' ids; events always have them
     return_progress  true: each step that reads the prompt is an event, too
-    t_max_predict_ms  milliseconds since the first token after which the answer ends, once it has a
-                     line's end; 0 and less: never
-    n_indent         the answer ends before a line that begins with fewer spaces or tabs
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
-    dynatemp_range, top_n_sigma, adaptive_target, min_keep, post_sampling_probs, timings_per_token
-                     refused where they would change the answer
+    timings_per_token  true: events have timings
+    post_sampling_probs  true is refused
 
     id_slot, cache_prompt, n_keep and n_discard are not read: the slot is the one that holds most of
     the prompt, what is kept is as if computed, and no context is shifted.
@@ -42,13 +39,7 @@ class WritingFields(SamplingFields, kw_only=True):
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     return_tokens: bool | None = None
     return_progress: bool | None = None
-    t_max_predict_ms: float | None = None
-    n_indent: int | None = None
     response_fields: list[str] | None = None
-    dynatemp_range: float | None = None
-    top_n_sigma: float | None = None
-    adaptive_target: float | None = None
-    min_keep: int | None = None
     post_sampling_probs: bool | None = None
     timings_per_token: bool | None = None
 
@@ -111,6 +102,7 @@ class WrittenPart(msgspec.Struct, kw_only=True):
     tokens_evaluated: int
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
+    timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 class Written(msgspec.Struct, kw_only=True):
