@@ -275,7 +275,7 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("dynatemp_exponent", ("--dynatemp-exp",), values.number(0, 100), "how fast (1)"),
         Option("adaptive_target", ("--adaptive-target",), values.number(-1, 1),
                "choose tokens of about this probability; below 0 is off (-1)"),
-        Option("adaptive_decay", ("--adaptive-decay",), values.number(0, 0.99),
+        Option("adaptive_decay", ("--adaptive-decay",), values.number(0, 1),
                "how long what was chosen counts (0.9)"),
         Option("samplers", ("--samplers",), values.samplers,
                "those that are used, in this order (penalties;dry;top_n_sigma;top_k;typ_p;top_p;"

@@ -90,7 +90,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     top_n_sigma: Annotated[float, Meta(ge=-1, le=100)] = -1.0
     min_keep: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
     adaptive_target: Annotated[float, Meta(ge=-1, le=1)] = -1.0
-    adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] = 0.9
+    adaptive_decay: Fraction = 0.9
     repeat_penalty: Annotated[float, Meta(ge=1e-3, le=100)] = 1.0
     repeat_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 64
     frequency_penalty: Annotated[float, Meta(ge=-100, le=100)] = 0.0

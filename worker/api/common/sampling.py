@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from worker.api.common.adapters import AdapterScale
-from worker.api.common.bounds import items
+from worker.api.common.bounds import count_from, items
 from worker.api.common.constraints import ConstraintFields, constraint_of
 from worker.engine.sampling import INFILL, LIMITS, SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import RequestError
@@ -36,6 +36,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     logit_bias          token id, or a text whose tokens are meant -> what is added to its logit;
                         false forbids it; a number may be a text; also a list of pairs
     seed                any integer of 64 bits; -1 takes a random one
+    n_predict           llama-server's name of what bounds the answer, where nothing else does
     samplers            those that are used, by llama-server's names, in this order; also as its
                         command line has them
     """
@@ -69,6 +70,7 @@ class SamplingFields(ConstraintFields, kw_only=True):
     seed: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
+    n_predict: Annotated[int | None, count_from(0)] = None
     samplers: list[str] | str | None = None
     dynatemp_range: float | None = None
     dynatemp_exponent: float | None = None

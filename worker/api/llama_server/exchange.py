@@ -65,6 +65,7 @@ class WritingExchange(DeltaExchange):
         self._body = body
         self._truncated = generation.truncated is not None
         self._model = generation.model
+        self._warnings = generation.warnings or UNSET
         self._params = generation.params
         self._writings = {
             name: Writing(place, name, generation.prompts[place // generation.copies])
@@ -135,6 +136,7 @@ class WritingExchange(DeltaExchange):
             stop_type=kind,
             stopping_word=(last and last.stopped_by) or "",
             timings=timings_of(tally),
+            warnings=self._warnings,
             completion_probabilities=writing.scores
             if self._scores and not self.streaming
             else UNSET,

@@ -17,8 +17,7 @@ from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
 class WritingFields(SamplingFields, kw_only=True):
     """What both routes read.
 
-    n_predict        tokens to sample at most; not given or -1: until the model or the context ends
-    max_tokens       another name of n_predict
+    max_tokens       another name of n_predict; neither, or -1: until the model or the context ends
     stop             the answer ends before the first of these
     stream           true: events, one for each token
     n_probs          likeliest alternatives to report for each token; 0: none, and no logprobs
@@ -32,7 +31,6 @@ class WritingFields(SamplingFields, kw_only=True):
     the prompt, what is kept is as if computed, and no context is shifted.
     """
 
-    n_predict: Annotated[int | None, count_from(0)] = None
     max_tokens: Annotated[int | None, count_from(0)] = None
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     stream: bool | None = None
@@ -132,6 +130,7 @@ class Written(msgspec.Struct, kw_only=True):
     stopping_word: str
     timings: LlamaTimings
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:
         """What is found at these paths."""

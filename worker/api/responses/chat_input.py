@@ -42,7 +42,9 @@ def chat_input_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> 
             prompt_param=PARAM,
             sampling=sampling_of(body, loaded),
             max_tokens=tokens_of(
-                max_output_tokens=body.max_output_tokens, default=settings.n_predict
+                max_output_tokens=body.max_output_tokens,
+                n_predict=body.n_predict,
+                default=settings.n_predict,
             ),
             stop=stops_of(body.stop),
             logprobs=logprobs,
