@@ -13,6 +13,7 @@ import msgspec
 from worker.api.common.adapters import AdapterScale
 from worker.api.common.bounds import count_from, items
 from worker.api.common.constraints import ConstraintFields, constraint_of
+from worker.api.common.limits import tokens_of
 from worker.engine.sampling import INFILL, LIMITS, SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -148,6 +149,7 @@ def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
 
 def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     """With what the fields say, which is checked."""
+    tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {
         ours: alias for alias, ours in _ALIASES.items() if alias in asked and ours not in asked

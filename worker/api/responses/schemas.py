@@ -1,4 +1,4 @@
-"""What clients of the Responses API send. Unknown fields are ignored, null means not given."""
+"""What clients of the Responses API send. Null means not given."""
 
 from __future__ import annotations
 
