@@ -151,7 +151,7 @@ def test_streams_end_as_whole_answers_do(server: Server) -> None:
         whole = post(server, **fields, n_indent=indent)
         *parts, last = events(server, **fields, n_indent=indent)
         assert whole["content"] == "".join(part["content"] for part in parts) == expected
-        assert min(each["timings"]["predicted_ms"] for each in (whole, last)) > 0
+        assert min(each["timings"]["prompt_ms"] for each in (whole, last)) > 0
         assert "completion_probabilities" not in last
     only = ["content", "timings/predicted_n"]
     assert sorted(events(server, response_fields=only)[-1]) == only

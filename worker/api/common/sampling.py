@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,7 +14,14 @@ from worker.api.common.adapters import AdapterScale
 from worker.api.common.bounds import count_from, items
 from worker.api.common.constraints import ConstraintFields, constraint_of
 from worker.api.common.limits import tokens_of
-from worker.engine.sampling import INFILL, LIMITS, SEED_RANGE, SamplingParams, check_sampling
+from worker.engine.sampling import (
+    INFILL,
+    LIMITS,
+    SAMPLERS,
+    SEED_RANGE,
+    SamplingParams,
+    check_sampling,
+)
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
@@ -115,6 +122,21 @@ def defaults_of(config: ModelConfig, settings: Settings) -> SamplingParams:
     del recommended["sequence"]  # the order of llama.cpp's samplers: ours is fixed
     found = {_FILE_NAMES.get(k, k): value for k, value in recommended.items() if value is not None}
     return SamplingParams(**(found | settings.sampling))
+
+
+def told_settings(params: SamplingParams, max_tokens: int | None) -> dict[str, Any]:
+    """What counts, under llama-server's names."""
+    found = msgspec.structs.asdict(params)
+    del found["constraint"]
+    most = -1 if max_tokens is None else max_tokens
+    return found | {
+        "seed": SEED_RANGE - 1
+        if params.seed is None
+        else params.seed,  # its number for a random one
+        "samplers": [name for name in params.samplers if name in SAMPLERS],
+        "n_predict": most,
+        "max_tokens": most,
+    }
 
 
 def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:

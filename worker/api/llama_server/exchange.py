@@ -11,16 +11,14 @@ from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.logprobs import token_score
 from worker.api.common.prompts import TextPrompt
+from worker.api.common.sampling import told_settings
 from worker.api.common.tally import Tally
 from worker.api.common.usage import progress_of, timings_of
 from worker.api.llama_server.schemas import WritingFields, Written, WrittenPart, WrittenScore
-from worker.engine.sampling import SAMPLERS
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
-
-_RANDOM_SEED = 2**32 - 1  # llama-server's number for it
 
 
 class Writing:
@@ -153,14 +151,7 @@ class WritingExchange(DeltaExchange):
     def _settings(self) -> dict[str, Any]:
         """What was asked for, with what it left open, under llama-server's names."""
         params = self._params
-        found = msgspec.structs.asdict(params.sampling)
-        del found["constraint"]
-        most = -1 if params.max_tokens is None else params.max_tokens
-        return found | {
-            "seed": _RANDOM_SEED if params.sampling.seed is None else params.sampling.seed,
-            "samplers": [name for name in params.sampling.samplers if name in SAMPLERS],
-            "n_predict": most,
-            "max_tokens": most,
+        return told_settings(params.sampling, params.max_tokens) | {
             "stop": params.stop,
             "stream": self.streaming,
             "n_probs": params.logprobs or 0,

@@ -23,10 +23,12 @@ class Meta(msgspec.Struct):
 
     n_params: int
     size: int
+    n_ctx: int
     n_ctx_train: int
     n_vocab: int
     n_embd: int
     quant: str
+    ftype: str
     architecture: str
 
 
@@ -55,11 +57,30 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     lifecycle: str = "active"
 
 
+class ListedDetails(msgspec.Struct):
+    """What Ollama's clients read of a model at llama-server's list."""
+
+    family: str
+    quantization_level: str
+    format: str = "gguf"
+
+
+class ListedModel(msgspec.Struct, kw_only=True):
+    """A model as llama-server lists it beside OpenAI's shape."""
+
+    name: str
+    model: str
+    type: str = "model"
+    capabilities: list[str]
+    details: ListedDetails
+
+
 class ModelList(msgspec.Struct, kw_only=True):
-    """All of them, on one page."""
+    """All of them, on one page; models: again, in llama-server's shape"""
 
     object: str = "list"
     data: list[ModelEntry]
+    models: list[ListedModel]
     first_id: str
     last_id: str
     has_more: bool = False
@@ -80,10 +101,12 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
         meta=Meta(
             n_params=config.n_params,
             size=config.size_bytes,
+            n_ctx=backend.max_length,
             n_ctx_train=config.context,
             n_vocab=backend.vocab_size,
             n_embd=config.embedding,
             quant=config.quant,
+            ftype=config.quant,
             architecture=config.architecture,
         ),
     )
@@ -93,7 +116,14 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
 async def models(loaded: Loaded) -> Response[bytes]:
     """The model first."""
     entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
-    return json_response(ModelList(data=entries, first_id=entries[0].id, last_id=entries[-1].id))
+    details = ListedDetails(loaded.config.architecture, loaded.config.quant)
+    can = ["completion"] if loaded.writes else ["embedding"]
+    listed = [
+        ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
+        for each in entries
+    ]
+    first, last = entries[0].id, entries[-1].id
+    return json_response(ModelList(data=entries, models=listed, first_id=first, last_id=last))
 
 
 # Ids with a slash come raw or percent-encoded: both are one path parameter.
