@@ -327,6 +327,9 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("cache_dir", ("--cache-dir",), values.folder,
                "folder where they are also written, so that a worker that starts again finds them; "
                "as private as the prompts (none: nothing is written)", "DIR"),
+        Option("slot_save_path", ("--slot-save-path",), values.folder,
+               "folder for the states that POST /slots/N?action=save writes; as private as the "
+               "prompts (none)", "DIR"),
         Option("cache_disk", ("--cache-disk",), values.integer(1, _INT32),
                "MiB for all models in it (8192, or half of the room on its disk)", "MIB"),
         Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),

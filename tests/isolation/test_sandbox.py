@@ -226,7 +226,7 @@ def test_what_is_needed(tmp_path: Path) -> None:
     )  # fmt: skip
     reach = reach_of(settings, model, environ)
     assert reach.connects == (7, 80, 443, 50052)
-    assert (reach.listens, reach.folder) == (0, "c")
+    assert (reach.listens, reach.folders) == (0, ("c",))
     ours = {path for path in reach.reads if path.startswith(str(tmp_path))}
     assert ours == {str(model), str(tmp_path / "m-00002-of-00002.gguf"), str(tmp_path / "keys")}
     assert not {"/", str(Path.cwd()), str(Path.home()), "/etc", "/proc", "/dev"} & set(reach.reads)

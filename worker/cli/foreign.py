@@ -51,8 +51,6 @@ NEEDLESS: dict[str, str] = {
         --verbosity= -lv= --log-prompts-dir= --log-colors?""",
     "connections have limits of their own, see --receive-timeout and --send-timeout": """
         --timeout= -to= --threads-http= --sse-ping-interval=""",
-    "states of conversations are kept without being told, over a restart with --cache-dir": """
-        --slot-save-path=""",
     "the model stays loaded": "--sleep-idle-seconds=",
     "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
     "only text is read": "--no-mmproj --no-mmproj-auto --no-mmproj-offload --media-path=",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
+from worker.cache.slot_file import KeptSequence
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
@@ -125,6 +128,22 @@ class Engine:
         if sequence is not None:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
+
+    def taken_out(self, tokens: np.ndarray, key: bytes, row_bytes: int) -> KeptSequence | None:
+        """The state of an ended sequence, of as many of its tokens as are kept; None: of none."""
+        return self.scheduler.keeper.taken_out(tokens, key, row_bytes)
+
+    def put_in(self, kept: KeptSequence) -> None:
+        """Keep a state, for prompts that begin as it does. Raises RequestError where none is."""
+        if self._store is None:
+            raise RequestError("Nothing is kept here.", hint="Start without --cache-ram 0.")
+        self._store.keep(kept.tokens, kept, kept.key)
+        self.snapshot = self._take_snapshot()
+
+    def erase(self, tokens: np.ndarray, key: bytes) -> None:
+        """Forget an ended sequence of these tokens."""
+        self.scheduler.keeper.erase(tokens, key)
+        self.snapshot = self._take_snapshot()
 
     def standing(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""

@@ -26,6 +26,7 @@ from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
 from worker.api.llama_server.routes import completion, infill
+from worker.api.llama_server.slots import slot_action
 from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
 from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import ollama_version, ps, show, tags
@@ -55,8 +56,7 @@ ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(embeddings, llama_embeddings, token_vectors, rerank, score),
     *(responses, input_tokens, stored_response, delete_response, cancel_response, conversations),
-    infill,
-    completion,
+    *(infill, completion, slot_action),
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),
     *(ollama_embed, ollama_embeddings),

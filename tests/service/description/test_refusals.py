@@ -197,7 +197,11 @@ def misused(seen: Seen, folder: Path) -> None:
             if route.params or not route.gives:
                 noted(seen, route, path, http.request(method_of(route), server.url + shown))
             elsewhere = {"origin": "https://elsewhere.example", "accept": "text/html"}
-            if path in SHUTDOWN or path.startswith(ONE_REQUEST) or path in route.pages:
+            if path.startswith("/slots/"):
+                asked = server.post({"filename": "a"}, "/slots/0?action=save")
+                noted(seen, route, path, asked)
+            ends = (ONE_REQUEST, "/slots/", *SHUTDOWN)
+            if path.startswith(ends) or path in route.pages:
                 asked = http.request(method_of(route), server.url + path, headers=elsewhere)
                 noted(seen, route, path, asked)
             if "interval" in route.queries:

@@ -115,7 +115,10 @@ class WritingExchange(DeltaExchange):
         return self._params.logprobs is not None
 
     def _whole(self, writing: Writing, content: str, tokens: list[int]) -> Written:
-        tally, last = writing.tally, writing.last
+        tally, last, number = writing.tally, writing.last, self._body.id_slot
+        if number is not None and number >= 0:
+            prompt = writing.prompt
+            self._loaded.slots.note(number, prompt.key, (*prompt.tokens, *writing.tokens))
         kind = "limit"
         if last is not None and last.finish_reason == "stop":
             kind = "eos" if last.token in self._loaded.backend.end_tokens else "word"
@@ -123,6 +126,7 @@ class WritingExchange(DeltaExchange):
             index=writing.index,
             content=content,
             tokens=tokens,
+            id_slot=-1 if number is None else number,
             model=self._model,
             tokens_predicted=tally.num_sampled,
             tokens_evaluated=tally.num_prompt,

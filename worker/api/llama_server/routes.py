@@ -30,6 +30,8 @@ def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> Gene
             param="post_sampling_probs",
             hint="n_probs gives the model's own probabilities.",
         )
+    if body.id_slot is not None and body.id_slot >= 0:
+        loaded.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
     return GenerationParams(
         prompt_param=param,
