@@ -102,10 +102,9 @@ def test_progress(client: openai.OpenAI) -> None:
 
 def test_one_that_runs_is_cancelled(client: openai.OpenAI) -> None:
     """Its stream ends with an error, and it is kept as cancelled."""
-    events = client.responses.create(
-        **ASKED | {"max_output_tokens": 1500}, input="Tell me a story.", stream=True,
-        extra_body={"ignore_eos": True},
-    )  # fmt: skip
+    send: Any = client.responses.create
+    asked = ASKED | {"max_output_tokens": 1500, "extra_body": {"ignore_eos": True}}
+    events = send(**asked, input="Tell me a story.", stream=True)
     last: Any = None
     for event in events:
         if event.type == "response.created":
