@@ -1,0 +1,1 @@
+"""Suites of other servers and clients, run over this worker: `make suites`."""
