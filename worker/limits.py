@@ -36,6 +36,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 _CLOSED = "the connection is closed"
+_DROPPED = "those go that nobody asked for longest; 404 for them"
 
 # Connections
 CONNECTIONS = Limit(
@@ -139,6 +140,10 @@ LOOSENING = Limit(
     "the others are held as any object",
 )  # fmt: skip
 LONG = Limit(8, "requests whose constraints take long", (429, "queue_full"))
+
+# What is kept of responses
+STORED = Limit(1024, "stored responses", None, _DROPPED)
+STORED_BYTES = Limit(64, "MiB of stored responses and their input", None, _DROPPED)
 
 # Jobs
 JOB_PROMPT = Limit(32_768, "characters of a job's prompt", _WRONG_JOB)

@@ -268,11 +268,20 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("mirostat_tau", ("--mirostat-ent",), values.number(0, 100),
                "the surprise that it aims at (5)"),
         Option("mirostat_eta", ("--mirostat-lr",), values.number(0, 1), "how fast (0.1)"),
+        Option("top_n_sigma", ("--top-n-sigma", "--top-nsigma"), values.number(-1, 100),
+               "keep what is so many standard deviations below the largest logit; -1: all (-1)"),
+        Option("dynatemp_range", ("--dynatemp-range",), values.number(0, 100),
+               "the temperature changes by so much with how sure the model is (0)"),
+        Option("dynatemp_exponent", ("--dynatemp-exp",), values.number(0, 100), "how fast (1)"),
+        Option("adaptive_target", ("--adaptive-target",), values.number(-1, 1),
+               "choose tokens of about this probability; below 0 is off (-1)"),
+        Option("adaptive_decay", ("--adaptive-decay",), values.number(0, 1),
+               "how long what was chosen counts (0.9)"),
         Option("samplers", ("--samplers",), values.samplers,
-               "those that are used, in this order (penalties;dry;top_k;typ_p;top_p;min_p;xtc;"
-               "temperature)", "A;B"),
+               "those that are used, in this order (penalties;dry;top_n_sigma;top_k;typ_p;top_p;"
+               "min_p;xtc;temperature;adaptive_p; also infill)", "A;B"),
         Option("samplers", ("--sampling-seq", "--sampler-seq"), values.samplers,
-               "the same, a letter each: edkypmxt", "LETTERS"),
+               "the same, a letter each: edskypmxta", "LETTERS"),
         Option("seed", ("--seed", "-s"), values.integer_or_auto(0, 2**32 - 1),
                "the same seed gives the same text (-1: a random one for each request)"),
         Option("ignore_eos", ("--ignore-eos",), values.switch,
@@ -318,6 +327,9 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("cache_dir", ("--cache-dir",), values.folder,
                "folder where they are also written, so that a worker that starts again finds them; "
                "as private as the prompts (none: nothing is written)", "DIR"),
+        Option("slot_save_path", ("--slot-save-path",), values.folder,
+               "folder for the states that POST /slots/N?action=save writes; as private as the "
+               "prompts (none)", "DIR"),
         Option("cache_disk", ("--cache-disk",), values.integer(1, _INT32),
                "MiB for all models in it (8192, or half of the room on its disk)", "MIB"),
         Option("flash_attn", ("--flash-attn", "-fa"), values.one_of("on", "off", "auto"),

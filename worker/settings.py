@@ -68,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rpc              HOST:PORT of RPC servers whose devices are used too
     cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
     cache_dir        folder where these states are also written; None: nothing is written
+    slot_save_path   folder of the files of /slots; None: there are none
     cache_disk       MiB that this folder may take for one model
     device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
     override_kv      keys of the model's header, and what they are to say
@@ -139,6 +140,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mirostat: int | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
+    top_n_sigma: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    adaptive_target: float | None = None
+    adaptive_decay: float | None = None
     samplers: tuple[str, ...] | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
@@ -169,6 +175,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_v: str = "f16"
     cache_ram: int | None = None
     cache_dir: str | None = None
+    slot_save_path: str | None = None
     cache_disk: int | None = None
     flash_attn: str = "auto"
     mmap: bool | None = None

@@ -24,7 +24,8 @@ AUTO = -2  # as a number: what fits, or what is fastest
 # llama-server's letters for samplers, in its order, which is ours too.
 SAMPLERS = {
     "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typ_p", "p": "top_p",
-    "m": "min_p", "x": "xtc", "t": "temperature", "a": "adaptive_p",
+    "m": "min_p", "x": "xtc", "t": "temperature", "i": "infill",
+    "a": "adaptive_p",
 }  # fmt: skip
 SAMPLERS_IN_FRONT = ("penalties", "dry")
 ANY_ORIGIN, LOCAL_ORIGINS = "*", "localhost"
@@ -293,10 +294,7 @@ def speculation(text: str) -> str:
 
 
 def samplers(text: str) -> tuple[str, ...]:
-    """Names of samplers in their order, separated by semicolons; or a letter for each of them.
-
-    Those that llama-server has beside ours do nothing there either, unless they are asked for.
-    """
+    """Names of samplers in their order, separated by semicolons; or a letter for each of them."""
     known = {name.replace("_", ""): name for name in SAMPLERS.values()}
     known |= {"temp": "temperature", "nucleus": "top_p", "typ": "typ_p", "typicalp": "typ_p"}
     parts = list(text) if set(text) <= SAMPLERS.keys() else re.split("[;,]", text)

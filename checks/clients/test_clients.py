@@ -112,6 +112,7 @@ def test_agents(server: Server) -> None:
         "agents_chat": [rounds, scene.END],
         "agents_responses": [rounds, scene.END],
         "agents_structured": scene.ANIMAL,
+        "microsoft_loop": [LAST, scene.END],
     }
 
 
@@ -184,5 +185,6 @@ def test_ai_sdk(server: Server) -> None:
         "stream": scene.GREETING,
         "loop": [rounds, scene.END],
         "loop_streamed": [rounds, scene.END],
+        "loop_responses": [rounds, scene.END],
         "object": scene.ANIMAL,
     }

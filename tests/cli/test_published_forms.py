@@ -123,9 +123,10 @@ def guesses(who: str, model: str | None = None) -> Callable[[Server], None]:
 def watched(server: Server) -> None:
     for path in ("/slots", "/props", "/metrics"):
         assert http.get(server.url + path).status_code == 200
-    needless(
-        server, "--slots", "--metrics", "--props", "--slot-save-path", "--sleep-idle-seconds"
-    )  # fmt: skip
+    needless(server, "--slots", "--metrics", "--props", "--sleep-idle-seconds")
+    body = {"prompt": "Once", "n_predict": 1, "id_slot": 0}
+    assert server.post(body, "/completion").status_code == 200
+    assert server.post({"filename": "a"}, "/slots/0?action=save").json()["n_saved"] > 0
 
 
 def embedded(server: Server) -> None:

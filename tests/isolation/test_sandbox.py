@@ -178,7 +178,7 @@ def test_a_system_without_it(version: int, said: str, monkeypatch: pytest.Monkey
     with pytest.raises(
         UsageError, match=f"^--sandbox needs Landlock .* this system {said}"
     ) as error:
-        sandbox.enter(SandboxReach((), (), None, 0, ()))
+        sandbox.enter(SandboxReach((), (), (), 0, ()))
     assert error.value.exit_code == 2
 
 
@@ -207,7 +207,7 @@ def test_threads_that_run_already(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.start()
     try:
         with pytest.raises(UsageError, match="binds no threads"):
-            sandbox.enter(SandboxReach((), (), None, 0, ()))
+            sandbox.enter(SandboxReach((), (), (), 0, ()))
     finally:
         done.set()
         thread.join()
@@ -226,7 +226,7 @@ def test_what_is_needed(tmp_path: Path) -> None:
     )  # fmt: skip
     reach = reach_of(settings, model, environ)
     assert reach.connects == (7, 80, 443, 50052)
-    assert (reach.listens, reach.folder) == (0, "c")
+    assert (reach.listens, reach.folders) == (0, ("c",))
     ours = {path for path in reach.reads if path.startswith(str(tmp_path))}
     assert ours == {str(model), str(tmp_path / "m-00002-of-00002.gguf"), str(tmp_path / "keys")}
     assert not {"/", str(Path.cwd()), str(Path.home()), "/etc", "/proc", "/dev"} & set(reach.reads)

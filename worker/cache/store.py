@@ -170,6 +170,10 @@ class Store:
         self._tree.extend(root, prompt, state.rows, rest)
         self._offer(root, prompt)
 
+    def forget(self, tokens: np.ndarray, key: bytes = b"") -> None:
+        """Drop the last of these tokens from memory, back to where another prompt goes on."""
+        self._tree.forget(self._tree.root(key), token_bytes(tokens))
+
     def close(self, seconds: float) -> None:
         """Write what is not on disk yet, the most useful first, for `seconds` at most."""
         if self._disk is not None:

@@ -114,6 +114,16 @@ class Tree:
         self._recency.settle()
         return new
 
+    def forget(self, root: CachedBlock, tokens: bytes) -> None:
+        """Drop the last blocks of these tokens, back to one from which another goes on."""
+        self._operation += 1
+        for block in reversed(self.walk(root, tokens).blocks):
+            begin = (block.depth - 1) * BLOCK_BYTES
+            if block.children or not tokens.startswith(block.tokens, begin):
+                continue
+            self._remove(block)
+            self._drop_useless(block.parent)
+
     def newest_first(self) -> Iterator[Item]:
         """All items, the most useful first; a block comes before those that follow it."""
         return self._recency.newest_first()

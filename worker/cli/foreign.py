@@ -51,8 +51,6 @@ NEEDLESS: dict[str, str] = {
         --verbosity= -lv= --log-prompts-dir= --log-colors?""",
     "connections have limits of their own, see --receive-timeout and --send-timeout": """
         --timeout= -to= --threads-http= --sse-ping-interval=""",
-    "states of conversations are kept without being told, over a restart with --cache-dir": """
-        --slot-save-path=""",
     "the model stays loaded": "--sleep-idle-seconds=",
     "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
     "only text is read": "--no-mmproj --no-mmproj-auto --no-mmproj-offload --media-path=",
@@ -79,7 +77,6 @@ _CONTEXT = (
 )
 _PLACEMENT = "Place layers with --n-gpu-layers, --device and --tensor-split."
 _VECTORS = "Control vectors wait for a worker that applies them; adapters are given with --lora."
-_NO_SAMPLER = "This worker has no such sampler; take --min-p, --top-p or --xtc-probability."
 _PLAIN_HTTP = (
     "This worker speaks plain HTTP: put a proxy that speaks TLS in front of it, such as "
     "`caddy reverse-proxy --from HOST --to 127.0.0.1:8080`."
@@ -96,8 +93,6 @@ REFUSED: dict[str, str] = {
     _AS_TRAINED: "--attention",
     _IN_REQUEST: """--logit-bias -l --grammar --grammar-file --json-schema -j --json-schema-file
         -jf --reverse-prompt -r --special -sp --embd-normalize""",
-    _NO_SAMPLER: """--top-n-sigma --top-nsigma --dynatemp-range --dynatemp-exp --adaptive-target
-        --adaptive-decay""",
     _ONE_MODEL: """--model-url -mu --docker-repo -dr --models-dir --models-preset --models-max""",
     _PLACEMENT: "--n-cpu-ffn -ncffn --no-kv-offload -nkvo",
     _PLAIN_HTTP: "--ssl-key-file --ssl-cert-file",

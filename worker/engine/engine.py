@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
+from worker.cache.slot_file import KeptSequence
 from worker.cache.stats import CacheStats
 from worker.cache.store import Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
@@ -126,6 +129,22 @@ class Engine:
             self._forget(sequence, "aborted")
             self.snapshot = self._take_snapshot()
 
+    def taken_out(self, tokens: np.ndarray, key: bytes, row_bytes: int) -> KeptSequence | None:
+        """The state of an ended sequence, of as many of its tokens as are kept; None: of none."""
+        return self.scheduler.keeper.taken_out(tokens, key, row_bytes)
+
+    def put_in(self, kept: KeptSequence) -> None:
+        """Keep a state, for prompts that begin as it does. Raises RequestError where none is."""
+        if self._store is None:
+            raise RequestError("Nothing is kept here.", hint="Start without --cache-ram 0.")
+        self._store.keep(kept.tokens, kept, kept.key)
+        self.snapshot = self._take_snapshot()
+
+    def erase(self, tokens: np.ndarray, key: bytes) -> None:
+        """Forget an ended sequence of these tokens."""
+        self.scheduler.keeper.erase(tokens, key)
+        self.snapshot = self._take_snapshot()
+
     def standing(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""
         sequence = self._sequences.get(request_id)
@@ -206,8 +225,11 @@ class Engine:
             if missing == 1 and draft is not None and draft.tokens:
                 deltas += self._verify(sequence, draft, first, count, now)
             else:
+                tells = sequence.params.tells_progress and not sequence.num_sampled
+                if tells and sequence.num_computed == sequence.cached_tokens:
+                    deltas.append(sequence.progress(now))
                 self.scheduler.computed(sequence, count)
-                if sequence.params.tells_progress and not sequence.num_sampled:
+                if tells:
                     deltas.append(sequence.progress(now))
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)
@@ -261,7 +283,7 @@ class Engine:
         if params.logprobs is not None:
             logprob = token_logprob(backend.logits(row), token, params.logprobs)
         shown = backend.pieces[token] or params.spelled.get(token, b"")
-        text, reason = sequence.append(token, None if token in backend.end_tokens else shown)
+        text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
         delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 

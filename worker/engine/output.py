@@ -89,6 +89,41 @@ class StopMatcher:
         return len(text)
 
 
+class LineLimit:
+    """Ends a text before the first line that begins with fewer than `indent` spaces or tabs.
+
+    A line's end is held back until it is known how the next line begins. Empty lines say nothing.
+    """
+
+    __slots__ = ("_held", "_indent")
+
+    def __init__(self, indent: int) -> None:
+        self._indent = indent
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, bool]:
+        """(text that is safe to show, whether it ends here)."""
+        if not self._indent:
+            return text, False
+        text, self._held = self._held + text, ""
+        end = text.find("\n")
+        while end >= 0:
+            line = text[end + 1 :]
+            begun = line.lstrip(" \t")
+            if not begun:
+                self._held = text[end:]
+                return text[:end], False
+            if begun[0] != "\n" and len(line) - len(begun) < self._indent:
+                return text[:end], True
+            end = text.find("\n", end + 1)
+        return text, False
+
+    def flush(self) -> str:
+        """What is still held back, when the sequence ended for another reason."""
+        held, self._held = self._held, ""
+        return held
+
+
 class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     """ln p of one token under the model's own distribution, and the likeliest alternatives.
 

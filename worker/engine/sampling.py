@@ -22,13 +22,18 @@ COLDEST = 1e-6
 SAMPLERS: dict[str, dict[str, float]] = {
     "penalties": {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
     "dry": {"dry_multiplier": 0.0},
+    "top_n_sigma": {"top_n_sigma": -1.0},
     "top_k": {"top_k": 0},
     "typ_p": {"typical_p": 1.0},
     "top_p": {"top_p": 1.0},
     "min_p": {"min_p": 0.0},
     "xtc": {"xtc_probability": 0.0},
-    "temperature": {"temperature": 1.0},
+    "temperature": {"temperature": 1.0, "dynatemp_range": 0.0},
+    "infill": {},
+    "adaptive_p": {"adaptive_target": -1.0},
 }
+# Works only where it is named.
+INFILL = "infill"
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
@@ -37,10 +42,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How the next token is chosen. The defaults change nothing (the OpenAI API's).
 
     temperature      0 is greedy; 1 leaves the model's distribution as it is
+    dynatemp_range   the temperature is so much less where the model is sure, and more where not
+    dynatemp_exponent  how fast it grows between both
     top_k            keep the k likeliest; 0 keeps all
     top_p            keep the smallest set with this much probability
     min_p            keep what has at least this share of the likeliest token's probability
     typical_p        keep the locally typical set with this much probability
+    top_n_sigma      keep what is at most so many standard deviations below the largest logit; 0
+                     and less keep all
+    min_keep         tokens that the filters keep at least
+    adaptive_target  adaptive-p: tokens of about this probability are chosen, in the mean; below 0
+                     is off
+    adaptive_decay   adaptive-p: how long what was chosen counts
     repeat_penalty   divides positive and multiplies negative logits of recent tokens
     repeat_last_n    how many last tokens count as recent, the prompt's too; -1 is the whole context
     frequency_penalty  taken from a token's logit for each time that the answer has it
@@ -59,16 +72,25 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed             0 to 2**32 - 1; None takes a random one
     min_tokens       no end of generation before this many tokens
     ignore_eos       go on after an end of generation
+    n_indent         the answer ends before a line that begins with fewer spaces or tabs
+    t_max_predict_ms  milliseconds since the first token after which the answer ends, once it has a
+                     line's end; 0: never
     constraint       what the output must match
     samplers         those that are used, by their names in `SAMPLERS`, in this order; names that
                      are not there say nothing
     """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    dynatemp_range: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    dynatemp_exponent: Annotated[float, Meta(ge=0, le=100)] = 1.0
     top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 0
     top_p: Fraction = 1.0
     min_p: Fraction = 0.0
     typical_p: Fraction = 1.0
+    top_n_sigma: Annotated[float, Meta(ge=-1, le=100)] = -1.0
+    min_keep: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    adaptive_target: Annotated[float, Meta(ge=-1, le=1)] = -1.0
+    adaptive_decay: Fraction = 0.9
     repeat_penalty: Annotated[float, Meta(ge=1e-3, le=100)] = 1.0
     repeat_last_n: Annotated[int, Meta(ge=-1, le=INT32_MAX)] = 64
     frequency_penalty: Annotated[float, Meta(ge=-100, le=100)] = 0.0
@@ -87,8 +109,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=SEED_RANGE - 1)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
     ignore_eos: bool = False
+    n_indent: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
+    t_max_predict_ms: Annotated[float, Meta(ge=0, le=INT32_MAX)] = 0.0
     constraint: Constraint | None = None
-    samplers: tuple[str, ...] = tuple(SAMPLERS)
+    samplers: tuple[str, ...] = tuple(name for name in SAMPLERS if name != INFILL)
 
     @property
     def is_greedy(self) -> bool:
@@ -99,6 +123,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def filters(self) -> tuple[str, ...]:
         """The samplers behind penalties and DRY, which change rows and come first."""
         return tuple(name for name in self.samplers if name in tuple(SAMPLERS)[2:])
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether a filter looks at more than a token and those that are likelier."""
+        return (
+            self.typical_p < 1
+            or self.xtc_probability > 0
+            or self.top_n_sigma > 0
+            or self.dynatemp_range > 0
+            or self.adaptive_target >= 0
+            or self.min_keep > 1
+            or INFILL in self.samplers
+            or not self.in_order
+        )
 
     @property
     def in_order(self) -> bool:

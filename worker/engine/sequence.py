@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from worker.engine.draft import Draft
-from worker.engine.output import Detokenizer, StopMatcher, TokenLogprob
+from worker.engine.output import Detokenizer, LineLimit, StopMatcher, TokenLogprob
 from worker.engine.request import Request
 from worker.engine.slot import Slot
 from worker.errors import WorkerError
@@ -116,6 +116,9 @@ class Sequence:
 
     __slots__ = (
         "_detokenizer",
+        "_has_line",
+        "_lines",
+        "_seconds",
         "_stops",
         "admitted_at",
         "cached_tokens",
@@ -169,6 +172,9 @@ class Sequence:
         self.last_token_at = 0.0
         self._detokenizer = Detokenizer()
         self._stops = StopMatcher(params.stop)
+        self._lines = LineLimit(params.sampling.n_indent)
+        self._has_line = False
+        self._seconds = params.sampling.t_max_predict_ms / 1e3
 
     @property
     def num_computed(self) -> int:
@@ -190,7 +196,7 @@ class Sequence:
         """Tokens that the model chose."""
         return self.num_known - self.num_prompt
 
-    def append(self, token: int, piece: bytes | None) -> tuple[str, str | None]:
+    def append(self, token: int, piece: bytes | None, now: float) -> tuple[str, str | None]:
         """One more known token; (text that is certain now, finish reason or None).
 
         piece: the token's bytes; None for one that ends the generation
@@ -200,12 +206,19 @@ class Sequence:
         if piece is None:
             return self._flush()[0], "stop"
         text, stopped = self._stops.feed(self._detokenizer.feed(piece))
+        text, has_left = self._lines.feed(text)
+        if has_left:
+            return text, "length"
         if stopped:
-            return text, "stop"
-        if self.num_known < self.limit:
+            return text + self._lines.flush(), "stop"
+        if self.num_known < self.limit and not (self._seconds and self._is_late(text, now)):
             return text, None
         rest, stopped = self._flush()
         return text + rest, "stop" if stopped else "length"
+
+    def _is_late(self, text: str, now: float) -> bool:
+        self._has_line = self._has_line or "\n" in text
+        return self._has_line and now - self.first_token_at > self._seconds
 
     def progress(self, now: float) -> Delta:
         """How far its prompt is read."""
@@ -244,4 +257,5 @@ class Sequence:
     def _flush(self) -> tuple[str, bool]:
         """(text still held back, whether a stop string ended it); the last call."""
         text, stopped = self._stops.feed(self._detokenizer.flush())
-        return (text, True) if stopped else (text + self._stops.flush(), False)
+        text, has_left = self._lines.feed(text if stopped else text + self._stops.flush())
+        return text if has_left else text + self._lines.flush(), stopped

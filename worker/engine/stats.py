@@ -203,12 +203,14 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
     num_computed  tokens in the KV cache, of the prompt and of what was sampled
     num_known     length of the prompt and of what was sampled
     limit         longest that it may become, prompt included
+    num_cached    tokens of the prompt that the cache gave
     """
 
     num_prompt: int
     num_computed: int
     num_known: int
     limit: int
+    num_cached: int = 0
 
     @property
     def num_sampled(self) -> int:
@@ -219,7 +221,11 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
 def progress_of(sequence: Sequence) -> SequenceProgress:
     """How far it is now."""
     return SequenceProgress(
-        sequence.num_prompt, sequence.num_computed, sequence.num_known, sequence.limit
+        sequence.num_prompt,
+        sequence.num_computed,
+        sequence.num_known,
+        sequence.limit,
+        sequence.cached_tokens,
     )
 
 

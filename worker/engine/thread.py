@@ -10,6 +10,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from worker import log
 from worker.engine.engine import Engine
@@ -27,6 +29,26 @@ _READY_S = 0.05
 # 0.2 ms of CPU time from the step beside it, which for a small model is 5 % of the step. A token
 # that comes sooner goes with those that follow it in this time.
 _PAUSE_S = 0.01
+
+
+ResultT = TypeVar("ResultT")
+
+
+class Errand:
+    """Something besides requests that is to be done with the engine."""
+
+    def __init__(self, work: Callable[[Engine], Any]) -> None:
+        self._work = work
+        self.future: Future[Any] = Future()
+
+    def run(self, engine: Engine) -> None:
+        """In the engine's thread."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self._work(engine))
+        except Exception as error:  # noqa: BLE001  (who asked gets it)
+            self.future.set_exception(error)
 
 
 class EngineThread:
@@ -52,7 +74,7 @@ class EngineThread:
         self.tick = time.monotonic()
         self._on_failure = on_failure
         self._begin = begin
-        self._inbox: queue.SimpleQueue[Request | str | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Request | str | Errand | None] = queue.SimpleQueue()
         self._streams: dict[str, Stream] = {}
         self._num_prepared = 0  # requests that are made ready
         self._loop = asyncio.get_running_loop()
@@ -139,6 +161,15 @@ class EngineThread:
             self._inbox.put(request)
         return stream
 
+    async def call(self, work: Callable[[Engine], ResultT]) -> ResultT:
+        """What the engine's thread makes of its engine between two steps. Raises what it raises,
+        UnavailableError where the thread has ended."""
+        if self._closed is not None:
+            raise self._closed
+        errand = Errand(work)
+        self._inbox.put(errand)
+        return await asyncio.wrap_future(errand.future)
+
     def abort(self, request_id: str) -> None:
         """Stop a request within a step; safe to call again and for ids that have ended."""
         if self._streams.pop(request_id, None) is not None:
@@ -184,6 +215,10 @@ class EngineThread:
                 if isinstance(error, WorkerError)
                 else WorkerError(f"The engine failed: {error!r}.", code="ENGINE_FAILED")
             )
+        while not self._inbox.empty():
+            if isinstance(message := self._inbox.get(), Errand):
+                gone = UnavailableError("The worker stopped.", code="draining")
+                message.future.set_exception(gone)
         try:
             self._loop.call_soon_threadsafe(self._end, failure)
         except RuntimeError:  # the loop is closed; nobody is left to tell
@@ -210,6 +245,9 @@ class EngineThread:
                 return False
             if isinstance(message, str):
                 self.engine.abort(message)
+                continue
+            if isinstance(message, Errand):
+                message.run(self.engine)
                 continue
             self._outbox.ring()  # the next step is longer than those that others wait for
             try:

@@ -40,14 +40,14 @@ _PORTS = {"http": 80, "https": 443}
 class SandboxReach(msgspec.Struct, frozen=True):
     """reads     files and folders, read-only, with all that is below
     devices   files that are read and written
-    folder    the one that is written to, with all that is below
+    folders   those that are written to, with all that is below
     listens   TCP port; 0: any free one
     connects  TCP ports, of whatever host
     """
 
     reads: tuple[str, ...]
     devices: tuple[str, ...]
-    folder: str | None
+    folders: tuple[str, ...]
     listens: int
     connects: tuple[int, ...]
 
@@ -66,7 +66,7 @@ def reach_of(
     return SandboxReach(
         reads=_there(reads),
         devices=_there(_DEVICES),
-        folder=settings.cache_dir,
+        folders=tuple(filter(None, (settings.cache_dir, settings.slot_save_path))),
         listens=settings.port,
         connects=tuple(sorted(connects)),
     )

@@ -42,7 +42,7 @@ def enter(reach: SandboxReach) -> None:
     log.get("sandbox").info(
         "from here on nothing else is reached",
         landlock=there,
-        writes=reach.folder,
+        writes=list(reach.folders),
         listens=reach.listens,
         connects=list(reach.connects),
     )
@@ -74,8 +74,8 @@ def _restrict(reach: SandboxReach) -> None:
             rules.allow_path(path, in_folder if Path(path).is_dir() else in_file)
         for path in reach.devices:
             rules.allow_path(path, in_file | AccessFS.WRITE_FILE)
-        if reach.folder is not None:
-            rules.allow_path(_made(reach.folder), kept)
+        for folder in reach.folders:
+            rules.allow_path(_made(folder), kept)
         rules.allow_port(reach.listens, AccessNet.BIND_TCP)
         for port in reach.connects:
             rules.allow_port(port, AccessNet.CONNECT_TCP)

@@ -31,17 +31,7 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         return None
     disk = None
     if settings.cache_dir is not None:
-        build = library.build()
-        identity = repr((
-            fingerprint([Path(file.path) for file in prepared.config.files]),
-            prepared.config.overrides,
-            settings.yarn,
-            settings.cache_type_k,
-            settings.cache_type_v,
-            build.bindings,
-            build.variant,  # another one rounds otherwise
-            form.signature,
-        ))  # fmt: skip
+        identity = identity_of(settings, prepared, form.signature)
         folder = Path(settings.cache_dir)
         # What waits to be written may have left the tree: both together stay within the limit.
         waiting = min(limit // 4, MAX_WAITING)
@@ -49,6 +39,24 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
         room, row_bytes = disk_limit(settings), form.row_bytes
         disk = Disk(folder, room, identity.encode(), row_bytes, max_waiting=waiting)
     return Store(limit, needs_rest=backend.shape.needs_rest, disk=disk)
+
+
+def identity_of(settings: Settings, prepared: Prepared, signature: bytes) -> str:
+    """What states have in common that can be restored in each other's place.
+
+    signature: of their form
+    """
+    build = library.build()
+    return repr((
+        fingerprint([Path(file.path) for file in prepared.config.files]),
+        prepared.config.overrides,
+        settings.yarn,
+        settings.cache_type_k,
+        settings.cache_type_v,
+        build.bindings,
+        build.variant,  # another one rounds otherwise
+        signature,
+    ))  # fmt: skip
 
 
 def fingerprint(files: Iterable[Path]) -> str:

@@ -11,6 +11,7 @@ from worker.engine.thread import EngineThread
 from worker.errors import RequestError
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
+from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
@@ -37,6 +38,7 @@ class Loaded:
     draft       the model that does, or the heads
     adapters    which of them a request gets
     store       where the engine's thread keeps states of what has ended; None: nowhere
+    slots       what requests said that named a slot
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
 
     It is no struct: msgspec, which checks what Litestar gives to handlers, would look through the
@@ -57,6 +59,7 @@ class Loaded:
         adapters: ServedAdapters,
         engine: EngineThread,
         store: Store | None,
+        slots: NamedSlots,
         vram_bytes: int,
     ) -> None:
         self.settings = settings
@@ -70,6 +73,7 @@ class Loaded:
         self.adapters = adapters
         self.engine = engine
         self.store = store
+        self.slots = slots
         self.vram_bytes = vram_bytes
 
     @property

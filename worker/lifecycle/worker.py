@@ -143,6 +143,7 @@ class Worker:
         from worker.engine.thread import EngineThread
         from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
+        from worker.lifecycle.slots import named_slots
         from worker.llama.draft.heads import Heads
         from worker.llama.process.pipe import write
 
@@ -167,6 +168,7 @@ class Worker:
         thread = EngineThread(
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
         )
+        slots = named_slots(self.settings, prepared, backend, thread)
         self._loaded = Loaded(
             settings=self.settings,
             model_id=self.model_id,
@@ -179,6 +181,7 @@ class Worker:
             adapters=ServedAdapters((self.model_id, *self.settings.alias), prepared.adapters),
             engine=thread,
             store=store,
+            slots=slots,
             vram_bytes=vram_bytes,
         )
         self._recalled = recalled

@@ -30,6 +30,7 @@ _HIDDEN = _CONTROL | _UNKNOWN
 _SOUGHT = _HIDDEN | 1 << 4  # LLAMA_TOKEN_ATTR_USER_DEFINED
 _STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP and RSTRIP
 _NULL_TOKEN = -1
+_INFILL_BYTES = 512
 _TOO_MANY = -(2**31)  # INT32_MIN: the number of tokens is no int32
 # Bytes of a token's text that are asked for at first; few tokens are longer.
 _Text = ctypes.c_char * 256
@@ -109,6 +110,12 @@ class Vocab:
         self.spelled = Pieces(
             self.size, lambda token: self.pieces[token] or self.name(token).encode()
         )
+
+    @cached_property
+    def has_infill_sampler(self) -> bool:
+        """Whether llama.cpp's sampler `infill` holds what there is: its texts have 512 bytes."""
+        longest = max(map(len, self.pieces))
+        return longest <= _INFILL_BYTES and bool(self.end_tokens) and self.eos is not None
 
     def _suppressed(self) -> tuple[int, ...]:
         count = ctypes.c_int32(0)

@@ -42,6 +42,7 @@ class RequestRecord:
     is_early   it was answered before its body was read
     is_poll    it is asked so often that no line tells of it where it is refused
     pattern    method and pattern of its path, where it is a route: POST /v1/jobs/{id}/cancel
+    unknown    fields of its body that are not known and would change the answer
     trace      headers that name the span in which its client asks
     """
 
@@ -61,6 +62,7 @@ class RequestRecord:
         "route",
         "streaming",
         "trace",
+        "unknown",
         "work",
     )
 
@@ -73,6 +75,7 @@ class RequestRecord:
         self.work: RequestWork | None = None
         self.pattern: str | None = None
         self.trace: dict[str, str] = {}
+        self.unknown: tuple[str, ...] = ()
         self._journal = journal
         self._began = time.monotonic()
         self._status: int | None = None

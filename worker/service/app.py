@@ -26,6 +26,7 @@ from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
 from worker.api.llama_server.routes import completion, infill
+from worker.api.llama_server.slots import slot_action
 from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
 from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import ollama_version, ps, show, tags
@@ -35,7 +36,15 @@ from worker.api.openai.completions import completions
 from worker.api.openai.models import model, models
 from worker.api.requests.request_view import RequestView
 from worker.api.requests.routes import cancel_request, live_requests
-from worker.api.responses.routes import input_tokens, responses
+from worker.api.responses.routes import (
+    cancel_response,
+    conversations,
+    delete_response,
+    input_tokens,
+    responses,
+    stored_response,
+)
+from worker.api.responses.store import ResponseStore
 from worker.api.tokens.routes import detokenize_tokens, tokenize_text, tokenizer_info
 from worker.chat.format import ChatFormat
 from worker.lifecycle.loaded import Loaded
@@ -46,9 +55,8 @@ from worker.service.description.routes import Description, docs, openapi_json
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(embeddings, llama_embeddings, token_vectors, rerank, score),
-    *(responses, input_tokens),
-    infill,
-    completion,
+    *(responses, input_tokens, stored_response, delete_response, cancel_response, conversations),
+    *(infill, completion, slot_action),
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),
     *(ollama_embed, ollama_embeddings),
@@ -69,6 +77,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         worker    the process's one worker, in whatever state
         loaded    what the worker has loaded; 503 while that is not there
         chat      the model file's chat format, made once; 400 where it has none
+        stored    responses that clients may refer to
         jobs      the jobs that were accepted and are not forgotten
         journal   the requests that generate, and the last ones that ended
         lookout   how they are shown
@@ -97,6 +106,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
             "worker": _always(worker),
             "loaded": Provide(loaded),
             "chat": Provide(chat_format, use_cache=True, sync_to_thread=True),
+            "stored": _always(ResponseStore()),
             "jobs": _always(Jobs(timeout=worker.settings.inference_timeout)),
             "journal": _always(journal),
             "lookout": _always(RequestView(worker, journal)),

@@ -1,5 +1,6 @@
-// The AI SDK: text, a stream, a tool loop by itself, an object.
+// The AI SDK: text, a stream, a tool loop by itself, also as it is by default, an object.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { createOpenAI } from "@ai-sdk/openai";
 import { generateObject, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 import { result, scene, tell, url } from "./scene.mjs";
 
@@ -39,6 +40,14 @@ await tell({
     const found = streamText(tour);
     await found.consumeStream();
     return [(await found.steps).length, await found.text];
+  },
+  async loop_responses() {
+    // It refers to items of answers before.
+    const found = await generateText({
+      ...tour,
+      model: createOpenAI({ baseURL: `${url}/v1`, apiKey: "unused" })("m"),
+    });
+    return [found.steps.length, found.text];
   },
   async object() {
     const schema = jsonSchema(scene.schema);

@@ -1,11 +1,14 @@
-"""Two agent frameworks run a tool loop by themselves: pydantic-ai and openai-agents."""
+"""Agent frameworks run a tool loop by themselves: pydantic-ai, openai-agents, Microsoft's."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import openai
 import scene
+from agent_framework import Agent as MicrosoftAgent
+from agent_framework.openai import OpenAIChatClient
 from agents import (
     Agent,
     ModelSettings,
@@ -63,8 +66,6 @@ def pydantic_responses(url: str) -> Any:
 
 
 def pydantic_streamed(url: str) -> Any:
-    import asyncio
-
     async def run() -> Any:
         agent = PydanticAgent(pydantic_model(url), tools=[look_up, rest])
         async with agent.run_stream(scene.TOUR) as found:
@@ -107,6 +108,14 @@ def agents_structured(url: str) -> Any:
     return agents_run(model, scene.PET, output_type=Pet).final_output.model_dump()
 
 
+def microsoft_loop(url: str) -> Any:
+    """By responses, each of which goes on from the one before."""
+    client = OpenAIChatClient("m", base_url=f"{url}/v1", api_key="unused")
+    agent = MicrosoftAgent(client, tools=[look_up, rest])
+    found = asyncio.run(agent.run(scene.TOUR))
+    return [len(found.messages) + 1, found.text]
+
+
 scene.tell(
     pydantic_loop=pydantic_loop,
     pydantic_responses=pydantic_responses,
@@ -115,4 +124,5 @@ scene.tell(
     agents_chat=agents_chat,
     agents_responses=agents_responses,
     agents_structured=agents_structured,
+    microsoft_loop=microsoft_loop,
 )

@@ -77,6 +77,16 @@ def test_strict(server: Server, streaming: bool) -> None:
         assert oracle.message(answer.text).role == "assistant"
 
 
+def test_models(server: Server) -> None:
+    """The official package lists them, and takes no field of another type."""
+    with anthropic.Anthropic(
+        base_url=server.url, api_key="unused", _strict_response_validation=True
+    ) as strict:
+        (found,) = strict.models.list()
+        assert found == strict.models.retrieve(found.id)
+        assert (found.type, found.display_name) == ("model", found.id)
+
+
 def test_stop_sequence(client: anthropic.Anthropic, said: str) -> None:
     """The message ends before a stop sequence and says which."""
     stop = said[len(said) // 2 :][:3]

@@ -85,10 +85,12 @@ def test_props(server: Server) -> None:
     assert Path(props["model_path"]).name == "tiny.gguf"
     assert (props["bos_token"], props["eos_token"]) == ("<s>", "</s>")
     assert props["chat_template"]
-    assert props["modalities"] == {"vision": False, "audio": False}
+    assert props["modalities"] == {"vision": False, "video": False, "audio": False}
+    assert (props["endpoint_slots"], props["model_ftype"]) == (True, "F32")
     settings = props["default_generation_settings"]
     assert settings["n_ctx"] == 2048
     assert settings["params"]["temperature"] == 1.0
+    assert (settings["params"]["n_predict"], settings["params"]["seed"]) == (-1, 2**32 - 1)
 
 
 def test_idle_slots(server: Server) -> None:

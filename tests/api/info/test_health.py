@@ -40,7 +40,8 @@ def test_models(server: Server) -> None:
     assert answer["object"] == "list"
     (model,) = answer["data"]
     assert (model["id"], model["object"]) == ("org/tiny", "model")
-    assert model["max_model_len"] == 2048
+    assert model["max_model_len"] == model["meta"]["n_ctx"] == 2048
+    assert [each["model"] for each in answer["models"]] == ["org/tiny"]
     assert model["meta"]["n_vocab"] == 320
     assert model["meta"]["n_params"] > 100_000
 

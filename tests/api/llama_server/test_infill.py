@@ -129,6 +129,25 @@ def test_answers(server: Server) -> None:
     assert some == {"content": whole["content"], "timings/prompt_n": 1}
 
 
+# llama.vim's, and llama.vscode's without `response_fields`.
+EDITORS: dict[str, Any] = {
+    "id_slot": 0, "input_extra": [{"filename": "a.py", "text": "a = 1", "time": 5}],
+    "prompt": "y =", "n_predict": 128, "n_indent": 4, "stop": [], "top_k": 40, "top_p": 0.9,
+    "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True,
+    "t_max_prompt_ms": 500, "t_max_predict_ms": 1000,
+    "response_fields": ["content", "tokens_predicted", "stop_type", "warnings"],
+}  # fmt: skip
+
+
+def test_what_editors_send(server: Server) -> None:
+    """All of it counts; the sampler ends what is no good guess any more."""
+    told = http.post(server.url + "/infill", json={**PLACE, **EDITORS}).json()
+    assert told["tokens_predicted"] < 128
+    assert sorted(told) == ["content", "stop_type", "tokens_predicted"]
+    body = {**PLACE, **EDITORS, "response_fields": None}
+    assert http.post(server.url + "/infill", json=body).json()["stop_type"] == "eos"
+
+
 def test_nothing_is_written(server: Server) -> None:
     """Editors read a prompt into the cache so."""
     body: dict[str, Any] = {**PLACE, "input_prefix": "class A:\n", "n_predict": 0}

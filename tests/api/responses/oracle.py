@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 # What this worker adds: to a response, and to the tokens in an event, which have their bytes.
 OURS: dict[str, set[str]] = {
     "Response": {"store", "timings", "truncated", "warnings"}, "Logprob": {"bytes"},
-    "LogprobTopLogprob": {"bytes"},
+    "LogprobTopLogprob": {"bytes"}, "ResponseInProgressEvent": {"prompt_progress"},
 }  # fmt: skip
 # get_args: Annotated -> Union -> the events
 EVENTS = {

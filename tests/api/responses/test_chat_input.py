@@ -126,11 +126,9 @@ def test_other_fields() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "stores nothing"),
-        ({"conversation": {"id": "c"}}, "conversation", "stores nothing"),
-        ({"prompt": {"id": "p"}}, "prompt", "stores nothing"),
+        ({"conversation": {"id": "c"}}, "conversation", "not offered"),
+        ({"prompt": {"id": "p"}}, "prompt", "not offered"),
         ({"background": True}, "background", "background"),
-        ({"input": [{"type": "item_reference", "id": "i"}]}, "input", "refers to an item"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input",
          r"input\[0\].content\[0\] is of type input_image"),
         ({"tools": [SKY], "tool_choice": {"type": "web_search"}}, "tool_choice", "is left out"),

@@ -18,6 +18,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.schemas import ResponseRequest
+from worker.api.responses.store import ResponseStore
 from worker.engine.output import TokenLogprob
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
@@ -36,7 +37,7 @@ def exchange(told: Sequence[Delta], **fields: Any) -> ResponseExchange:
         stream.put(delta)
     prompts = (TextPrompt((5, 6, 7), text="abc"),)
     generation = Generation(prompts=prompts, reader=Scripted, model="m")
-    return ResponseExchange(generation, stream, body, LOADED)
+    return ResponseExchange(generation, stream, body, LOADED, ResponseStore(), [])
 
 
 async def _answer(served: ResponseExchange) -> tuple[int, str]:
@@ -110,7 +111,7 @@ def test_stream_is_the_whole(texts: tuple[str, ...], reason: str) -> None:
     last, complete = events[-1].response, whole(*texts, reason=reason)
     assert state._completed_response is not None  # pyright: ignore[reportPrivateUsage]
     assert state._completed_response.output_text == complete.output_text  # pyright: ignore[reportPrivateUsage]
-    apart = {"created_at"}
+    apart = {"created_at", "completed_at"}
     assert last.model_dump(exclude=apart) == complete.model_dump(exclude=apart)
     done = [event.item for event in events if event.type == "response.output_item.done"]
     assert [item.model_dump() for item in done] == [item.model_dump() for item in last.output]

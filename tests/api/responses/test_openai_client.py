@@ -87,9 +87,9 @@ def test_a_cut_stream_ends(demo: Server) -> None:
 def test_errors_are_typed(client: openai.OpenAI) -> None:
     """A bad request is BadRequestError with the field, and the next one is served."""
     with pytest.raises(openai.BadRequestError) as caught:
-        create(client, previous_response_id="resp_1")
-    assert caught.value.param == "previous_response_id"
-    assert "Send the whole conversation" in caught.value.message
+        create(client, conversation="conv_1")
+    assert caught.value.param == "conversation"
+    assert "Send previous_response_id" in caught.value.message
     schema: Any = {
         "type": "json_schema", "name": "x", "schema": {"type": "object", "$ref": "#/nowhere"}
     }  # fmt: skip

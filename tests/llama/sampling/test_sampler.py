@@ -212,6 +212,46 @@ def test_filters_in_another_order(vocab: Vocab) -> None:
     top = np.sort(row)[::-1]
     weights = np.exp((top - top[0]) / 4.0)
     assert len(turned) == int(np.searchsorted(np.cumsum(weights) / weights.sum(), 0.5)) + 1
-    alone = SamplingParams(**hot, top_k=5, samplers=("top_k", "dry", "top_n_sigma"))
+    alone = SamplingParams(**hot, top_k=5, samplers=("top_k", "dry"))
     found = alone.with_samplers()
     assert (found.temperature, found.top_p, found.top_k, found.in_order) == (1.0, 1.0, 5, True)
+
+
+def test_deviations(vocab: Vocab) -> None:
+    """What is further below the largest logit is never drawn."""
+    row = rows(SIZE)["random"]
+    found = chances(make(vocab, top_n_sigma=1.0, temperature=4.0), row)
+    near = row >= row.max() - row.std()
+    assert found.keys() <= set(np.flatnonzero(near).tolist())
+    assert len(found) > 1
+
+
+def test_a_temperature_that_adapts(vocab: Vocab) -> None:
+    """Where the model is sure it is colder than where it is not."""
+    row = np.full(SIZE, -30.0, np.float32)
+    wide: dict[str, Any] = {"temperature": 1.0, "dynatemp_range": 1.0, "top_k": 2}
+    row[[5, 6]] = 4, 0
+    sure = chances(make(vocab, **wide), row)
+    row[[5, 6]] = 0.2, 0
+    unsure = chances(make(vocab, **wide), row)
+    assert sure[5] > 1 / (1 + np.exp(-4.0))
+    assert unsure[5] < 1 / (1 + np.exp(-0.2))
+
+
+def test_infill_ends(vocab: Vocab) -> None:
+    """An end that has a share in it is chosen; else what stands out."""
+    row = np.full(SIZE, -9.0, np.float32)
+    end = min(vocab.end_tokens)
+    row[[5, 6]] = 9, 2
+    infill: dict[str, Any] = {"samplers": ("top_k", "infill"), "top_k": 2}
+    assert chances(make(vocab, **infill), row).keys() == {5}
+    row[end] = 8
+    assert chances(make(vocab, **infill), row).keys() <= vocab.end_tokens
+
+
+def test_adaptive_p(vocab: Vocab) -> None:
+    """A token of the wished probability is chosen more often than its own says."""
+    row = np.full(SIZE, -20.0, np.float32)
+    row[[5, 6]] = np.log([0.8, 0.2])
+    found = chances(make(vocab, adaptive_target=0.2, adaptive_decay=0.0, top_k=2), row)
+    assert found[6] > found[5]

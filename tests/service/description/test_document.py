@@ -28,7 +28,7 @@ SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 # What Litestar gives to a handler, or our own dependencies; anything else is asked of the client.
 OWN = {
     "request", "worker", "loaded", "chat", "jobs", "journal", "lookout", "window", "preparing",
-    "description",
+    "description", "stored",
 }  # fmt: skip
 
 

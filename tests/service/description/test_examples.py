@@ -131,6 +131,11 @@ def _part(demo: Server, parameter: dict[str, Any]) -> str:
     """A value for a part of a path."""
     if parameter["name"] == "job_id":
         return demo.post({"prompt": "Hello", "max_tokens": 2}, "/v1/jobs").json()["job_id"]
+    if parameter["name"] == "slot_id":
+        return "0?action=erase"
+    if parameter["name"] == "response_id":
+        asked = {"input": "Hello", "max_output_tokens": 2}
+        return demo.post(asked, "/v1/responses").json()["id"]
     return str(parameter["example"])
 
 

@@ -36,6 +36,7 @@ from worker.api.common.refusals import (
     TOKENIZED,
 )
 from worker.api.jobs.schemas import JobRequest
+from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.http.connections import GUEST
 from worker.http.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
@@ -196,13 +197,23 @@ def misused(seen: Seen, folder: Path) -> None:
             if route.params or not route.gives:
                 noted(seen, route, path, http.request(method_of(route), server.url + shown))
             elsewhere = {"origin": "https://elsewhere.example", "accept": "text/html"}
-            if path in SHUTDOWN or path.startswith(ONE_REQUEST) or path in route.pages:
+            if path.startswith("/slots/"):
+                asked = server.post({"filename": "a"}, "/slots/0?action=save")
+                noted(seen, route, path, asked)
+            ends = (ONE_REQUEST, "/slots/", *SHUTDOWN)
+            if path.startswith(ends) or path in route.pages:
                 asked = http.request(method_of(route), server.url + path, headers=elsewhere)
                 noted(seen, route, path, asked)
             if "interval" in route.queries:
                 noted(seen, route, path, http.get(server.url + path, params={"interval": "0"}))
             if path == "/v1/infer":
                 noted(seen, route, path, server.post(long_body(route), path))
+            if route.takes is ResponseRequest:
+                unknown = {**example_of(route), "previous_response_id": "none"}
+                noted(seen, route, path, server.post(unknown, path))
+            if "response_id" in route.params and "stream" in route.queries:
+                asked = http.get(server.url + shown, params={"stream": "true"})
+                noted(seen, route, path, asked)
         for route, path in those_that(PROMPT):
             noted(seen, route, path, http.post(server.url + path, content=lengthened(route)))
         told_to_leave(seen, server)

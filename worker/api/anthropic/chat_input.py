@@ -10,7 +10,7 @@ from worker.api.anthropic.schemas import (
 )
 from worker.api.common.chat.chat_input import ChatInput, puts_words
 from worker.api.common.chat.tools import ToolChoice, Tools, check_choice, tools_of
-from worker.api.common.limits import stops_of
+from worker.api.common.limits import stops_of, tokens_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.shapes.anthropic import UNTHREADED
 from worker.api.common.thinking import thinking_of
@@ -43,7 +43,7 @@ def chat_input_of(body: MessagesRequest, loaded: Loaded) -> ChatInput:
         params=GenerationParams(
             prompt_param=PARAM,
             sampling=sampling_of(body, loaded),
-            max_tokens=_max_tokens(body.max_tokens),
+            max_tokens=_max_tokens(body),
             stop=stops_of(body.stop_sequences, "stop_sequences"),
         ),
         tools=choice.among(tools),
@@ -72,8 +72,11 @@ def _choice(asked: AnthropicChoice | None, tools: Tools) -> ToolChoice:
     return choice
 
 
-def _max_tokens(given: int | None) -> int | None:
+def _max_tokens(body: MessagesRequest) -> int | None:
     """0 reads the prompt only, which fills the cache."""
-    if given is not None and given < 0:
+    given = body.max_tokens
+    if given is None:
+        return tokens_of(n_predict=body.n_predict, default=None)
+    if given < 0:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     return given

@@ -34,7 +34,7 @@ async def messages(
 ) -> ASGIApp:
     """The whole message at once, or its events."""
     body = await preparing.body(request, MessagesRequest, loaded)
-    if body.max_tokens is None:
+    if body.max_tokens is None and body.n_predict is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
     generation = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
     return MessageExchange(

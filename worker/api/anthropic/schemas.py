@@ -1,4 +1,4 @@
-"""What Anthropic's clients send. Unknown fields are ignored, null means not given."""
+"""What Anthropic's clients send. Null means not given."""
 
 from __future__ import annotations
 

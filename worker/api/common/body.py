@@ -12,8 +12,10 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
+from worker.api.common.unknown import unknown_fields
 from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
 from worker.limits import BODIES, PARTS
+from worker.requests.record import current
 
 _LARGE = 2**18
 _PAUSE_S = 0.01
@@ -85,7 +87,7 @@ async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
                 bodies.hold(len(chunk))
                 data += chunk
         if len(data) <= _LARGE:
-            return _decoded(data, shape)
+            return _noted(data, shape)
         # Decoding holds up the event loop: between large bodies others have a turn.
         async with bodies.decoding:
             await asyncio.sleep(_PAUSE_S)
@@ -93,13 +95,22 @@ async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
                 raise TooLargeError(
                     f"The body holds more than {PARTS.most} lists, objects and fields."
                 )
-            return _decoded(data, shape)
+            return _noted(data, shape)
     except TimeoutError:
         raise SlowBodyError(f"The body did not arrive in {bodies.seconds:g} s.") from None
     except InternalServerException:  # what Litestar calls it
         raise LeftError("The client left before its body was whole.") from None
     finally:
         bodies.release(len(data))
+
+
+def _noted(data: bytearray, shape: type[T]) -> T:
+    """The body, whose record knows what of it is not known."""
+    found = _decoded(data, shape)
+    record = current()
+    if record is not None:
+        record.unknown = unknown_fields(data, shape)
+    return found
 
 
 def _decoded(data: bytearray, shape: type[T]) -> T:

@@ -17,8 +17,8 @@ from worker.requests.record import note
 
 # HTTP status -> our words for what Litestar says
 _MESSAGES = {
-    404: "There is no such path; see /v1/models, /v1/completions,"
-    " /v1/chat/completions and /health.",
+    404: "There is no such path; see /docs, /v1/models, /v1/completions,"
+    " /v1/chat/completions, /v1/responses, /v1/messages and /health.",
     405: "This path does not take this method.",
 }
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from worker.engine.output import TokenLogprob
+
+
+class SpelledIds(dict[int, bytes]):
+    """Token id -> vLLM's name of it, for clients that want no text."""
+
+    def __missing__(self, token: int) -> bytes:
+        """`token_id:7`"""
+        return b"token_id:%d" % token
 
 
 class Logprobs(msgspec.Struct):
@@ -82,7 +90,7 @@ class TokenScore(TopToken):
     top_logprobs: list[TopToken]
 
 
-def token_score(score: TokenLogprob, pieces: Sequence[bytes]) -> TokenScore:
+def token_score(score: TokenLogprob, pieces: Sequence[bytes] | Mapping[int, bytes]) -> TokenScore:
     """pieces: token id -> bytes
 
     The sampled token is among its alternatives where there are any: what is held to a form is not

@@ -15,6 +15,8 @@ from litestar import Request
 from worker.api.common.adapters import choice_of, chosen
 from worker.api.common.body import read_json
 from worker.api.common.constraints import ConstraintFields
+from worker.api.common.generation import Generation
+from worker.api.common.unknown import told
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
 from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
@@ -73,9 +75,14 @@ class Preparing:
         Meanwhile the request is one of those that wait, and can be cancelled.
         """
         choice = choice_of(body, loaded)
+        record = current()
         with loaded.engine.place():
-            made = await self._aside(request, body, partial(function, *arguments), current())
-        return chosen(made, choice)
+            made = await self._aside(request, body, partial(function, *arguments), record)
+        made = chosen(made, choice)
+        warnings = () if record is None else told(record.unknown, record.route)
+        if warnings and isinstance(made, Generation):
+            return msgspec.structs.replace(made, warnings=(*made.warnings, *warnings))
+        return made
 
     async def aside(
         self,

@@ -6,19 +6,28 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from worker.api.common.adapters import AdapterScale
-from worker.api.common.bounds import items
+from worker.api.common.bounds import count_from, items
 from worker.api.common.constraints import ConstraintFields, constraint_of
-from worker.engine.sampling import LIMITS, SEED_RANGE, SamplingParams, check_sampling
+from worker.api.common.limits import tokens_of
+from worker.engine.sampling import (
+    INFILL,
+    LIMITS,
+    SAMPLERS,
+    SEED_RANGE,
+    SamplingParams,
+    check_sampling,
+)
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import BIAS, BREAKER, BREAKERS
 from worker.model.config import ModelConfig
 from worker.settings import Settings
+from worker.values import samplers
 
 Bias = float | bool | str | None
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -35,6 +44,9 @@ class SamplingFields(ConstraintFields, kw_only=True):
     logit_bias          token id, or a text whose tokens are meant -> what is added to its logit;
                         false forbids it; a number may be a text; also a list of pairs
     seed                any integer of 64 bits; -1 takes a random one
+    n_predict           llama-server's name of what bounds the answer, where nothing else does
+    samplers            those that are used, by llama-server's names, in this order; also as its
+                        command line has them
     """
 
     model: str | None = None
@@ -66,6 +78,16 @@ class SamplingFields(ConstraintFields, kw_only=True):
     seed: int | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
+    n_predict: Annotated[int | None, count_from(0)] = None
+    samplers: list[str] | str | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    top_n_sigma: float | None = None
+    min_keep: int | None = None
+    adaptive_target: float | None = None
+    adaptive_decay: float | None = None
+    n_indent: int | None = None
+    t_max_predict_ms: float | None = None
 
 
 # Names of other systems -> ours; ours wins where both are given.
@@ -73,7 +95,10 @@ _ALIASES = {"repetition_penalty": "repeat_penalty"}
 _RANDOM = -1  # llama-server's way to say "random"
 _SEEDS = (-(2**63), 2**64 - 1)
 # Where programs go beyond a limit to say what stands there: less than 0 is greedy, or off.
-_OPEN_BELOW = ("temperature", "top_k", "min_p", "xtc_probability")
+_OPEN_BELOW = (
+    "temperature", "top_k", "min_p", "xtc_probability", "top_n_sigma", "adaptive_target",
+    "dynatemp_range", "n_indent", "t_max_predict_ms", "min_keep",
+)  # fmt: skip
 _OPEN_ABOVE = ("top_p", "top_k", "typical_p")
 # What the fields may hold under the names that clients use: field -> (lowest, highest), None: any.
 FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
@@ -85,7 +110,7 @@ FIELD_LIMITS: dict[str, tuple[float | None, float | None]] = {
     "seed": _SEEDS,
 }
 # Fields that SamplingParams holds in another shape.
-_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias"})
+_SHAPED = frozenset({"dry_sequence_breakers", "logit_bias", "samplers"})
 # general.sampling.* in the file -> our field, where the names differ
 _FILE_NAMES = {"penalty_last_n": "repeat_last_n", "penalty_repeat": "repeat_penalty"}
 
@@ -97,6 +122,21 @@ def defaults_of(config: ModelConfig, settings: Settings) -> SamplingParams:
     del recommended["sequence"]  # the order of llama.cpp's samplers: ours is fixed
     found = {_FILE_NAMES.get(k, k): value for k, value in recommended.items() if value is not None}
     return SamplingParams(**(found | settings.sampling))
+
+
+def told_settings(params: SamplingParams, max_tokens: int | None) -> dict[str, Any]:
+    """What counts, under llama-server's names."""
+    found = msgspec.structs.asdict(params)
+    del found["constraint"]
+    most = -1 if max_tokens is None else max_tokens
+    return found | {
+        "seed": SEED_RANGE - 1
+        if params.seed is None
+        else params.seed,  # its number for a random one
+        "samplers": [name for name in params.samplers if name in SAMPLERS],
+        "n_predict": most,
+        "max_tokens": most,
+    }
 
 
 def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -> SamplingParams:
@@ -113,11 +153,25 @@ def sampling_of(fields: SamplingFields, loaded: Loaded, *more: SamplingFields) -
     if constraint is not None:
         loaded.backend.prepare(constraint)
         params = msgspec.structs.replace(params, constraint=constraint)
+    if INFILL in params.samplers:
+        _check_infill(params, loaded)
     return params
+
+
+def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
+    """It chooses an end whatever else is asked for. Raises RequestError."""
+    if params.constraint is not None or params.ignore_eos or params.min_tokens:
+        raise RequestError(
+            "The sampler infill goes with no grammar, no ignore_eos and no min_tokens.",
+            param="samplers",
+        )
+    if not loaded.backend.vocab.has_infill_sampler:
+        raise RequestError("The sampler infill does not know this model.", param="samplers")
 
 
 def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
     """With what the fields say, which is checked."""
+    tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {
         ours: alias for alias, ours in _ALIASES.items() if alias in asked and ours not in asked
@@ -137,11 +191,21 @@ def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> Sam
         given["dry_sequence_breakers"] = tuple(
             text for text in fields.dry_sequence_breakers if text is not None
         )
+    if fields.samplers:
+        given["samplers"] = _samplers(fields.samplers)
     if fields.logit_bias:
         given["logit_bias"] = _logit_bias(fields.logit_bias, loaded)
     found = msgspec.structs.replace(params, **given)
     check_sampling(found, loaded.backend.vocab_size, names)
     return found
+
+
+def _samplers(given: list[str] | str) -> tuple[str, ...]:
+    text = given if isinstance(given, str) else ";".join(given)
+    try:
+        return samplers(text)
+    except ValueError as error:
+        raise RequestError(f"samplers {error}.", param="samplers") from None
 
 
 def _seed(given: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from worker.engine.sequence import Delta
@@ -14,7 +15,8 @@ class Tally:
     num_sampled   a sampled end-of-generation token counts
     num_drafted, num_accepted   guessed tokens that were computed, and those that were right
     prompt_s      from admission to the first token, of the slowest sequence
-    sampling_s    from the first token to the last, of the slowest sequence
+    sampling_s    from the first token to the last, of the slowest sequence; before a sequence has
+                  ended both are what a clock here says
     whole_s       from submission to the end, of the slowest sequence
     """
 
@@ -32,6 +34,8 @@ class Tally:
         self.prompt_s = 0.0
         self.sampling_s = 0.0
         self.whole_s = 0.0
+        self._begun = time.monotonic()
+        self._first: float | None = None
 
     @property
     def num_cached(self) -> int | None:
@@ -45,6 +49,11 @@ class Tally:
     def add(self, delta: Delta) -> None:
         """Count one delta."""
         self.num_sampled += delta.token is not None
+        if delta.token is not None and not self.whole_s:
+            now = time.monotonic()
+            if self._first is None:
+                self._first, self.prompt_s = now, now - self._begun
+            self.sampling_s = now - self._first
         if delta.finish_reason:
             prompt, count = self._prompts[delta.id], delta.cached_tokens
             self._cached[prompt] = min(count, self._cached.get(prompt, count))
@@ -52,6 +61,8 @@ class Tally:
         self.num_accepted += delta.accepted_tokens
         if delta.timings is not None:
             times = delta.timings
+            if not self.whole_s:
+                self.prompt_s = self.sampling_s = 0.0
             self.prompt_s = max(self.prompt_s, times.first_token - times.admitted)
             self.sampling_s = max(self.sampling_s, times.finished - times.first_token)
             self.whole_s = max(self.whole_s, times.finished - times.submitted)

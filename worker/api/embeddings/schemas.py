@@ -1,4 +1,4 @@
-"""What clients send and what they get. Unknown fields are ignored, null means not given."""
+"""What clients send and what they get. Null means not given."""
 
 from __future__ import annotations
 

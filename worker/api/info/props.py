@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import msgspec
 from litestar import Response, get
 
 from worker import __version__, log
-from worker.api.common.chat.templates import source_of
+from worker.api.common.chat.templates import WITH_TOOLS, source_of
 from worker.api.common.errors import json_response
-from worker.api.common.sampling import defaults_of
-from worker.engine.sampling import SamplingParams
+from worker.api.common.sampling import defaults_of, told_settings
 from worker.engine.stats import SequenceProgress
 from worker.errors import RequestError, UnavailableError
 from worker.lifecycle.loaded import Loaded
@@ -22,13 +22,14 @@ class Defaults(msgspec.Struct):
     """n_ctx: the longest sequence, in whatever slot, because one sequence may use all cells."""
 
     n_ctx: int
-    params: SamplingParams
+    params: dict[str, Any]
 
 
 class Modalities(msgspec.Struct):
     """Text only."""
 
     vision: bool = False
+    video: bool = False
     audio: bool = False
 
 
@@ -38,9 +39,15 @@ class Props(msgspec.Struct, kw_only=True):
     default_generation_settings: Defaults
     total_slots: int
     model_alias: str
+    model_ftype: str
     model_path: str
     modalities: Modalities
+    endpoint_slots: bool = True
+    endpoint_props: bool = False
+    endpoint_metrics: bool = True
+    webui: bool
     chat_template: str
+    chat_template_tool_use: str | msgspec.UnsetType = msgspec.UNSET
     bos_token: str
     eos_token: str
     build_info: str
@@ -52,6 +59,7 @@ class NextToken(msgspec.Struct):
 
     n_decoded: int
     n_remain: int
+    has_next_token: bool = True
 
 
 class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -63,20 +71,26 @@ class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     is_processing: bool
     n_prompt_tokens: int | None = None
     n_prompt_tokens_processed: int | None = None
+    n_prompt_tokens_cache: int | None = None
     next_token: list[NextToken] | None = None
 
 
 def props_of(worker: Worker, loaded: Loaded) -> Props:
     """Read from the settings, the file and the loaded model."""
-    vocab, template = loaded.backend.vocab, None
+    vocab, template, tokenizer = loaded.backend.vocab, None, loaded.config.tokenizer
+    named = tokenizer.chat_templates if tokenizer else {}
     with contextlib.suppress(RequestError):  # who chats is told
-        template = source_of(loaded.config.tokenizer, worker.settings)
+        template = source_of(tokenizer, worker.settings)
     return Props(
         default_generation_settings=Defaults(
-            loaded.backend.max_length, defaults_of(loaded.config, worker.settings)
+            loaded.backend.max_length,
+            told_settings(defaults_of(loaded.config, worker.settings), worker.settings.n_predict),
         ),
         total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,
+        model_ftype=loaded.config.quant,
+        webui=worker.settings.page,
+        chat_template_tool_use=named.get(WITH_TOOLS, msgspec.UNSET),
         model_path=log.in_utf8(str(worker.model_path)),
         modalities=Modalities(),
         chat_template=template or "",
@@ -107,6 +121,7 @@ def _slot(
         sampled = sequence.num_sampled
         slot.n_prompt_tokens = sequence.num_prompt
         slot.n_prompt_tokens_processed = min(sequence.num_computed, sequence.num_prompt)
+        slot.n_prompt_tokens_cache = sequence.num_cached
         slot.next_token = [NextToken(sampled, sequence.limit - sequence.num_prompt - sampled)]
     return slot
 

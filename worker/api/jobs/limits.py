@@ -25,15 +25,16 @@ def generation_of(body: JobRequest, max_tokens: int, loaded: Loaded) -> Generati
         prompts=(text_prompt(body.prompt, loaded, "prompt"),),
         params=GenerationParams(
             sampling=sampling_of(body, loaded),
-            max_tokens=_default(max_tokens, loaded) if body.max_tokens is None else body.max_tokens,
+            max_tokens=body.max_tokens or _default(max_tokens, body, loaded),
             stop=tuple(_stops(body)),
         ),
     )
 
 
-def _default(most: int, loaded: Loaded) -> int:
-    """Tokens of a job that does not say."""
-    return min(most, tokens_of(default=loaded.settings.n_predict) or most)
+def _default(most: int, body: JobRequest, loaded: Loaded) -> int:
+    """Tokens of a job without max_tokens."""
+    default = tokens_of(n_predict=body.n_predict, default=loaded.settings.n_predict)
+    return min(most, default or most)
 
 
 def check_limits(body: JobRequest, max_tokens: int) -> None:

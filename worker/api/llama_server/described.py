@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from worker.api.common.described import EVENTS, JSON, Api, Described
 from worker.api.common.refusals import BODY, GENERATION, PROMPT
 from worker.api.llama_server.routes import completion, infill
 from worker.api.llama_server.schemas import InfillRequest, WritingRequest, Written, WrittenPart
-from worker.errors import NotSupportedError
+from worker.api.llama_server.slots import ACTIONS, SlotReply, slot_action
+from worker.errors import ForbiddenError, NotSupportedError, RequestError
 from worker.http.replies import ErrorReply
 
 _PLACE: dict[str, Any] = {
@@ -63,6 +66,18 @@ API = Api(
                     "response_fields": ["content", "timings/prompt_n"],
                 },
             },
+        ),
+        Described(
+            handler=slot_action,
+            gives={JSON: SlotReply},
+            params={"slot_id": Annotated[str, Meta(description="A number from 0.")]},
+            queries={"action": Annotated[str, Meta(description=", ".join(ACTIONS))]},
+            refuses=(
+                RequestError("There is no such slot, action or file."),
+                ForbiddenError("Without a key only pages of this machine may ask."),
+                NotSupportedError("--slot-save-path names no folder."),
+            ),
+            notes="All but `erase` read a body: `filename`, a name below --slot-save-path.",
         ),
     ),
 )

@@ -21,23 +21,17 @@ from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import SEQUENCES
 
-# Fields that would change an answer and are not built -> the highest value that changes nothing.
-_ABSENT = {
-    "dynatemp_range": 0,
-    "top_n_sigma": 0,
-    "adaptive_target": -1e-9,
-    "min_keep": 1,
-    "post_sampling_probs": False,
-    "timings_per_token": False,
-}
-
 
 def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
     """Raises RequestError that names the field."""
-    for name, most in _ABSENT.items():
-        value = getattr(body, name)
-        if value is not None and value > most:
-            raise RequestError(f"{name} is not offered here.", param=name, hint="Leave it out.")
+    if body.post_sampling_probs:
+        raise RequestError(
+            "post_sampling_probs is not offered here.",
+            param="post_sampling_probs",
+            hint="n_probs gives the model's own probabilities.",
+        )
+    if body.id_slot is not None and body.id_slot >= 0:
+        loaded.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
     return GenerationParams(
         prompt_param=param,

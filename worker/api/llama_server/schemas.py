@@ -1,4 +1,4 @@
-"""What llama-server's clients send and what they get. Unknown fields are ignored, null means not
+"""What llama-server's clients send and what they get. Null means not
 given."""
 
 from __future__ import annotations
@@ -17,40 +17,33 @@ from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
 class WritingFields(SamplingFields, kw_only=True):
     """What both routes read.
 
-    n_predict        tokens to sample at most; not given or -1: until the model or the context ends
-    max_tokens       another name of n_predict
+    max_tokens       another name of n_predict; neither, or -1: until the model or the context ends
     stop             the answer ends before the first of these
     stream           true: events, one for each token
     n_probs          likeliest alternatives to report for each token; 0: none, and no logprobs
     return_tokens    true: the whole answer has the sampled tokens' ids; events always have them
     return_progress  true: each step that reads the prompt is an event, too
-    t_max_predict_ms  milliseconds since the first token after which the answer ends, once it has a
-                     line's end; 0 and less: never
-    n_indent         the answer ends before a line that begins with fewer spaces or tabs
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
-    dynatemp_range, top_n_sigma, adaptive_target, min_keep, post_sampling_probs, timings_per_token
-                     refused where they would change the answer
+    timings_per_token  true: events have timings
+    post_sampling_probs  true is refused
 
-    id_slot, cache_prompt, n_keep and n_discard are not read: the slot is the one that holds most of
-    the prompt, what is kept is as if computed, and no context is shifted.
+    id_slot          a number under which /slots finds what was said; the cells are the engine's
+                     affair
+
+    cache_prompt, n_keep and n_discard are not read: what is kept is as if computed, and no context
+    is shifted.
     """
 
-    n_predict: Annotated[int | None, count_from(0)] = None
     max_tokens: Annotated[int | None, count_from(0)] = None
     stop: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     stream: bool | None = None
     n_probs: Annotated[int | None, between(0, LOGPROBS.most)] = None
     return_tokens: bool | None = None
     return_progress: bool | None = None
-    t_max_predict_ms: float | None = None
-    n_indent: int | None = None
     response_fields: list[str] | None = None
-    dynatemp_range: float | None = None
-    top_n_sigma: float | None = None
-    adaptive_target: float | None = None
-    min_keep: int | None = None
     post_sampling_probs: bool | None = None
     timings_per_token: bool | None = None
+    id_slot: int | None = None
 
 
 class ExtraFile(msgspec.Struct):
@@ -111,6 +104,7 @@ class WrittenPart(msgspec.Struct, kw_only=True):
     tokens_evaluated: int
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
+    timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 class Written(msgspec.Struct, kw_only=True):
@@ -140,6 +134,7 @@ class Written(msgspec.Struct, kw_only=True):
     stopping_word: str
     timings: LlamaTimings
     completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:
         """What is found at these paths."""

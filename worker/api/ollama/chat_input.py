@@ -90,12 +90,13 @@ def _params(body: OllamaRequest, param: str, loaded: Loaded) -> GenerationParams
         stop=stops_of(options.stop),
         logprobs=_logprobs(body),
         sampling=sampling_of(options, loaded, body),
-        max_tokens=_max_tokens(options, loaded.settings.n_predict),
+        max_tokens=_max_tokens(options, body, loaded.settings.n_predict),
     )
 
 
-def _max_tokens(options: OllamaOptions, default: int | None) -> int | None:
-    given = default if options.num_predict is None else options.num_predict
+def _max_tokens(options: OllamaOptions, body: OllamaRequest, default: int | None) -> int | None:
+    asked = (options.num_predict, options.n_predict, body.n_predict, default)
+    given = next((count for count in asked if count is not None), None)
     return None if given is None or given <= 0 else given
 
 

@@ -1,4 +1,4 @@
-"""What Ollama's clients send. Unknown fields are ignored, null means not given."""
+"""What Ollama's clients send. Null means not given."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
+from worker.api.common.logprobs import SpelledIds
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat_answer import ChatAnswer
@@ -42,11 +43,12 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         loaded: Loaded,
     ) -> None:
         """field: of the thoughts: reasoning_content or reasoning"""
+        pieces = SpelledIds() if body.return_tokens_as_token_ids else loaded.backend.pieces
         answers = [
             ChatAnswer(
                 index,
                 AnswerState(generation.reader()),
-                loaded.backend.pieces,
+                pieces,
                 scores=generation.params.logprobs is not None,
                 field=field,
             )
@@ -59,7 +61,11 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
             prefix="chatcmpl-",
             streaming=bool(body.stream),
             options=body.stream_options,
+            returns_ids=bool(body.return_token_ids),
+            times_all=bool(body.timings_per_token),
         )
+        if body.return_token_ids:
+            self._notes["prompt_token_ids"] = generation.prompts[0].tokens
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
         """A part of the answer."""

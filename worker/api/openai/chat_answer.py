@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -30,7 +30,7 @@ class ChatAnswer(Answer[ChatChoice]):
         self,
         index: int,
         said: AnswerState,
-        pieces: Sequence[bytes],
+        pieces: Sequence[bytes] | Mapping[int, bytes],
         *,
         scores: bool = False,
         field: str = "reasoning_content",

@@ -47,6 +47,7 @@ def chat_input_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Chat
         max_tokens=tokens_of(
             max_completion_tokens=body.max_completion_tokens,
             max_tokens=body.max_tokens,
+            n_predict=body.n_predict,
             default=settings.n_predict,
         ),
         stop=stops_of(body.stop),

@@ -1,4 +1,4 @@
-"""What chat clients send and what they get. Unknown fields are ignored, null means not given."""
+"""What chat clients send and what they get. Null means not given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
 from worker.api.common.thinking import FORMATS, ChatFields
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
-from worker.api.openai.exchange import StreamOptions
+from worker.api.openai.exchange import AnyChoice, StreamOptions
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
 
 
@@ -60,6 +60,10 @@ class ChatRequest(ChatFields, kw_only=True):
     stream                  true: events, one for each token
     stream_options          how a stream reports usage
     return_progress         true: each step that reads the prompt is an event, too
+    return_token_ids        true: the ids of the prompt and of the answer, too
+    return_tokens_as_token_ids
+                            true: logprobs name tokens by their ids
+    timings_per_token       true: events have timings
     """
 
     messages: Annotated[list[ChatMessage | None] | None, items(MESSAGES.most, least=1)] = None
@@ -86,6 +90,9 @@ class ChatRequest(ChatFields, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_progress: bool | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    timings_per_token: bool | None = None
 
 
 class TemplateReply(msgspec.Struct):
@@ -129,7 +136,7 @@ class ChatDelta(msgspec.Struct):
     tool_calls: list[ToolCallDelta] | msgspec.UnsetType = msgspec.UNSET
 
 
-class ChatChoice(msgspec.Struct, kw_only=True):
+class ChatChoice(AnyChoice, kw_only=True):
     """One answer: `message` whole, or `delta` in an event."""
 
     index: int
@@ -153,3 +160,4 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
+    prompt_token_ids: tuple[int, ...] = ()

@@ -7,11 +7,12 @@ from typing import Any
 from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
+from msgspec import UNSET
 
 from worker.api.common.constraints import not_held
 from worker.api.common.generation import Generation, run
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
-from worker.api.common.logprobs import LogprobArrays, joined, mean_logprob
+from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
 from worker.api.common.preparing import Preparing
 from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import sampling_of
@@ -31,9 +32,16 @@ class Continuation(Answer[Choice]):
     """One continuation of a prompt."""
 
     def __init__(
-        self, index: int, prompt: TextPrompt, arrays: LogprobArrays | None, echo: str
-    ) -> None:
-        """index: in the events of a stream; echo: what is told before the first text."""
+        self, index: int, prompt: TextPrompt, arrays: LogprobArrays | None, echo: str,
+        *, shows_ids: bool = False,
+    ) -> None:  # fmt: skip
+        """
+        index      in the events of a stream
+        echo       what is told before the first text
+        shows_ids  the prompt's ids are told
+        """
+        self._prompt_ids = prompt.tokens if shows_ids else UNSET
+        self._untold = self._prompt_ids
         self._index = index
         self._prompt = prompt
         self._arrays = arrays
@@ -58,7 +66,9 @@ class Continuation(Answer[Choice]):
                 self._logprobs.append(arrays)
         if not (text or arrays or tells(delta)):
             return []
-        return [Choice(text, self._index, arrays, delta.finish_reason)]
+        choice = Choice(text, self._index, arrays, delta.finish_reason)
+        choice.prompt_token_ids, self._untold = self._untold, UNSET
+        return [choice]
 
     def silent(self) -> Choice:
         """No text."""
@@ -66,7 +76,9 @@ class Continuation(Answer[Choice]):
 
     def whole(self, index: int) -> Choice:
         """The text with all that was told of it."""
-        return Choice("".join(self._texts), index, joined(self._logprobs), self._finish_reason)
+        choice = Choice("".join(self._texts), index, joined(self._logprobs), self._finish_reason)
+        choice.prompt_token_ids = self._prompt_ids
+        return choice
 
     @property
     def score(self) -> float:
@@ -92,6 +104,8 @@ class CompletionExchange(OpenAIExchange[Choice]):
         self, generation: Generation, stream: Stream, body: CompletionRequest, loaded: Loaded
     ) -> None:
         pieces, wants_scores = loaded.backend.pieces, _logprobs(body) is not None
+        if body.return_tokens_as_token_ids:
+            pieces = SpelledIds()
 
         def answer(index: int) -> Continuation:
             prompt = generation.prompts[index // generation.copies]
@@ -99,7 +113,8 @@ class CompletionExchange(OpenAIExchange[Choice]):
             if wants_scores:
                 strip = bool(body.echo) and prompt.space_added
                 arrays = LogprobArrays(pieces.__getitem__, strip_first=strip)
-            return Continuation(index, prompt, arrays, prompt.text if body.echo else "")
+            echo = prompt.text if body.echo else ""
+            return Continuation(index, prompt, arrays, echo, shows_ids=bool(body.return_token_ids))
 
         super().__init__(
             generation,
@@ -108,6 +123,8 @@ class CompletionExchange(OpenAIExchange[Choice]):
             prefix="cmpl-",
             streaming=bool(body.stream),
             options=body.stream_options,
+            returns_ids=bool(body.return_token_ids),
+            times_all=bool(body.timings_per_token),
         )
 
     def event(self, choices: list[Choice], **more: Any) -> Completion:

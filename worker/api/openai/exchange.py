@@ -19,7 +19,14 @@ from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 
-ChoiceT = TypeVar("ChoiceT", bound=msgspec.Struct)
+
+class AnyChoice(msgspec.Struct, kw_only=True):
+    """token_ids: of the sampled tokens, where asked for"""
+
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+ChoiceT = TypeVar("ChoiceT", bound=AnyChoice)
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -70,15 +77,24 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         prefix: str,
         streaming: bool,
         options: StreamOptions | None,
+        returns_ids: bool = False,
+        times_all: bool = False,
     ) -> None:
-        """answers: one for each sequence; prefix: of the reply's id."""
+        """
+        answers      one for each sequence
+        prefix       of the reply's id
+        returns_ids  choices have the ids of their tokens
+        times_all    all events have timings
+        """
         super().__init__(stream, streaming=streaming)
         self._generation = generation
         self._answers = dict(zip(stream.ids, answers, strict=True))
         self._include_usage = bool(options and options.include_usage)
+        self._times_all = times_all
+        self._ids: dict[str, list[int]] = {name: [] for name in stream.ids if returns_ids}
         self._usage_always = bool(options and options.continuous_usage_stats)
         self._tally = Tally(generation.num_prompt_tokens, stream.ids, generation.copies)
-        notes = {"truncated": generation.truncated, "warnings": generation.warnings}
+        notes: dict[str, Any] = {"truncated": generation.truncated, "warnings": generation.warnings}
         self._notes = {name: told for name, told in notes.items() if told}
         self._untold = self._notes  # in no event yet
         self.head: dict[str, Any] = {
@@ -105,9 +121,11 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             return [sse.frame(self.event([answer.silent()], prompt_progress=progress))]
         frames: list[bytes] = []
         choices = answer.take(delta)
+        if choices and self._note_id(delta):
+            choices[0].token_ids = [] if delta.token is None else [delta.token]
         for place, choice in enumerate(choices, start=1):
             more: dict[str, Any] = {"usage": self._usage()} if self._usage_always else {}
-            if delta.finish_reason and place == len(choices):
+            if self._times_all or (delta.finish_reason and place == len(choices)):
                 more["timings"] = timings_of(self._tally)
             frames.append(sse.frame(self.event([choice], **more, **self._untold)))
             self._untold = {}
@@ -125,6 +143,7 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
             for delta in await self.stream.take():
                 self._tally.add(delta)
                 self._answers[delta.id].take(delta)
+                self._note_id(delta)
                 if delta.prompt_logprobs:
                     await asyncio.sleep(0)  # a long prompt's take milliseconds
         answers, chosen = list(self._answers.values()), list[Answer[ChoiceT]]()
@@ -135,8 +154,19 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
                 group.sort(key=lambda answer: -answer.score)
             chosen += group[:n]
         choices = [answer.whole(index) for index, answer in enumerate(chosen)]
+        if self._ids:
+            ids = {id(answer): self._ids[name] for name, answer in self._answers.items()}
+            for choice, answer in zip(choices, chosen, strict=True):
+                choice.token_ids = ids[id(answer)]
         usage, timings = self._usage(), timings_of(self._tally)
         return self.reply(choices, usage=usage, timings=timings, **self._notes)
+
+    def _note_id(self, delta: Delta) -> bool:
+        """Whether ids are told."""
+        ids = self._ids.get(delta.id)
+        if ids is not None and delta.token is not None:
+            ids.append(delta.token)
+        return ids is not None
 
     def _usage(self) -> Usage:
         thought = sum(answer.num_thought_tokens for answer in self._answers.values())

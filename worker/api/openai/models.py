@@ -4,6 +4,7 @@ additions."""
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 import msgspec
 from litestar import Response, get
@@ -14,6 +15,7 @@ from worker.lifecycle.adapters import Adapter
 from worker.lifecycle.loaded import Loaded
 
 _CREATED = int(time.time())  # when this process began to serve it
+_CREATED_AT = datetime.fromtimestamp(_CREATED, UTC).isoformat().replace("+00:00", "Z")
 
 
 class Meta(msgspec.Struct):
@@ -21,10 +23,12 @@ class Meta(msgspec.Struct):
 
     n_params: int
     size: int
+    n_ctx: int
     n_ctx_train: int
     n_vocab: int
     n_embd: int
     quant: str
+    ftype: str
     architecture: str
 
 
@@ -34,6 +38,8 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     aliases, tags  its other names, and words about it, as the command line has them
     max_model_len  the longest sequence that this worker holds
     parent         of an adapter: the model's id
+    type, display_name, created_at, lifecycle
+                   what Anthropic's clients read
     """
 
     id: str
@@ -45,20 +51,48 @@ class ModelEntry(msgspec.Struct, kw_only=True):
     max_model_len: int
     meta: Meta
     parent: str | None = None
+    type: str = "model"
+    display_name: str
+    created_at: str = _CREATED_AT
+    lifecycle: str = "active"
+
+
+class ListedDetails(msgspec.Struct):
+    """What Ollama's clients read of a model at llama-server's list."""
+
+    family: str
+    quantization_level: str
+    format: str = "gguf"
+
+
+class ListedModel(msgspec.Struct, kw_only=True):
+    """A model as llama-server lists it beside OpenAI's shape."""
+
+    name: str
+    model: str
+    type: str = "model"
+    capabilities: list[str]
+    details: ListedDetails
 
 
 class ModelList(msgspec.Struct, kw_only=True):
-    """{"object": "list", "data": [...]}"""
+    """All of them, on one page; models: again, in llama-server's shape"""
 
     object: str = "list"
     data: list[ModelEntry]
+    models: list[ListedModel]
+    first_id: str
+    last_id: str
+    has_more: bool = False
 
 
 def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
     """Read from the file's config and the loaded model."""
     config, backend = loaded.config, loaded.backend
+    name = loaded.model_id if adapter is None else adapter.name
     return ModelEntry(
-        id=loaded.model_id if adapter is None else adapter.name,
+        id=name,
+        display_name=name,
         parent=None if adapter is None else loaded.model_id,
         aliases=loaded.settings.alias[1:] if adapter is None else (),
         tags=loaded.settings.tags if adapter is None else (),
@@ -67,10 +101,12 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
         meta=Meta(
             n_params=config.n_params,
             size=config.size_bytes,
+            n_ctx=backend.max_length,
             n_ctx_train=config.context,
             n_vocab=backend.vocab_size,
             n_embd=config.embedding,
             quant=config.quant,
+            ftype=config.quant,
             architecture=config.architecture,
         ),
     )
@@ -80,7 +116,14 @@ def model_entry(loaded: Loaded, adapter: Adapter | None = None) -> ModelEntry:
 async def models(loaded: Loaded) -> Response[bytes]:
     """The model first."""
     entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
-    return json_response(ModelList(data=entries))
+    details = ListedDetails(loaded.config.architecture, loaded.config.quant)
+    can = ["completion"] if loaded.writes else ["embedding"]
+    listed = [
+        ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
+        for each in entries
+    ]
+    first, last = entries[0].id, entries[-1].id
+    return json_response(ModelList(data=entries, models=listed, first_id=first, last_id=last))
 
 
 # Ids with a slash come raw or percent-encoded: both are one path parameter.

@@ -1,1 +1,1 @@
-"""The OpenAI Responses API, stateless: nothing is stored between requests."""
+"""The OpenAI Responses API, with a bounded store in memory."""

@@ -18,10 +18,9 @@ from worker.settings import Settings
 # Of `include`.
 TOLD_LOGPROBS = "message.output_text.logprobs"
 SEALED = "reasoning.encrypted_content"
-# Fields that need something stored, or work that goes on unread -> what to do instead.
-_STATEFUL = {
-    "previous_response_id": "Send the whole conversation as input.",
-    "conversation": "Send the whole conversation as input.",
+# Fields that need more than stored responses, or work that goes on unread -> what to do instead.
+_ABSENT = {
+    "conversation": "Send previous_response_id, or the whole conversation as input.",
     "prompt": "Send its text as instructions.",
     "background": "Stream the response, or wait for it.",
 }
@@ -29,13 +28,9 @@ _STATEFUL = {
 
 def chat_input_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
-    for field, hint in _STATEFUL.items():
+    for field, hint in _ABSENT.items():
         if getattr(body, field):
-            raise RequestError(
-                f"{field} cannot be: this worker stores nothing between requests.",
-                param=field,
-                hint=hint,
-            )
+            raise RequestError(f"{field} is not offered here.", param=field, hint=hint)
     check_alternatives(top_logprobs=body.top_logprobs)
     functions = DeclaredFunctions(body.tools)
     tools = functions.found.shown
@@ -47,10 +42,13 @@ def chat_input_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> 
             prompt_param=PARAM,
             sampling=sampling_of(body, loaded),
             max_tokens=tokens_of(
-                max_output_tokens=body.max_output_tokens, default=settings.n_predict
+                max_output_tokens=body.max_output_tokens,
+                n_predict=body.n_predict,
+                default=settings.n_predict,
             ),
             stop=stops_of(body.stop),
             logprobs=logprobs,
+            tells_progress=bool(body.stream and body.return_progress),
         ),
         tools=choice.among(tools),
         left_out=tuple(functions.found.left_out),

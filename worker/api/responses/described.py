@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from worker.api.common.described import EVENTS, JSON, Api, Described
 from worker.api.common.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
 from worker.api.common.usage import InputTokens
 from worker.api.responses import events
 from worker.api.responses.items import ResponseReply
-from worker.api.responses.routes import input_tokens, responses
+from worker.api.responses.routes import (
+    ResponseDeleted,
+    cancel_response,
+    conversations,
+    delete_response,
+    input_tokens,
+    responses,
+    stored_response,
+)
 from worker.api.responses.schemas import ResponseRequest
+from worker.api.responses.store import UNKNOWN
+from worker.errors import NotFoundError, NotSupportedError, RequestError
 
 _SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
+_ID = {"response_id": Annotated[str, Meta(description="Of a stored response.")]}
+_NOT_STORED = NotFoundError("It is not stored, or not any more.")
+_UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
 _EVENTS = (
     events.ResponseCreated, events.ResponseInProgress, events.ItemAdded, events.PartAdded,
     events.OutputTextDelta, events.OutputTextDone, events.ReasoningTextDelta,
@@ -24,14 +39,14 @@ _EVENTS = (
 
 API = Api(
     name="Responses",
-    text="OpenAI's Responses API. Nothing is stored: a request holds its whole conversation.",
+    text="OpenAI's Responses API. A request holds its conversation, or goes on from a stored one.",
     routes=(
         Described(
             handler=responses,
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: ResponseReply, EVENTS: _EVENTS},
-            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION),
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _UNKNOWN),
             named=True,
             notes="With `stream` events come as they are made.",
             examples={
@@ -53,8 +68,32 @@ API = Api(
             takes=ResponseRequest,
             needs=("input",),
             gives={JSON: InputTokens},
-            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED),
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
             examples={"question": {"input": "What is 3 plus 4?"}},
+        ),
+        Described(
+            handler=stored_response,
+            gives={JSON: ResponseReply},
+            params=_ID,
+            queries={"stream": Annotated[str, Meta(description="`true` is refused.")]},
+            refuses=(_NOT_STORED, RequestError("Its events are asked for.")),
+        ),
+        Described(
+            handler=delete_response,
+            gives={JSON: ResponseDeleted},
+            params=_ID,
+            refuses=(_NOT_STORED,),
+        ),
+        Described(
+            handler=cancel_response,
+            gives={JSON: ResponseReply},
+            params=_ID,
+            refuses=(_NOT_STORED,),
+        ),
+        Described(
+            handler=conversations,
+            gives={},
+            refuses=(NotSupportedError("Conversations are not stored."),),
         ),
     ),
 )

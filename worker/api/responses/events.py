@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.api.common.logprobs import TokenScore
+from worker.api.common.usage import PromptProgress
 from worker.api.responses.items import (
     OutputItem,
     OutputText,
@@ -31,7 +32,9 @@ class ResponseCreated(ReplyEvent, tag="response.created"):
 
 
 class ResponseInProgress(ReplyEvent, tag="response.in_progress"):
-    """It has begun."""
+    """It has begun; prompt_progress: how far its prompt is read, where asked for"""
+
+    prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
 
 
 class ResponseCompleted(ReplyEvent, tag="response.completed"):

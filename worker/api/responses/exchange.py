@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,7 +18,7 @@ from worker.api.common.limits import truncates
 from worker.api.common.logprobs import token_score
 from worker.api.common.tally import Tally
 from worker.api.common.thinking import ReasoningOptions
-from worker.api.common.usage import timings_of
+from worker.api.common.usage import progress_of, timings_of
 from worker.api.responses.chat_input import SEALED
 from worker.api.responses.events import (
     ErrorEvent,
@@ -29,6 +29,7 @@ from worker.api.responses.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
+from worker.api.responses.history import InputItem
 from worker.api.responses.items import (
     Breakdown,
     FunctionTool,
@@ -46,10 +47,12 @@ from worker.api.responses.schemas import (
     TextFormat,
     TextOptions,
 )
+from worker.api.responses.store import ResponseStore
 from worker.api.responses.tools import DeclaredFunctions
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
+from worker.errors import CancelledError
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
 
@@ -63,8 +66,15 @@ class ResponseExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self, generation: Generation, stream: Stream, body: ResponseRequest, loaded: Loaded
+        self,
+        generation: Generation,
+        stream: Stream,
+        body: ResponseRequest,
+        loaded: Loaded,
+        store: ResponseStore,
+        own: Sequence[InputItem],
     ) -> None:
+        """own: its input, without that of earlier responses"""
         super().__init__(stream, streaming=bool(body.stream))
         name = stream.ids[0].rpartition("-")[0]
         reasoning = _reasoning(body)
@@ -87,11 +97,26 @@ class ResponseExchange(DeltaExchange):
             self._reply.truncated = generation.truncated
         if generation.warnings:
             self._reply.warnings = generation.warnings
+        self._store = store
+        if self._reply.store:
+            store.begin(self._reply, own, stream)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer, and keep no response that was left early."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._store.leave(self._reply.id)
 
     def told(self, delta: Delta) -> list[bytes]:
         """Its events. The stream's first ones wait for the first token: what fails before it has a
         status of its own."""
-        told = self._begin() + self._frames(self._take(delta))
+        told = self._begin()
+        if delta.progress is not None:
+            progress = progress_of(delta.progress)
+            event = ResponseInProgress(response=self._reply, prompt_progress=progress)
+            return [told + self._frames([event])]
+        told += self._frames(self._take(delta))
         return [told] if told else []
 
     def told_last(self) -> list[bytes]:
@@ -123,10 +148,11 @@ class ResponseExchange(DeltaExchange):
         )  # fmt: skip
         failed = msgspec.structs.replace(
             self._reply,
-            status="failed",
+            status="cancelled" if isinstance(error, CancelledError) else "failed",
             error=Breakdown("server_error", body.message),
             output=self._output.items(broken=True),
         )
+        self._store.end(failed)
         return begun + self._frames([told, ResponseFailed(response=failed)])
 
     def _begin(self) -> bytes:
@@ -147,9 +173,10 @@ class ResponseExchange(DeltaExchange):
         cut = self._said.finish_reason == "length"
         is_whole = not cut and not (broken and self._output.is_broken)
         tally = self._tally
-        return msgspec.structs.replace(
+        reply = msgspec.structs.replace(
             self._reply,
             status="completed" if is_whole else "incomplete",
+            completed_at=int(time.time()) if is_whole else None,
             incomplete_details=None if is_whole else Incompleteness(_CUT if cut else None),
             output=self._output.items(broken=broken),
             usage=ResponseUsage(
@@ -161,6 +188,8 @@ class ResponseExchange(DeltaExchange):
             ),
             timings=timings_of(tally),
         )
+        self._store.end(reply)
+        return reply
 
     def _frames(self, events: Iterable[ResponseEvent]) -> bytes:
         frames: list[bytes] = []
@@ -187,7 +216,9 @@ def _echo(
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
         "reasoning": _reasoning(body),
+        "store": body.store is not False,
         "temperature": sampling.temperature,
         "text": msgspec.structs.replace(text, format=form),
         "tool_choice": told,

@@ -41,7 +41,7 @@ def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
     for given in (body.instructions, body.system):
         if told := text_of(given):
             history.add(Message(role="system", content=told))
-    items = _items(body.input)
+    items = input_items(body.input)
     first = newest([_role(item) for item in items.values()])
     for number, (place, item) in enumerate(items.items()):
         if number >= first and _role(item) == "user":
@@ -50,7 +50,7 @@ def messages_of(body: ResponseRequest) -> tuple[Message, ...]:
     return history.messages
 
 
-def _items(given: MessageContent) -> dict[int, InputItem]:
+def input_items(given: MessageContent) -> dict[int, InputItem]:
     """By their places; nulls are none, and texts among them are the user's."""
     each = given if isinstance(given, list) else [given]
     return {
@@ -92,8 +92,6 @@ class _History:
 
     def read(self, item: InputItem, place: str) -> None:
         kind, role = spelled(item.get("type")) or "message", item.get("role")
-        if kind == "message" and item.keys() <= {"type", "id"}:
-            kind = "item_reference"  # which need not say so
         if role is not None and not isinstance(role, str):
             raise RequestError(f"{place}.role must be a text.", param=PARAM)
         match kind:
@@ -101,12 +99,6 @@ class _History:
                 self._read_message(item, role_of(role))
             case "reasoning":
                 self._add_thought(_thought(item))
-            case "item_reference":
-                raise RequestError(
-                    f"{place} refers to an item, and nothing is stored here.",
-                    param=PARAM,
-                    hint="Send the item itself.",
-                )
             case "function_call":
                 self._add_call(_call(item, "unknown"))
             case _ if kind.endswith("_output"):

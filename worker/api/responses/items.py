@@ -125,6 +125,7 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     id: str
     object: str = "response"
     created_at: int
+    completed_at: int | None = None
     status: str = "in_progress"
     background: bool = False
     error: Breakdown | None = None
@@ -135,9 +136,9 @@ class ResponseReply(msgspec.Struct, kw_only=True):
     model: str
     output: list[OutputItem] = []
     parallel_tool_calls: bool
-    previous_response_id: None = None
+    previous_response_id: str | None = None
     reasoning: ReasoningOptions
-    store: bool = False
+    store: bool
     temperature: float
     text: TextOptions
     tool_choice: Any

@@ -1,13 +1,16 @@
-"""POST /v1/responses: an answer in items, with nothing stored."""
+"""/v1/responses: an answer in items, which is stored for a while."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import msgspec
 from litestar import Request as HttpRequest
-from litestar import Response, post
+from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import read_json
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
@@ -15,11 +18,22 @@ from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.responses.chat_input import chat_input_of
 from worker.api.responses.exchange import ResponseExchange
+from worker.api.responses.history import input_items
 from worker.api.responses.schemas import ResponseRequest
+from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
+from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.settings import Settings
+
+
+class ResponseDeleted(msgspec.Struct):
+    """It is not stored any more."""
+
+    id: str
+    object: str = "response"
+    deleted: bool = True
 
 
 def _asked(
@@ -36,12 +50,15 @@ async def responses(
     loaded: Loaded,
     chat: ChatFormat,
     preparing: Preparing,
+    stored: ResponseStore,
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest, loaded)
     settings = worker.settings
-    made = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
-    return ResponseExchange(made, run(made, loaded), body, loaded)
+    whole, own = stored.whole(body), stored.resolved(body)
+    made = await preparing.make(request, whole, loaded, _asked, whole, chat, settings, loaded)
+    own = [*input_items(body.input).values()] if own is None else own
+    return ResponseExchange(made, run(made, loaded), body, loaded, stored, own)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
@@ -51,9 +68,42 @@ async def input_tokens(
     loaded: Loaded,
     chat: ChatFormat,
     preparing: Preparing,
+    stored: ResponseStore,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(
-        request, ResponseRequest, _asked, chat, worker.settings, loaded
+    body = stored.whole(await read_json(request, ResponseRequest))
+    generation = await preparing.aside(
+        request, body, partial(_asked, must_fit=False), body, chat, worker.settings, loaded
     )
     return json_response(InputTokens(generation.num_prompt_tokens))
+
+
+@get("/v1/responses/{response_id:str}", summary="A stored response")
+async def stored_response(
+    response_id: str, stored: ResponseStore, stream: str = ""
+) -> Response[bytes]:
+    """As it is by now."""
+    if stream.lower() in ("1", "true"):
+        raise RequestError("A stored response has no events any more.", param="stream")
+    return Response(stored.get(response_id).reply, media_type="application/json")
+
+
+@delete("/v1/responses/{response_id:str}", status_code=200, summary="Delete a stored response")
+async def delete_response(response_id: str, stored: ResponseStore) -> Response[bytes]:
+    """One that runs goes on."""
+    stored.drop(response_id)
+    return json_response(ResponseDeleted(response_id))
+
+
+@post("/v1/responses/{response_id:str}/cancel", status_code=200, summary="Cancel a response")
+async def cancel_response(response_id: str, stored: ResponseStore) -> Response[bytes]:
+    """One that has ended stays as it is."""
+    return Response(stored.cancel(response_id), media_type="application/json")
+
+
+@post("/v1/conversations", summary="Not here (OpenAI Conversations)")
+async def conversations() -> Response[bytes]:
+    """Responses are stored, conversations are not."""
+    raise NotSupportedError(
+        "This worker stores no conversations.", hint="Send previous_response_id to /v1/responses."
+    )

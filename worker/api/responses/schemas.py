@@ -1,4 +1,4 @@
-"""What clients of the Responses API send. Unknown fields are ignored, null means not given."""
+"""What clients of the Responses API send. Null means not given."""
 
 from __future__ import annotations
 
@@ -62,11 +62,12 @@ class ResponseRequest(ChatFields, kw_only=True):
     include               `message.output_text.logprobs`, `reasoning.encrypted_content`; others say
                           nothing
     metadata, user        come back as they were sent
-    store                 accepted; nothing is stored
+    store                 false: the response is not stored
+    previous_response_id  a stored response, whose conversation goes on
+    return_progress       true: each step that reads the prompt is an event, too
     stream                true: events
     background            true is refused: nothing goes on unread
-    previous_response_id, conversation, prompt
-                          refused: nothing is stored
+    conversation, prompt  refused: these are not stored
     """
 
     input: MessageContent = None
@@ -85,6 +86,7 @@ class ResponseRequest(ChatFields, kw_only=True):
     user: str | None = None
     store: bool | None = None
     stream: bool | None = None
+    return_progress: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from worker.cache.slot_file import KeptSequence
+from worker.cache.state import BLOCK
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
@@ -120,6 +122,33 @@ class Keeper:
             for slot in [slot for slot in self._cells.cached if slot.is_saved]:
                 self._cells.clear(slot)
 
+    def taken_out(self, tokens: np.ndarray, key: bytes, row_bytes: int) -> KeptSequence | None:
+        """The state after as many of these tokens as there is one of; None where it is none."""
+        if self._store is None:
+            return None
+        for slot in self._cells.cached:
+            if slot.key == key and _begins(tokens, slot):
+                self._save(slot)
+        found = self._store.load(self._store.find(tokens, key))
+        if found is None:
+            return None
+        count = sum(number for _, number in found.parts)
+        rows, number = found.parts[-1]
+        if row_bytes * number != rows.nbytes:  # a longer one goes on in it
+            if found.rest is not None:
+                return None
+            count -= number
+        parts = [rows for rows, _ in found.parts[: -(-count // BLOCK)]]
+        return KeptSequence(key, tokens[:count], count, parts, found.rest) if count else None
+
+    def erase(self, tokens: np.ndarray, key: bytes) -> None:
+        """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""
+        for slot in [slot for slot in self._cells.cached if slot.key == key]:
+            if _begins(tokens, slot):
+                self._cells.clear(slot)
+        if self._store is not None:
+            self._store.forget(tokens, key)
+
     def mark(self, slot: Slot, sequence: Sequence, found: Found | None) -> None:
         """Mark where states of a sequence that begins to run shall be kept on its way.
 
@@ -160,3 +189,8 @@ class Keeper:
         if state is not None and state.num_tokens == slot.length:
             self._store.keep(tokens, state, slot.key)
             self._spent_s += self._clock() - started
+
+
+def _begins(tokens: np.ndarray, slot: Slot) -> bool:
+    """Whether all that a slot holds begins these tokens."""
+    return bool(np.array_equal(tokens[: slot.length], slot.tokens[: slot.length]))

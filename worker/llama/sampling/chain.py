@@ -11,6 +11,8 @@ from worker.errors import RequestError
 from worker.llama.library import native
 from worker.llama.vocab import Vocab
 
+_INFILLED = 128  # likeliest tokens that the sampler infill looks at, at most
+
 
 class Chain:
     """A native chain. It is freed with this object at the latest."""
@@ -76,29 +78,44 @@ def add_choice(chain: Chain, params: SamplingParams, vocab: Vocab, seed: int) ->
         chain.add(sampler, "mirostat")
         return
     for name in params.filters:
-        _add_filter(chain, name, params, seed)
+        _add_filter(chain, name, params, vocab, seed)
+    if params.adaptive_target >= 0:
+        target, decay = params.adaptive_target, params.adaptive_decay
+        chain.add(native.llama_sampler_init_adaptive_p(target, decay, seed), "adaptive_target")
+        return
     chain.add(native.llama_sampler_init_dist(seed), "seed")
 
 
-def _add_filter(chain: Chain, name: str, params: SamplingParams, seed: int) -> None:
+def _add_filter(chain: Chain, name: str, params: SamplingParams, vocab: Vocab, seed: int) -> None:
     """One of the filters, unless it would change nothing."""
+    keep = max(1, params.min_keep)
     match name:
+        case "top_n_sigma" if params.top_n_sigma > 0:
+            chain.add(native.llama_sampler_init_top_n_sigma(params.top_n_sigma), name)
         case "top_k" if params.top_k > 0:
             chain.add(native.llama_sampler_init_top_k(params.top_k), "top_k")
         case "typ_p" if params.typical_p < 1:
             # It sums p ln p, which is NaN for a banned token. So these are taken out first.
             chain.add(native.llama_sampler_init_min_p(1e-35, 1), "typical_p")
-            chain.add(native.llama_sampler_init_typical(params.typical_p, 1), "typical_p")
+            chain.add(native.llama_sampler_init_typical(params.typical_p, keep), "typical_p")
         case "top_p" if params.top_p < 1:
-            chain.add(native.llama_sampler_init_top_p(params.top_p, 1), "top_p")
+            chain.add(native.llama_sampler_init_top_p(params.top_p, keep), "top_p")
         case "min_p" if params.min_p > 0:
-            chain.add(native.llama_sampler_init_min_p(params.min_p, 1), "min_p")
+            chain.add(native.llama_sampler_init_min_p(params.min_p, keep), "min_p")
         case "xtc" if params.xtc_probability > 0:
             chance, threshold = params.xtc_probability, params.xtc_threshold
-            xtc = native.llama_sampler_init_xtc(chance, threshold, 1, seed)
+            xtc = native.llama_sampler_init_xtc(chance, threshold, keep, seed)
             chain.add(xtc, "xtc_probability")
+        case "temperature" if params.dynatemp_range > 0:
+            spread, exponent = params.dynatemp_range, params.dynatemp_exponent
+            sampler = native.llama_sampler_init_temp_ext(params.temperature, spread, exponent)
+            chain.add(sampler, "dynatemp_range")
         case "temperature" if params.temperature != 1:
             chain.add(native.llama_sampler_init_temp(params.temperature), "temperature")
+        case "infill":
+            # It compares the texts of each two tokens.
+            chain.add(native.llama_sampler_init_top_k(_INFILLED), "samplers")
+            chain.add(native.llama_sampler_init_infill(vocab.handle), "samplers")
         case _:
             pass
 

@@ -41,8 +41,8 @@ def choice_of(
     """The one rule which way a request goes.
 
     greedy                                     the largest logit
-    mirostat, typical-p or XTC on everything,
-    or filters in another order than usual     llama.cpp, with all tokens as candidates
+    mirostat, filters that look at all tokens,
+    or come in another order than usual        llama.cpp, with all tokens as candidates
     top-k                                      llama.cpp, with few candidates; with all of them in
                                                one native call where there are few tokens
     temperature, top-p, min-p                  `Draw`, without candidates
@@ -53,8 +53,7 @@ def choice_of(
     is_short = 0 < params.top_k < vocab.size
     if params.is_greedy:
         return Peak()
-    is_rare = params.typical_p < 1 or params.xtc_probability > 0 or not params.in_order
-    if not params.mirostat and not is_short and not is_rare:
+    if not params.mirostat and not is_short and not params.needs_all:
         return Draw(params, seed, workspace)
     chain = Chain()
     try:
@@ -62,7 +61,7 @@ def choice_of(
     except BaseException:
         chain.free()
         raise
-    short = is_short and not params.mirostat and params.in_order
+    short = is_short and not params.mirostat and params.in_order and params.top_n_sigma <= 0
     return ChainChoice(chain, workspace, params.top_k if short else 0)
 
 
@@ -102,7 +101,9 @@ class ChainChoice:
 
     def choose(self, row: np.ndarray) -> int:
         array = self._judge(row)
-        return array.data[array.selected].id
+        token = array.data[array.selected].id
+        self._chain.accept(token)
+        return token
 
     def choose_at(self, context: Any, row: int) -> int:
         """The same from a context's output row, in one native call."""

@@ -1,0 +1,84 @@
+"""Fields of a body that this worker does not know: those that would change the answer are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from worker import log
+from worker.errors import RequestError
+
+_MOST = 16  # names that are told
+_LENGTH = 64
+_log = log.get("service")
+_logged: set[str] = set()
+_MOST_LOGGED = 256
+
+# Change no answer here.
+_HARMLESS = frozenset({
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
+    "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
+    "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
+    "api_key", "verbose", "backend_sampling", "t_max_prompt_ms", "timings_per_token",
+    "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
+    "keep_alive", "truncate", "shift", "request_id", "priority", "cache_salt",
+    "kv_transfer_params",
+})  # fmt: skip
+# Say what happens anyway, beside null, false, 0 and what is empty.
+_NEUTRAL: dict[str, Any] = {
+    "skip_special_tokens": True, "spaces_between_special_tokens": True, "detokenize": True,
+    "length_penalty": 1, "tfs": 1, "tfs_z": 1, "n": 1, "best_of": 1, "modalities": ["text"],
+    "use_default_system_prompt": True,
+}  # fmt: skip
+# Refused: vLLM's fields -> the next step.
+_REFUSED = {
+    "use_beam_search": "Send n and best_of to /v1/completions.",
+    "prompt_logprobs": "Send echo and logprobs to /v1/completions.",
+    "truncate_prompt_tokens": "Send a shorter prompt; chats have truncation.",
+    "return_token_ids": "/v1/completions and /v1/chat/completions have it.",
+    "return_tokens_as_token_ids": "/v1/completions and /v1/chat/completions have it.",
+}
+
+
+def unknown_fields(data: bytearray, shape: Any) -> tuple[str, ...]:
+    """Names at the top of a body that is read as `shape`, which no struct else has no names.
+
+    Raises RequestError for one that cannot be left out.
+    """
+    if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
+        return ()
+    try:
+        given = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended
+        return ()
+    found: list[str] = []
+    for name in given.keys() - set(shape.__struct_encode_fields__) - _HARMLESS:
+        value = _value(given[name])
+        if name in _REFUSED and value is not None and value is not False:
+            raise RequestError(f"{name} is not offered here.", param=name, hint=_REFUSED[name])
+        if value is not None and (value != _NEUTRAL[name] if name in _NEUTRAL else value):
+            found.append(name[:_LENGTH])
+    return tuple(sorted(found)[:_MOST])
+
+
+def told(names: Iterable[str], path: str) -> tuple[str, ...]:
+    """A sentence for each name; the log has each once."""
+    names = tuple(names)
+    for name in names:
+        if name not in _logged and len(_logged) < _MOST_LOGGED:
+            _logged.add(name)
+            _log.warning("a field is not known", field=name, path=path)
+    return tuple(f"{name} is not known here and was left out." for name in names)
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    """A small value; a large one is something."""
+    if len(bytes(raw)) > _LENGTH:
+        return True
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True

@@ -1,0 +1,162 @@
+"""Responses that clients may refer to, in memory. Those that nobody asked for longest go first."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from worker.api.responses.history import PARAM, InputItem, input_items
+from worker.api.responses.items import ResponseReply
+from worker.api.responses.schemas import ResponseRequest
+from worker.engine.stream import Stream
+from worker.errors import CancelledError, NotFoundError, RequestError
+from worker.limits import STORED, STORED_BYTES
+
+_BEFORE = "previous_response_id"
+UNKNOWN = "previous_response_not_found"  # OpenAI's code
+_NAME = 32  # characters of a response's id that those of its items hold
+
+
+class StoredResponse(msgspec.Struct, frozen=True):
+    """One response.
+
+    reply   JSON, as it is by now
+    items   JSON of its own input
+    before  the response that it goes on from
+    stream  what it is made of; None: it has ended
+    """
+
+    reply: bytes
+    items: bytes
+    before: str | None
+    stream: Stream | None = None
+
+    @property
+    def output(self) -> list[InputItem]:
+        """As input of what follows."""
+        return msgspec.json.decode(self.reply)["output"]
+
+    def ended(self, reply: bytes) -> StoredResponse:
+        """As it will stay."""
+        return msgspec.structs.replace(self, reply=reply, stream=None)
+
+
+class ResponseStore:
+    """All of them by id; for the event loop's thread."""
+
+    def __init__(self, most: int = STORED.most, most_bytes: int = STORED_BYTES.most << 20) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._found: dict[str, StoredResponse] = {}  # the one that was used last is the last
+
+    def whole(self, body: ResponseRequest) -> ResponseRequest:
+        """With all that it refers to as its input. Raises RequestError, NotFoundError."""
+        own = self.resolved(body)
+        if body.previous_response_id is None:
+            return body if own is None else msgspec.structs.replace(body, input=own)
+        before: list[InputItem] = []
+        for stored in reversed(list(self._back_from(body.previous_response_id))):
+            before += [*msgspec.json.decode(stored.items), *stored.output]
+        own = [*input_items(body.input).values()] if own is None else own
+        return msgspec.structs.replace(body, input=[*before, *own])
+
+    def resolved(self, body: ResponseRequest) -> list[InputItem] | None:
+        """Its own input with the items that it refers to; None: it refers to none."""
+        own = input_items(body.input)
+        if not any(map(_reference, own.values())):
+            return None
+        return [self._item(item, f"{PARAM}[{place}]") for place, item in own.items()]
+
+    def begin(self, reply: ResponseReply, own: Sequence[InputItem], stream: Stream) -> None:
+        """Keep it while it is made, so that it can be cancelled."""
+        items = msgspec.json.encode(own)
+        before = reply.previous_response_id
+        self._put(reply.id, StoredResponse(msgspec.json.encode(reply), items, before, stream))
+
+    def end(self, reply: ResponseReply) -> None:
+        """It is as it will stay; nothing where it was cancelled or dropped."""
+        stored = self._found.get(reply.id)
+        if stored is not None and stored.stream is not None:
+            self._put(reply.id, stored.ended(msgspec.json.encode(reply)))
+
+    def leave(self, name: str) -> None:
+        """Drop what did not end, and never will."""
+        stored = self._found.get(name)
+        if stored is not None and stored.stream is not None:
+            self.drop(name)
+
+    def cancel(self, name: str) -> bytes:
+        """End it; its reply. One that has ended stays as it is. Raises NotFoundError."""
+        stored = self.get(name)
+        if stored.stream is None:
+            return stored.reply
+        reply = msgspec.json.encode({**msgspec.json.decode(stored.reply), "status": "cancelled"})
+        self._put(name, stored.ended(reply))
+        stored.stream.fail(CancelledError("The response was cancelled."))
+        return reply
+
+    def get(self, name: str, param: str | None = None) -> StoredResponse:
+        """Raises NotFoundError. param: the client's field that names it"""
+        stored = self._found.pop(name, None)
+        if stored is None:
+            raise NotFoundError(
+                f"The response {name[:100]!r} is not stored, or not any more.",
+                hint="Send the whole conversation as input." if param else None,
+                param=param,
+                code=UNKNOWN if param else None,
+            )
+        self._found[name] = stored
+        return stored
+
+    def drop(self, name: str) -> None:
+        """Raises NotFoundError."""
+        self._bytes -= _size(self.get(name))
+        del self._found[name]
+
+    def _put(self, name: str, stored: StoredResponse) -> None:
+        with contextlib.suppress(NotFoundError):
+            self.drop(name)
+        self._found[name] = stored
+        self._bytes += _size(stored)
+        while self._found and (len(self._found) > self._most or self._bytes > self._most_bytes):
+            self.drop(next(iter(self._found)))
+
+    def _back_from(self, name: str | None) -> Iterator[StoredResponse]:
+        """It, and what it goes on from, to the first one."""
+        while name is not None:
+            stored = self.get(name, _BEFORE)
+            if stored.stream is not None:
+                raise RequestError(f"The response {name!r} has not ended yet.", param=_BEFORE)
+            yield stored
+            name = stored.before
+
+    def _item(self, item: InputItem, place: str) -> InputItem:
+        """What it refers to, or itself."""
+        name = _reference(item)
+        if name is None:
+            return item
+        # An item's id holds that of its response.
+        stored = self._found.get("resp_" + name.partition("_")[2][:_NAME])
+        found = [] if stored is None else [each for each in stored.output if each["id"] == name]
+        if not found:
+            raise NotFoundError(
+                f"{place} refers to an item that is not stored, or not any more.",
+                param=PARAM,
+                hint="Send the item itself.",
+                code=UNKNOWN,
+            )
+        return found[0]
+
+
+def _size(stored: StoredResponse) -> int:
+    return len(stored.reply) + len(stored.items)
+
+
+def _reference(item: InputItem) -> str | None:
+    """The id of the item that it refers to; it need not say so."""
+    kind, name = item.get("type"), item.get("id")
+    is_bare = kind in (None, "message") and item.keys() <= {"type", "id"}
+    return str(name) if kind == "item_reference" or (is_bare and name) else None
