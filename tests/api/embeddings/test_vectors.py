@@ -186,7 +186,8 @@ def test_long_texts(bert: tuple[Server, Embedder]) -> None:
 
 
 HOSTILE: list[Any] = [
-    None, [], {}, 7, [[]], ["a", []], [1, "a"], [["a"]], [10**9], [-1], [[1], [320]],
+    None, [], {}, 7, [[]], ["a", []], [1, {}], [[{}]], {"content": "a"},
+    {"content": [{"type": "image_url"}]}, [10**9], [-1], [[1], [320]],
     ["a"] * 100_000, "a " * 4_000_000, [1.5], [True], ["a", None],
 ]  # fmt: skip
 
@@ -200,6 +201,19 @@ def test_hostile(bert: tuple[Server, Embedder], given: Any) -> None:
         assert answer.status_code == 400, answer.text[:200]
         assert answer.json()["error"]["message"].count("\n") == 0
     np.testing.assert_array_equal(vectors(bert[0], TEXT)[0], before)
+
+
+def test_forms_of_llama_server(bert: tuple[Server, Embedder]) -> None:
+    """Texts among ids are one text; objects hold a text."""
+    words = bert[0].post({"prompt": "the rain"}, "/tokenize").json()["tokens"]
+    parts = {"content": [{"type": "text", "text": "the "}, {"type": "text", "text": "rain"}]}
+    whole = vectors(bert[0], ["the rain", {"prompt_string": "the rain"}, parts])
+    for other in whole[1:]:
+        np.testing.assert_allclose(other, whole[0], atol=1e-4)
+    mixed = vectors(bert[0], [*words[:-1], "rain", words[-1]])[0]
+    inner = bert[0].post({"content": "rain"}, "/tokenize").json()["tokens"]
+    ids = vectors(bert[0], [*words[:-1], *inner, words[-1]])[0]
+    np.testing.assert_allclose(mixed, ids, atol=1e-4)
 
 
 @pytest.mark.parametrize("given", ["", "a\0b", "\ud800", "\ufeff", "a" * 90, "\u200b\n\t"])
