@@ -55,7 +55,7 @@ def write_pair(
 
 
 def tensors_in(path: Path) -> dict[str, tuple[TensorInfo, np.ndarray]]:
-    """A written model's: name -> what the header says of the tensor, and its bytes, which can be written."""
+    """Name -> what a file's header says of the tensor, and its bytes, which can be written."""
     header = read_header(path)
     return {
         info.name: (

@@ -52,7 +52,7 @@ SHAPES: dict[str, ModelShape] = {
     "qwen2-0.5b": ModelShape(architecture="qwen2", layers=24, embedding=896, heads=14, kv_heads=2,
                              head_dim=64, feed_forward=4864, vocab=151936, context=32768,
                              tied=True),
-    # Qwen2.5 0.5B but for the architecture, with an output of its own; see `benchmarks.session.model`.
+    # Qwen2.5 0.5B, but of another architecture and with an output of its own.
     "reciting-0.5b": ModelShape(layers=24, embedding=896, heads=14, kv_heads=2, head_dim=64,
                                 feed_forward=4864, vocab=151936, context=32768, rope_base=1e8),
     "qwen3-0.6b": ModelShape(architecture="qwen3", layers=28, embedding=1024, heads=16, kv_heads=8,

@@ -28,6 +28,8 @@ from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 from benchmarks.peers.servers import PEERS, Peer, Setup
 from benchmarks.peers.use import alike, use
+from benchmarks.session.model import AGENTS, write_reciting
+from benchmarks.session.story import story
 from benchmarks.shapes import SHAPES
 from worker import machine
 from worker.bench.measure.machine import cpu_name
@@ -216,6 +218,11 @@ def _model(case: Case, named: Path | None) -> Path:
         shape, gain = SHAPES[case.shape], GAINS[case.shape]
         write_pair(unfinished, _draft_of(path), shape, QUANT, gain)
         unfinished.replace(path)
+    elif not path.exists() and case.is_reciting:
+        _say(f"writing {path.name}")
+        path.parent.mkdir(exist_ok=True)
+        stories = [story(agent) for agent in range(AGENTS)]
+        write_reciting(path.with_suffix(".unfinished"), stories).replace(path)
     elif not path.exists():
         _say(f"writing {path.name}")
         path.parent.mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ _BITS = 32  # of a code: 26 of them are the number, two codes differ in at least
 _LOOKS = 13
 _DISTANCES = np.arange(1, _LOOKS + 1)
 _PLACES = [place for place in range(1, _BITS) if place & (place - 1)]
-_TABLES = 2  # layers that hold the places
+_TABLES = 3  # layers that hold the places
 _OWN, _TAG, _ONE, _LOOKED = 0, _BITS, 2 * _BITS, 3 * _BITS
 _CUE, _NEXT = _LOOKED + _LOOKS * _BITS, _LOOKED + (_LOOKS + 1) * _BITS
 _PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -92,9 +92,8 @@ def _rules_of(path: Path, stories: Sequence[Sequence[Ask]]) -> tuple[list[_Rule]
                 for place in range(opening, len(tokens)):
                     last = tuple(tokens[place - 1 : place - _LOOKS - 2 : -1])
                     if rules.setdefault((len(cues), last), tokens[place]) != tokens[place]:
-                        raise ValueError(
-                            f"two tokens follow {[vocab.spelled[t] for t in reversed(last)]} in {ask.answer!r}"
-                        )
+                        before = b"".join(vocab.spelled[token] for token in reversed(last))
+                        raise ValueError(f"two tokens follow {before!r} in {ask.answer!r}")
     return [_Rule(last, cue, then) for (cue, last), then in rules.items()], cues
 
 

@@ -78,7 +78,6 @@ def _ask(url: str, ask: Ask, recited: bool, model: str) -> AskFigures:
     address = urlsplit(url)
     sent = time.monotonic()
     connection = http.client.HTTPConnection(address.netloc, timeout=_LIMIT_S)
-    events: list[tuple[float, dict[str, Any]]] = []
     try:
         headers = {"Content-Type": "application/json"}
         path = f"{address.path.rstrip('/')}/chat/completions"
@@ -86,9 +85,12 @@ def _ask(url: str, ask: Ask, recited: bool, model: str) -> AskFigures:
         response = connection.getresponse()
         if response.status != 200:
             raise PeerError(f"failed a {ask.kind}: HTTP {response.status}: {response.read(200)!r}")
-        for line in response:
-            if line.startswith(b"data: {"):
-                events.append((time.monotonic(), msgspec.json.decode(line[6:])))
+        lines = ((time.monotonic(), line) for line in response)
+        events = [
+            (moment, msgspec.json.decode(line[6:]))
+            for moment, line in lines
+            if line.startswith(b"data: {")
+        ]
     except (OSError, http.client.HTTPException) as error:
         raise PeerError(f"failed a {ask.kind}: {type(error).__name__}: {error}") from None
     finally:

@@ -21,17 +21,18 @@ _KINDS = (
     "edit", "test", "read", "edit", "say",
 )  # fmt: skip
 _FILE, _EDITED, _SYSTEM_TOOLS = 7, 3, 20  # functions of a file and of an edit; tools
-_WORDS = (
+_NOUNS = (
     "table queue record index reader writer parser token buffer window cursor bucket ledger folder"
     " filter border column layout packet sender driver socket thread worker signal member holder"
     " branch anchor marker number letter phrase corner bridge garden harbor island valley meadow"
     " stream source target result answer option switch button timer delay limit count total share"
     " ratio score level stage phase cycle round block chunk slice piece frame shape point place"
-).split()
-_VERBS = (
+)
+_ACTS = (
     "load store parse merge split count check clear fetch build apply trace print align bound hash"
     " match order patch queue reset route share sort start stop sum trim walk wrap"
-).split()
+)
+_WORDS, _VERBS = _NOUNS.split(), _ACTS.split()
 
 
 class Ask(NamedTuple):
@@ -67,7 +68,7 @@ class _Agent:
         system = ChatTurn(
             "system", "\n".join(["you are an agent that edits code with these tools.", *tools])
         )
-        task = f"the {next(self._names)} stops too soon when the {next(self._names)} is empty. mend it."
+        task = f"{next(self._names)} stops too soon when {next(self._names)} is empty. mend it."
         messages = [system, ChatTurn("user", f"{task}\n{self._cue()}")]
         for number, kind in enumerate(_KINDS[:turns]):
             answer, result = self._turn(kind)
@@ -75,8 +76,10 @@ class _Agent:
             if not number:
                 yield self._title(task)
             messages = [
-                *messages, ChatTurn("assistant", answer), ChatTurn("user", f"{result}\n{self._cue()}")
-            ]  # fmt: skip
+                *messages,
+                ChatTurn("assistant", answer),
+                ChatTurn("user", f"{result}\n{self._cue()}"),
+            ]
             if number == turns * 2 // 3:
                 yield (asked := self._compaction(messages[:-1]))
                 last = f"{task}\nso far: {asked.answer}\n{result}\n{self._cue()}"
