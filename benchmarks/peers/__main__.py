@@ -54,6 +54,7 @@ def main() -> None:
                 baseline=given.baseline,
                 peers_python=given.peers_python,
                 llama_server=given.llama_server,
+                llama_server_flags=tuple(given.llama_server_flags.split()),
                 logs=Path(logs),
             )
             for case in cases
@@ -137,7 +138,7 @@ def _round(
 def _is_measured(case: Case, peer: Peer) -> bool:
     if (case.needs_http and not peer.is_http) or (case.needs_parallel and peer.is_serial):
         return False
-    return case.has_drafts or not peer.is_undrafted
+    return case.has_drafts or not peer.is_for_drafts
 
 
 def _with_options(case: Case, setup: Setup, folder: str) -> Setup:
@@ -263,6 +264,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--llama-server", type=Path, default=Path(binary) if binary else None,
         help="the native binary (default: what LLAMA_SERVER names)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--llama-server-flags", default="--spec-default --cache-reuse 256", metavar="TEXT",
+        help="what the peer `flagged` is started with besides (default: %(default)s)",
     )  # fmt: skip
     given = parser.parse_args()
     several = [name for name in given.cases if CASES[name].has_several_servers]

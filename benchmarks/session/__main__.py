@@ -8,6 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.peers.processes import PeerError
 from benchmarks.session.model import AGENTS
 from benchmarks.session.replay import SessionFigures, replay
 from benchmarks.session.story import TURNS, story
@@ -27,7 +28,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="all figures as one line")
     given = parser.parse_args()
     stories = [story(agent, given.turns) for agent in range(given.agents)]
-    found = replay(given.url, stories, recited=given.recited, model=given.model)
+    try:
+        found = replay(given.url, stories, recited=given.recited, model=given.model)
+    except PeerError as error:
+        raise SystemExit(f"The server {error}.") from None
     if given.json:
         totals = {"totals": found.totals()}
         print(msgspec.json.encode(msgspec.to_builtins(found) | totals).decode())

@@ -66,7 +66,7 @@ def write_reciting(path: Path, stories: Sequence[Sequence[Ask]], shape: ModelSha
         for part in ("attn_output", "ffn_down"):
             tensors[f"{layer}{part}.weight"][1][:] = 0
     rules, cues = _rules_of(path, stories)
-    if len(rules) > _TABLES * shape.feed_forward:
+    if len(rules) > min(_TABLES, shape.layers) * shape.feed_forward:
         raise ValueError(f"{len(rules)} places of answers need more layers or shorter answers")
     for name, values in _values(rules, cues, shape):
         data = tensors[name][1]
@@ -138,9 +138,10 @@ def _values(
     yield "blk.0.attn_norm.weight", norm(2)
     for part, values in _attention(shape, len(cues)).items():
         yield f"blk.0.attn_{part}.weight", values
-    for layer in range(min(shape.layers, _TABLES)):
+    tables = min(_TABLES, shape.layers)
+    for layer in range(tables):
         gate, down, up = (np.zeros((shape.feed_forward, width), np.float32) for _ in range(3))
-        for unit, rule in enumerate(rules[layer::_TABLES]):
+        for unit, rule in enumerate(rules[layer::tables]):
             wanted = codes[list(rule.last)]
             gate[unit, _OWN:_TAG] = wanted[0]
             gate[unit, _LOOKED : _LOOKED + wanted[1:].size] = wanted[1:].ravel()

@@ -114,6 +114,6 @@ def _figures(
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     return AskFigures(
         ask.kind, events[-1][0] - sent, (first or events[-1][0]) - sent,
-        usage["prompt_tokens"] - cached, cached, usage["completion_tokens"],
+        usage.get("prompt_tokens", 0) - cached, cached, usage.get("completion_tokens", 0),
         timings.get("draft_n_accepted") or 0,
     )  # fmt: skip

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from benchmarks.peers.endpoints import ChatTurn
 
 TURNS = 15
-CUE = "ticket"  # stands before the word that tells a reciting model which answer comes next
 _KINDS = (
     "read", "read", "search", "edit", "test", "read", "edit", "test", "edit", "read",
     "edit", "test", "read", "edit", "say",
 )  # fmt: skip
+_COMPACTED = 9  # the index of the turn behind which all that was said is summed up
 _FILE, _EDITED, _SYSTEM_TOOLS = 7, 3, 20  # functions of a file and of an edit; tools
 _NOUNS = (
     "table queue record index reader writer parser token buffer window cursor bucket ledger folder"
@@ -44,14 +44,10 @@ class Ask(NamedTuple):
 
 
 def story(agent: int, turns: int = TURNS) -> list[Ask]:
-    """All that one agent asks, in order. Agents have the system prompt in common, nothing else."""
-    return list(_Agent(agent).work(turns))
-
-
-def cue_of(agent: int, number: int) -> str:
-    """A word that stands in no other text: which answer of an agent comes next."""
-    first, second = divmod(20 * agent + number, 20)
-    return "jqxz"[first] + "bcdfghjklmnpqrstvwxz"[second]
+    """All that one agent asks up to its last turn. Agents have only the system prompt in common."""
+    asks = list(_Agent(agent).work())
+    last = [number for number, ask in enumerate(asks) if ask.kind == "turn"][turns - 1]
+    return asks[: max(last, 1) + 1]  # the title comes behind the first turn
 
 
 class _Agent:
@@ -63,14 +59,14 @@ class _Agent:
         self._names = iter(self._rng.sample(names, len(names)))
         self._files: dict[str, list[str]] = {}
 
-    def work(self, turns: int) -> Iterator[Ask]:
+    def work(self) -> Iterator[Ask]:
         tools = [_tool(random.Random(number), number) for number in range(_SYSTEM_TOOLS)]
         system = ChatTurn(
             "system", "\n".join(["you are an agent that edits code with these tools.", *tools])
         )
         task = f"{next(self._names)} stops too soon when {next(self._names)} is empty. mend it."
         messages = [system, ChatTurn("user", f"{task}\n{self._cue()}")]
-        for number, kind in enumerate(_KINDS[:turns]):
+        for number, kind in enumerate(_KINDS):
             answer, result = self._turn(kind)
             yield Ask("turn", messages, answer)
             if not number:
@@ -80,14 +76,15 @@ class _Agent:
                 ChatTurn("assistant", answer),
                 ChatTurn("user", f"{result}\n{self._cue()}"),
             ]
-            if number == turns * 2 // 3:
+            if number == _COMPACTED:
                 yield (asked := self._compaction(messages[:-1]))
                 last = f"{task}\nso far: {asked.answer}\n{result}\n{self._cue()}"
                 messages = [system, ChatTurn("user", last)]
 
     def _cue(self) -> str:
+        """Ends each request: by its word, a reciting model knows which answer is wanted."""
         self._asked += 1
-        return f"{CUE} {cue_of(self._agent, self._asked)}"
+        return f"ticket {_cue_of(self._agent, self._asked)}"
 
     def _title(self, task: str) -> Ask:
         asked = f"write a title of at most six words.\n{task}\n{self._cue()}"
@@ -149,6 +146,12 @@ class _Agent:
             for _ in range(sentences)
         ]
         return " ".join(said)
+
+
+def _cue_of(agent: int, number: int) -> str:
+    """A word that stands nowhere else."""
+    first, second = divmod(20 * agent + number, 20)
+    return "jqxz"[first] + "bcdfghjklmnpqrstvwxz"[second]
 
 
 def _tool(rng: random.Random, number: int) -> str:

@@ -55,8 +55,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_drafts(self) -> bool:
-        """Whether the worker guesses tokens in this case."""
-        return any(name.startswith("--draft") for name in self.worker_options)
+        """Whether the case is about guesses."""
+        return self.is_reciting or any(name.startswith("--draft") for name in self.worker_options)
 
     @property
     def has_draft_model(self) -> bool:
