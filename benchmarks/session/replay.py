@@ -61,9 +61,13 @@ def replay(
     recited: the model is one of `write_reciting`: what it says must be what is prescribed. Else
     each answer has as many tokens as its text has groups of four letters.
     """
+
+    def work(asks: Sequence[Ask]) -> list[AskFigures]:
+        return [_ask(url, ask, recited, model) for ask in asks]
+
     began = time.monotonic()
     with ThreadPoolExecutor(len(stories)) as pool:
-        agents = list(pool.map(lambda said: [_ask(url, a, recited, model) for a in said], stories))
+        agents = list(pool.map(work, stories))
     return SessionFigures(time.monotonic() - began, agents)
 
 
@@ -101,7 +105,9 @@ def _ask(url: str, ask: Ask, recited: bool, model: str) -> AskFigures:
 def _figures(
     ask: Ask, events: Sequence[tuple[float, dict[str, Any]]], sent: float, recited: bool
 ) -> AskFigures:
-    said, first, usage, timings = "", 0.0, dict[str, Any](), dict[str, Any]()
+    said, first = "", 0.0
+    usage: dict[str, Any] = {}
+    timings: dict[str, Any] = {}
     for moment, event in events:
         if event.get("error"):
             raise PeerError(f"failed a {ask.kind}: {event['error']}")
@@ -111,9 +117,11 @@ def _figures(
                 first, said = first or moment, said + text
     if recited and said.strip() != ask.answer.strip():
         raise PeerError(f"said {said!r} where {ask.answer!r} is prescribed")
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    details: dict[str, Any] = usage.get("prompt_tokens_details") or {}
+    cached: int = details.get("cached_tokens") or 0
+    prompt: int = usage.get("prompt_tokens", 0)
     return AskFigures(
         ask.kind, events[-1][0] - sent, (first or events[-1][0]) - sent,
-        usage.get("prompt_tokens", 0) - cached, cached, usage.get("completion_tokens", 0),
+        prompt - cached, cached, usage.get("completion_tokens", 0),
         timings.get("draft_n_accepted") or 0,
     )  # fmt: skip
