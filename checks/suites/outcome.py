@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 
@@ -53,7 +52,5 @@ class Outcome(msgspec.Struct):
 
 
 def _reason(case: str, said: str, reasons: dict[str, str]) -> str | None:
-    """Of the case, of it without its parameters, of its file, or of how it failed."""
-    plain = re.sub(r"\[.*\]$", "", case)
-    names = (case, plain, plain.partition("::")[0], said)
-    return next((reasons[name] for name in names if name in reasons), None)
+    """That of the first key which is a part of the case's name, or of how it failed."""
+    return next((why for key, why in reasons.items() if key in f"{case} {said}"), None)
