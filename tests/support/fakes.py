@@ -202,6 +202,10 @@ class FakeBackend:
         logits[self._next_tokens[row]] = 5
         return logits
 
+    def ahead(self, sampler: Any) -> list[int]:
+        """Nothing is forced."""
+        return []
+
     def free_sampler(self, sampler: Any) -> None:
         """Count the release."""
         self.live_samplers -= 1

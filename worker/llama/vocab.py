@@ -196,6 +196,38 @@ class Vocab:
             capacity = -count
         raise BackendError("The tokenizer gave no stable answer.")
 
+    def within(self, text: bytes) -> list[int]:
+        """Tokens that spell just this in the midst of a text, as the model reads it: valid UTF-8.
+
+        Single bytes where the tokenizer changes a text; what no token spells ends them.
+        """
+        if (found := self._within(text)) is not None:
+            return found
+        found = [self._bytes.get(byte, _NULL_TOKEN) for byte in text]
+        return found[: found.index(_NULL_TOKEN)] if _NULL_TOKEN in found else found
+
+    def _within(self, text: bytes) -> list[int] | None:
+        before = self._before
+        found = self._tokenize((before + text).decode(), False, False)
+        if before:
+            del found[: len(self._tokenize(before.decode(), False, False))]
+        return found if b"".join(map(self.pieces.__getitem__, found)) == text else None
+
+    @cached_property
+    def _before(self) -> bytes:
+        """What stands before a text that would begin with a space otherwise."""
+        first = self._tokenize("a", False, False)[:1]
+        return b"\n" if first and self.pieces[first[0]].startswith(b" ") else b""
+
+    @cached_property
+    def spells_within(self) -> bool:
+        """Whether `within` gives what the model reads: not so where texts are changed first."""
+        return self._within(b'{"name": "a_b-1", "is": [true, 2.5]}\n</a>') is not None
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        return {piece[0]: token for token, piece in enumerate(self.pieces) if len(piece) == 1}
+
     @cached_property
     def controls(self) -> dict[str, int]:
         """Control tokens that do not end a generation, spelled out -> token id."""
