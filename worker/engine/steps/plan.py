@@ -122,7 +122,7 @@ class Planner:
         if self._guesser is None or not streams:
             runs = [(s, 1) for s in streams]
         else:
-            runs = self._with_guesses(self._guesser, streams, num_available - ahead_rows)
+            runs = self._with_guesses(self._guesser, streams, num_available, ahead_rows)
         runs = self._in_order(ahead + runs)
         return StepPlan(runs, sum(count for _, count in runs), 0, ahead_rows=ahead_rows)
 
@@ -181,11 +181,16 @@ class Planner:
             sequence.last_turn = self._turns
         return streams
 
-    def _with_guesses(self, guesser: Guesser, streams: list[Sequence], num_available: int) -> Runs:
-        """Let streams verify as many guessed tokens as the measured cost of a step allows."""
+    def _with_guesses(
+        self, guesser: Guesser, streams: list[Sequence], num_available: int, taken: int
+    ) -> Runs:
+        """Let streams verify as many guessed tokens as the measured cost of a step allows.
+
+        taken: rows of others
+        """
         backend = self._backend
         slot_cells = backend.shape.num_cells if backend.unified else backend.shape.stream_cells
-        rows = min(self.most_rows, backend.batch.max_outputs, num_available)
+        rows = min(self.most_rows, backend.batch.max_outputs, num_available) - taken
         counts = guesser.counts(streams, slot_cells, rows)
         if not backend.shape.cuts_tails:
             counts = [
