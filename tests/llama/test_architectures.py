@@ -148,7 +148,9 @@ def test_what_must_come(start: Open, truth: Truth) -> None:
     for unified in (False, True):
         session, draw = start(batch_size=16, unified=unified), random.Random(0)
 
-        def ahead(sampler: Any, session: Session = session, draw: random.Random = draw) -> list[int]:
+        def ahead(
+            sampler: Any, session: Session = session, draw: random.Random = draw
+        ) -> list[int]:
             running = session.engine.scheduler.running
             sequence = next(each for each in running if each.sampler is sampler)
             said = truth(tuple(sequence.prompt.tokens), 30)
