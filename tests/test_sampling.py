@@ -304,7 +304,7 @@ class Drawn(NullBackend):
 
     def __init__(self, backend: RecordingBackend, row: Floats) -> None:
         super().__init__(STREAMS, 2 * DRAWS)
-        self.vocab_size, self.end_tokens, self._row = VOCAB, frozenset(), row
+        self.vocab_size, self._row = VOCAB, row
         self.make_sampler = backend.make_sampler
         self.drawn: list[tuple[int, int]] = []
 

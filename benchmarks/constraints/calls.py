@@ -54,7 +54,7 @@ def written(backend: LlamaBackend, constraint: Constraint) -> tuple[float, int, 
     engine = Engine(backend, time.perf_counter)
     params = GenerationParams(max_tokens=400, sampling=sampling)
     engine.add(Request(id="call", prompt=Prompt(prompt), params=params))
-    text, count = "", 0
+    text, count, seconds = "", 0, 0.0
     while not engine.is_idle:
         for delta in engine.step():
             text, count = text + delta.text, count + (delta.token is not None)
@@ -62,6 +62,11 @@ def written(backend: LlamaBackend, constraint: Constraint) -> tuple[float, int, 
                 assert delta.timings is not None
                 seconds = delta.timings.finished - delta.timings.first_token
     return seconds, count, engine.snapshot.num_steps, text
+
+
+def nothing(sampler: Any) -> list[int]:
+    """What must come where nobody looks ahead."""
+    return []
 
 
 def main() -> None:
@@ -80,14 +85,16 @@ def main() -> None:
             found: dict[str, list[tuple[float, int, int, str]]] = {"at once": [], "one by one": []}
             for _ in range(options.rounds + 1):
                 for name, runs in found.items():
-                    backend.ahead = ahead if name == "at once" else lambda _: []
+                    backend.ahead = ahead if name == "at once" else nothing
                     runs.append(written(backend, constraint))
             print(f"{path.stem}: {found['at once'][0][3]}")
             for name, (_, *runs) in found.items():  # the first one warms up
                 seconds = sorted(run[0] * 1e3 for run in runs)
                 middle, (_, count, steps, _) = median(seconds), runs[0]
-                print(f"  {name:10} {middle:7.1f} ms ({seconds[0]:.1f} to {seconds[-1]:.1f}), "
-                      f"{count} tokens in {steps} steps, {count / middle * 1e3:.0f} tok/s")  # fmt: skip
+                print(
+                    f"  {name:10} {middle:7.1f} ms ({seconds[0]:.1f} to {seconds[-1]:.1f}), "
+                    f"{count} tokens in {steps} steps, {count / middle * 1e3:.0f} tok/s"
+                )
 
 
 if __name__ == "__main__":
