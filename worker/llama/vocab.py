@@ -198,10 +198,12 @@ class Vocab:
         raise BackendError("The tokenizer gave no stable answer.")
 
     def within(self, text: bytes) -> list[int]:
-        """Tokens that spell just this in the midst of a text, as the model reads it: valid UTF-8.
+        """Tokens that spell just this in the midst of a text, as the model reads it: valid UTF-8,
+        of which the last character may be cut off.
 
         Single bytes where the tokenizer changes a text; what no token spells ends them.
         """
+        text = text.decode(errors="ignore").encode()
         if (found := self._within(text)) is not None:
             return found
         found = [self._bytes.get(byte, _NULL_TOKEN) for byte in text]

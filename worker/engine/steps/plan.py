@@ -116,7 +116,10 @@ class Planner:
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
         """A step of the streams alone."""
         streams = self._in_turn(streams)
-        ahead = self._ahead(streams, min(self.most_rows, num_available) - len(streams))
+        room = min(self.most_rows, num_available) - len(streams)
+        if len(streams) > 1:
+            room = min(room, self._chunk_rows(len(streams), 1))
+        ahead = self._ahead(streams, room)
         ahead_rows = sum(count for _, count in ahead)
         streams = [s for s in streams if s.num_missing == 1] if ahead else streams
         if self._guesser is None or not streams:

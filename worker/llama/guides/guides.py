@@ -25,7 +25,7 @@ from worker.grammar.schema import SchemaReader
 from worker.limits import LARK_PARTS, LOOSENING
 from worker.llama.guides.bounded_cache import BoundedCache, KnownDigests
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
-from worker.llama.guides.matcher import Matcher
+from worker.llama.guides.matcher import AHEAD, Matcher
 from worker.llama.guides.native import TokenizeFunction, TokenizerInit, functions
 from worker.llama.vocab import Vocab
 
@@ -234,10 +234,11 @@ class Guides:
 
 
 def _spelling(vocab: Vocab) -> Any:
-    """The vocabulary's own spelling of what must come, as native code calls it."""
+    """The vocabulary's own spelling of what must come, as native code calls it: of its beginning,
+    where it is long."""
 
     def spell(_: Any, text: Any, size: int, into: Any, room: int) -> int:
-        tokens = vocab.within(text[:size])
+        tokens = vocab.within(text[: min(size, AHEAD)])
         for place, token in enumerate(tokens[:room]):
             into[place] = token
         return len(tokens)

@@ -8,7 +8,7 @@ import weakref
 from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.native import functions
 
-AHEAD = 256  # forced tokens that are asked for at once
+AHEAD = 1024  # bytes of what must come that are spelled at once, in so many tokens at most
 
 
 class MatcherError(Exception):
