@@ -53,6 +53,9 @@ class NullBackend:
     def logits(self, row: int) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)
 
+    def ahead(self, sampler: Any) -> list[int]:
+        return []
+
     def free_sampler(self, sampler: Any) -> None: ...
 
     def drop(self, slot: int, start: int = 0) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.test_step import NullBackend
 from tests.proof import RecordingBackend, prompt_tokens, run
 from tests.support.cases import for_each
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
-from tests.support.rows import chances, fits
+from tests.support.rows import chances, dense, fits
 from worker.engine.engine import Engine
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
@@ -27,6 +29,8 @@ Filter = Callable[[Floats], Floats]
 CONTEXT = 512
 VOCAB = 320
 END = 2
+DRAWS = 100_000 if os.environ.get("EXHAUSTIVE") else 10_000
+STREAMS = 8
 #: Two shapes of distribution: a few candidates that matter, and hundreds.
 KNOWN_LOGITS = {
     "sharp": np.random.default_rng(0).normal(0, 3, VOCAB).astype(np.float32),
@@ -290,6 +294,49 @@ def test_draws_follow_the_softmax(
     logits = ReferenceLlama(path).forward(prompt).logits[-1]
     right = reference.probabilities(reference.temperature(logits, temperature))
     assert fits([tokens[-1] for tokens in sampled.values()], right)
+
+
+class Drawn(NullBackend):
+    """One row of logits at each place, and the worker's own samplers.
+
+    drawn  (token, the guess that its draw was to confirm; -1: none)
+    """
+
+    def __init__(self, backend: RecordingBackend, row: Floats) -> None:
+        super().__init__(STREAMS, 2 * DRAWS)
+        self.vocab_size, self._row = VOCAB, row
+        self.make_sampler = backend.make_sampler
+        self.drawn: list[tuple[int, int]] = []
+
+    def sample(self, row: int, sampler: Any) -> int:
+        batch, after = self.batch, row + 1
+        is_guessed = after < batch.size and batch.slots[after] == batch.slots[row]
+        token = sampler.sample(self._row)
+        self.drawn.append((token, int(batch.tokens[after]) if is_guessed else -1))
+        return token
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0.5}, {"top_k": 6}, {"top_p": 0.6}], ids=str)
+def test_guesses_leave_draws_as_they_are(backend: RecordingBackend, params: dict[str, Any]) -> None:
+    """Of many draws at one place: all of them, and those that were to confirm one guess."""
+    row = KNOWN_LOGITS["sharp"]
+    right = dense(judge(backend, row, ignore_eos=True, **params), VOCAB)
+    drawn, clock = Drawn(backend, row), itertools.count()
+    engine = Engine(drawn, lambda: next(clock) * 1e-4, drafting=True)
+    for seed in range(STREAMS):
+        sampling = SamplingParams(seed=seed, ignore_eos=True, **params)
+        asked = GenerationParams(max_tokens=DRAWS // STREAMS, sampling=sampling)
+        engine.add(Request(id=str(seed), prompt=Prompt((5,)), params=asked))
+    while not engine.is_idle:
+        engine.step()
+    stats = engine.snapshot.stats
+    assert 0.1 < stats.accepted_tokens / stats.drafted_tokens < 0.9
+    tokens, guesses = np.array(drawn.drawn).T
+    assert len(tokens) == DRAWS
+    assert fits(tokens, right)
+    (count, guess), *_ = sorted(((guesses == each).sum(), each) for each in range(VOCAB))[::-1]
+    assert count > DRAWS // 50
+    assert fits(tokens[guesses == guess], right)
 
 
 @pytest.mark.parametrize("params", [{"top_k": 40}, {"top_p": 0.8}], ids=str)

@@ -174,6 +174,24 @@ def test_stop_string_cuts_the_text() -> None:
     assert len(tokens_of(deltas)) == text.index(text[4:7]) + 3
 
 
+def test_what_must_come_ends_at_a_stop_string() -> None:
+    """Also where several tokens of it are known by then, which nobody sees."""
+    backend = FakeBackend(vocab_size=10_000, num_cells=200, forces=1)
+    tokens = continuation([9], 30, backend.vocab_size, forces=1)
+    first = next(at for at, token in enumerate(tokens) if token % 7 == 6)
+    text = b"".join(backend.pieces[token] for token in tokens).decode()
+    stop = text[first + 2 : first + 5]
+    engine = engine_over(backend)
+    engine.add(request("a", [9], max_tokens=30, stop=(stop,)))
+    engine.add(request("b", [9], max_tokens=first + 3))
+    deltas = run(engine)
+    assert "".join(delta.text for delta in deltas["a"]) == text[: text.index(stop)]
+    assert deltas["a"][-1].stopped_by == stop
+    assert "".join(delta.text for delta in deltas["b"]) == text[: first + 3]
+    assert deltas["b"][-1].sampled_tokens == first + 3
+    assert engine.snapshot.num_steps < first + 3
+
+
 def test_max_tokens_zero_scores_the_prompt() -> None:
     """With max_tokens 0 only the prompt is scored: one entry for each token but the first."""
     backend = FakeBackend(capacity=4, max_outputs=3)

@@ -49,7 +49,8 @@ def alone(request: Request, backend: FakeBackend) -> list[int]:
     tokens, count = request.prompt.tokens, request.params.max_tokens
     assert count is not None
     key = request.prompt.key
-    return continuation(list(tokens), count, backend.vocab_size, backend.memory, key)
+    size, memory = backend.vocab_size, backend.memory
+    return continuation(list(tokens), count, size, memory, key, backend.forces)
 
 
 def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
@@ -82,6 +83,7 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     mixed_rows=st.sampled_from([None, 2]),
     few_cells=st.sampled_from([plan.FEW_CELLS, 0]),
     memory=st.sampled_from([None, 1, 2]),
+    forces=st.sampled_from([0, 1, 3]),
     drafting=st.booleans(),
     draft=st.sampled_from([None, None, 1, 40]),
     heads=st.sampled_from([None, None, 30, 500]),
@@ -100,6 +102,7 @@ def test_nobody_starves_nothing_leaks(
     mixed_rows: int | None,
     few_cells: int,
     memory: int | None,
+    forces: int,
     drafting: bool,
     draft: int | None,
     heads: int | None,
@@ -116,6 +119,7 @@ def test_nobody_starves_nothing_leaks(
         capacity=capacity,
         mixed_rows=mixed_rows,
         memory=memory,
+        forces=forces,
         **kind,
     )
     backend.failures = list(failures)

@@ -143,6 +143,27 @@ def test_in_chunks(start: Open) -> None:
     session.run()
 
 
+def test_what_must_come(start: Open, truth: Truth) -> None:
+    """Tokens that are known before their rows are computed, several at once, change nothing."""
+    for unified in (False, True):
+        session, draw = start(batch_size=16, unified=unified), random.Random(0)
+
+        def ahead(
+            sampler: Any, session: Session = session, draw: random.Random = draw
+        ) -> list[int]:
+            running = session.engine.scheduler.running
+            sequence = next(each for each in running if each.sampler is sampler)
+            said = truth(tuple(sequence.prompt.tokens), 30)
+            return list(said[sequence.num_sampled :][: draw.randrange(9)])
+
+        session.backend.ahead = ahead
+        for i in range(6):
+            session.add(f"r{i}", prompt_of(10 + i, 3 + 11 * i), 30)
+            session.step(i)
+        session.run()
+        assert session.engine.snapshot.num_steps < 60
+
+
 def test_a_conversation_goes_on_where_it_was(start: Open) -> None:
     """A prompt that extends a finished sequence computes only what is new."""
     session = start()

@@ -32,6 +32,7 @@ def continuation(
     vocab_size: int,
     memory: int | None = None,
     key: bytes = b"",
+    forces: int = 0,
 ) -> list[int]:
     """What a request gets when nobody else runs: up to `count` tokens, ending with END."""
     tokens = list(prompt)
@@ -39,7 +40,13 @@ def continuation(
         tokens.append(next_token(tokens, vocab_size, memory, key))
         if tokens[-1] == END:
             break
-    return tokens[len(prompt) :]
+        tokens += forced(tokens[-1], forces)
+    return tokens[len(prompt) : len(prompt) + count]
+
+
+def forced(token: int, forces: int) -> list[int]:
+    """What must follow a token that was chosen: nothing but behind one of `forces`."""
+    return [1 + (token + n) % 40 for n in range(token % 7)] if forces and not token % forces else []
 
 
 _ROW_BYTES = 8  # of a token in a copied state
@@ -63,6 +70,7 @@ class FakeBackend:
     one_prompt_a_step: refuse more than one row of more than one sequence in a batch
     memory:   how many last tokens decide the next one; a small number makes text that repeats
     streams:  whether each slot can have cells of its own, as is the layout at first
+    forces:   one of so many tokens has others that must follow it, see `forced`; 0: none has
     failures: for each coming decode, what it raises instead of computing (None: nothing)
     poison:   a token whose presence in a batch makes it fail for good
     per_row:  seconds that a row adds to a step's 1 second; `now` is the time
@@ -86,6 +94,7 @@ class FakeBackend:
         per_row: float = 0.01,
         mixed_rows: int | None = None,
         fewest: int = 0,
+        forces: int = 0,
         streams: bool = False,
     ) -> None:
         self.num_cells = num_cells
@@ -125,6 +134,8 @@ class FakeBackend:
         self.batch_sizes: list[int] = []
         self.num_arranged = 0
         self.live_samplers = 0
+        self.forces = forces
+        self._chosen: dict[Any, int] = {}  # sampler -> its newest token
         self._next_tokens: dict[int, int] = {}
         self._scratch = np.zeros((num_cells, 2), np.int32)  # what `save` gives lies here
         self._broken: set[int] = set()  # slots of a batch that failed, until they are dropped
@@ -194,6 +205,7 @@ class FakeBackend:
 
     def sample(self, row: int, sampler: Any) -> int:
         """The token that follows what the row's slot holds."""
+        self._chosen[sampler] = self._next_tokens[row]
         return self._next_tokens[row]
 
     def logits(self, row: int) -> np.ndarray:
@@ -201,6 +213,10 @@ class FakeBackend:
         logits = np.zeros(self.vocab_size, np.float32)
         logits[self._next_tokens[row]] = 5
         return logits
+
+    def ahead(self, sampler: Any) -> list[int]:
+        """What must follow the newest one that was chosen."""
+        return forced(self._chosen[sampler], self.forces)
 
     def free_sampler(self, sampler: Any) -> None:
         """Count the release."""

@@ -44,16 +44,24 @@ class Writer:
         seed: int = 0,
         most: int = 2000,
         liked: Mapping[bytes, float] | None = None,
+        ahead: bool = False,
         **params: Any,
     ) -> tuple[bytes, bool]:
-        """(the text, whether it ended by itself), of `most` tokens at most."""
+        """(the text, whether it ended by itself), of `most` tokens at most.
+
+        ahead: what must come is not asked for, and its rows are passed over
+        """
         vocab, rng = self.vocab, np.random.default_rng(seed)
         likes = [(t, (liked or {}).get(piece, 0.0)) for t, piece in enumerate(vocab.pieces)]
         added = np.array([value for _, value in likes], np.float32)
         sampler, text = self.sampler(constraint, **params), b""
         try:
+            coming: list[int] = []
             for _ in range(most):
-                token = sampler.sample(rng.normal(0, 2, vocab.size).astype(np.float32) + added)
+                row = rng.normal(0, 2, vocab.size).astype(np.float32) + added
+                token = coming.pop(0) if coming else sampler.sample(row)
+                if ahead and not coming:
+                    coming = sampler.ahead()
                 if token in vocab.end_tokens:
                     return text, True
                 text += vocab.pieces[token]

@@ -170,6 +170,13 @@ class Backend(Protocol):
         """
         ...
 
+    def ahead(self, sampler: Any) -> list[int]:
+        """Tokens that must come next, whatever the model says; they are accepted.
+
+        Raises RequestError as `sample` does.
+        """
+        ...
+
     def logits(self, row: int) -> np.ndarray:
         """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode."""
         ...

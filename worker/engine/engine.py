@@ -16,7 +16,7 @@ from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import DraftBackend
 from worker.engine.embedding import EmbeddingBackend, EmbeddingLane, EmbeddingRequest
-from worker.engine.output import token_logprob
+from worker.engine.output import TokenLogprob, token_logprob
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, SequenceStatus
@@ -234,7 +234,7 @@ class Engine:
                 if sequence.prompt_logprobs is not None:
                     self._score_prompt(sequence, first, count)
                 if missing == count:
-                    deltas.append(self._advance(sequence, first + count - 1, now))
+                    deltas += self._advance(sequence, first + count - 1, now)
             first += count
         self._stats.note_tokens(plan.runs, now, self._max_stall)
         return deltas
@@ -242,7 +242,8 @@ class Engine:
     def _verify(
         self, sequence: Sequence, draft: Draft, first: int, count: int, now: float
     ) -> list[Delta]:
-        """Sample row after row, as long as the next row was computed from the token sampled.
+        """Sample row after row, as long as the next row was computed from the token sampled, or
+        from one that had to come.
 
         Rows after a wrong guess leave the cache.
         """
@@ -251,23 +252,41 @@ class Engine:
         deltas: list[Delta] = []
         draft.num_drafted += count - 1
         num_accepted = draft.num_accepted
-        for place in range(count):
+        place = start = sequence.num_computed
+        for place in range(start, start + count):
             self.scheduler.computed(sequence, 1)
-            draft.num_accepted += place > 0
-            deltas.append(self._advance(sequence, first + place, now))
-            if not draft.judge(place, deltas[-1].token) or deltas[-1].is_last:
+            draft.num_accepted += place > start
+            if place + 1 == sequence.num_known:
+                deltas += self._advance(sequence, first + place - start, now)
+            ended = deltas[-1].is_last
+            following = deltas[-1].token if ended else int(sequence.tokens[place + 1])
+            if not draft.judge(place - start, following) or ended:
                 break
-        if len(deltas) < count:
+        if place + 1 < start + count:
             self.scheduler.cells.discard_beyond(slot)
         self._stats.note_draft(count - 1, draft.num_accepted - num_accepted)
         return deltas
 
-    def _advance(self, sequence: Sequence, row: int, now: float) -> Delta:
-        """Sample the sequence's next token from batch row `row` and say what it adds."""
+    def _advance(self, sequence: Sequence, row: int, now: float) -> list[Delta]:
+        """Sample the sequence's next token from batch row `row`, and add what must follow it.
+
+        What must follow is known before its rows are computed. Where log-probabilities are asked
+        for each token waits for the row before it.
+        """
+        deltas: list[Delta] = []
         try:
-            return self._sample(sequence, row, now)
+            deltas.append(self._sample(sequence, row, now))
+            sequence.num_ahead = 0
+            if deltas[0].is_last or sequence.params.logprobs is not None:
+                return deltas
+            for token in self.backend.ahead(sequence.sampler):
+                deltas.append(self._append(sequence, token, now))
+                if deltas[-1].is_last:
+                    break
+                sequence.num_ahead += 1
         except RequestError as error:  # its own grammar leaves it no token
-            return self._fail(sequence, error)[0]
+            deltas += self._fail(sequence, error)
+        return deltas
 
     def _sample(self, sequence: Sequence, row: int, now: float) -> Delta:
         params, backend = sequence.params, self.backend
@@ -282,7 +301,19 @@ class Engine:
         logprob = None
         if params.logprobs is not None:
             logprob = token_logprob(backend.logits(row), token, params.logprobs)
-        shown = backend.pieces[token] or params.spelled.get(token, b"")
+        return self._append(sequence, token, now, logprob, scores)
+
+    def _append(
+        self,
+        sequence: Sequence,
+        token: int,
+        now: float,
+        logprob: TokenLogprob | None = None,
+        scores: tuple[TokenLogprob, ...] | None = None,
+    ) -> Delta:
+        """One more token of the answer."""
+        backend = self.backend
+        shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
         delta = Delta(sequence.id, text, token, logprob, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)

@@ -97,6 +97,8 @@ class Scheduler:
         """Learn what a step like this costs."""
         self.only_writes = not plan.prompt_rows and not self.waiting
         rows = plan.decode_rows + len(plan.padding)
+        if plan.ahead_rows:  # nothing is chosen from them
+            return
         self.cost.observe(rows, plan.prompt_rows, seconds, num_waiting=plan.num_waiting)
 
     def put_back(self, sequence: Sequence) -> None:
@@ -266,9 +268,9 @@ class Scheduler:
         key = self._turns.next([s.prompt.key for s in active], now) if active else b""
         for sequence in active:
             if sequence.prompt.key == key:
-                (streams if sequence.num_missing == 1 else prompts).append(sequence)
+                (streams if sequence.is_stream else prompts).append(sequence)
             else:
-                others += sequence.num_missing == 1
+                others += sequence.is_stream
         return streams, prompts, others
 
     def _take_slot(self, sequence: Sequence) -> Slot:

@@ -94,8 +94,8 @@ class Sequence:
 
     A waiting sequence holds no slot and has nothing computed. Who writes what:
 
-        Engine     tokens and num_known (both by `append`), sampler, prompt_logprobs,
-                   first_token_at; of the draft what became of its guesses
+        Engine     tokens and num_known (both by `append`), num_ahead, sampler,
+                   prompt_logprobs, first_token_at; of the draft what became of its guesses
         Scheduler  slot, draft, admitted_at, was_put_back, suspect_until
         Planner    last_turn, due; of the draft the guess for the coming step
         Prefixes   cached_tokens
@@ -104,6 +104,7 @@ class Sequence:
 
     cached_tokens    prompt tokens that were found in the cache
     last_token_at    end of the step that sampled the newest token; 0: there is none
+    num_ahead        newest known tokens that nobody chose: a constraint leaves nothing else
     num_counted      known tokens that the counters have
     prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
     draft            None where nothing is drafted for it
@@ -129,6 +130,7 @@ class Sequence:
         "last_token_at",
         "last_turn",
         "limit",
+        "num_ahead",
         "num_counted",
         "num_known",
         "num_prompt",
@@ -154,6 +156,7 @@ class Sequence:
         self.tokens = np.empty(self.limit, np.int32)
         self.tokens[: self.num_prompt] = request.prompt.tokens
         self.num_known = self.num_prompt
+        self.num_ahead = 0
         self.num_counted = self.num_prompt
         self.slot: Slot | None = None
         self.sampler: Any = None
@@ -185,6 +188,12 @@ class Sequence:
     def num_missing(self) -> int:
         """Known tokens that are not computed yet; at least 1 while the sequence is alive."""
         return self.num_known - self.num_computed
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it waits for a token: what is missing are the newest one chosen and what had to
+        follow it."""
+        return self.num_missing <= 1 + self.num_ahead
 
     @property
     def is_suspect(self) -> bool:

@@ -223,8 +223,8 @@ class Worker:
                     draft = open_draft(self.settings, prepared, backend)
                 with self.timed("store"):
                     store = open_store(self.settings, prepared, backend)
-                    is_auto = prepared.guesses == "auto"
-                    recalled = Recalled(self.settings, prepared) if is_auto else None
+                    recalls = prepared.guesses in ("auto", "both")
+                    recalled = Recalled(self.settings, prepared) if recalls else None
                 vram_bytes = gpu_bytes(prepared.devices, backend, draft)
                 return prepared, backend, draft, store, recalled, vram_bytes
             except BaseException:

@@ -134,6 +134,10 @@ class LlamaBackend:
         """Choose from the row's logits and accept."""
         return sampler.sample(self.context.logits(row), (self.context.handle, row))
 
+    def ahead(self, sampler: Any) -> list[int]:
+        """Tokens that must come next, whatever the model says; they are accepted."""
+        return sampler.ahead()
+
     def logits(self, row: int) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
         logits = self.context.logits(row).view()

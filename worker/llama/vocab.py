@@ -31,6 +31,7 @@ _SOUGHT = _HIDDEN | 1 << 4  # LLAMA_TOKEN_ATTR_USER_DEFINED
 _STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP and RSTRIP
 _NULL_TOKEN = -1
 _INFILL_BYTES = 512
+_PROBE, _PROBES = b'{"name": "a_b-1", "is": [true, 2.5]}\n</a>', 64
 _TOO_MANY = -(2**31)  # INT32_MIN: the number of tokens is no int32
 # Bytes of a token's text that are asked for at first; few tokens are longer.
 _Text = ctypes.c_char * 256
@@ -202,6 +203,48 @@ class Vocab:
                 raise BackendError("The text has more tokens than llama.cpp can count.")
             capacity = -count
         raise BackendError("The tokenizer gave no stable answer.")
+
+    def within(self, text: bytes) -> list[int]:
+        """Tokens that spell just this in the midst of a text, as the model reads it: valid UTF-8,
+        of which the last character may be cut off.
+
+        Single bytes where the tokenizer changes a text; what no token spells ends them.
+        """
+        text = text.decode(errors="ignore").encode()
+        if (found := self._within(text)) is not None:
+            return found
+        found = [self._bytes.get(byte, _NULL_TOKEN) for byte in text]
+        return found[: found.index(_NULL_TOKEN)] if _NULL_TOKEN in found else found
+
+    def _within(self, text: bytes) -> list[int] | None:
+        before = self._before
+        found = self._tokenize((before + text).decode(), False, False)
+        if before:
+            del found[: len(self._tokenize(before.decode(), False, False))]
+        return found if b"".join(map(self.pieces.__getitem__, found)) == text else None
+
+    @cached_property
+    def _before(self) -> bytes:
+        """What stands before a text that would begin with a space otherwise."""
+        first = self._tokenize("a", False, False)[:1]
+        return b"\n" if first and self.pieces[first[0]].startswith(b" ") else b""
+
+    @cached_property
+    def spells_within(self) -> bool:
+        """Whether `within` gives what the model reads: a text comes back, and most tokens do.
+
+        Not so where the tokenizer changes texts, or a file's own does not reach its tokens.
+        """
+        words = [
+            token for token, piece in enumerate(self.pieces) if len(piece) > 2 and piece.isascii()
+        ]
+        words = words[:: len(words) // _PROBES + 1]
+        reached = sum(self._within(self.pieces[token]) == [token] for token in words)
+        return 2 * reached >= len(words) and self._within(_PROBE) is not None
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        return {piece[0]: token for token, piece in enumerate(self.pieces) if len(piece) == 1}
 
     @cached_property
     def controls(self) -> dict[str, int]:

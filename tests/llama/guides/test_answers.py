@@ -69,6 +69,30 @@ def test_every_way_of_choosing(writer: Writer, way: dict[str, Any]) -> None:
             assert re.fullmatch(REGEX, text.decode())
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_what_must_come_is_nobodys_choice(writer: Writer, way: dict[str, Any]) -> None:
+    """Asked for or not it is the same, and leaves the draws of all else as they were."""
+    call = 'start: "<call>" /[ab]{1,9}/ "</call>" '
+    one = schema_constraint(TOOLS["edit_file"], "field")
+    again = Constraint(kind="lark", text=call, starts_after=("o",), required=False, repeats=True)
+    for constraint, most in ((one, 400), (again, 60)):
+        for seed in range(3):
+            texts = [
+                writer.write(
+                    constraint, seed=seed, most=most, liked=LIKED | {b"o": 5.0}, ahead=ahead, **way
+                )
+                for ahead in (False, True)
+            ]
+            assert texts[0] == texts[1]
+    sampler = writer.sampler(Constraint(kind="regex", text="a|departure_date|é"), **way)
+    row = np.where([piece == b"d" for piece in writer.vocab.pieces], 9, 0).astype(np.float32)
+    assert writer.vocab.pieces[sampler.sample(row)] == b"d"
+    coming = sampler.ahead()
+    assert coming[:-1] == writer.vocab.within(b"eparture_date")
+    assert coming[-1] in writer.vocab.end_tokens
+    sampler.free()
+
+
 def test_choices(writer: Writer) -> None:
     """One of the texts, whatever characters they hold."""
     choices = ["yes", "no", "a.b*c|d", '"quoted"\\', "é\n-&&~/", "[^x]{2}"]

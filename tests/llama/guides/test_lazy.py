@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from tests.support.guided import Writer
+from worker.engine.prompt import Prompt
+from worker.engine.request import GenerationParams, Request, SpanLimit
+from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.guides.watch import Watch
+from worker.llama.sampling.sampler import Sampler
 
 CALL = 'start: "<" /[a-c]{1,3}/ ">"'
 # The trigger is often written; a token may hold its end and what follows.
@@ -68,6 +74,28 @@ def test_json_behind_thoughts(writer: Writer) -> None:
     constraint = schema_constraint({"enum": [1]}, "field", starts_after=("to",))
     texts = {writer.write(constraint, seed=seed, liked=LIKED)[0] for seed in range(6)}
     assert all(re.search(rb"to[ \n]{0,4}1$", text) for text in texts)
+
+
+def test_what_must_come_behind_a_thought(writer: Writer) -> None:
+    """Nothing while the thought lasts, or its end is written; then all of it."""
+    vocab = writer.vocab
+    limit = SpanLimit(
+        count=3, opens=("<t>",), ends=("</t>",), forced=tuple(vocab.within(b"</t>")), is_open=True
+    )
+    held = Constraint(kind="regex", text="departure_date", starts_after=("</t>",))
+    sampling = SamplingParams(temperature=0, constraint=held)
+    params = GenerationParams(max_tokens=99, limit=limit, sampling=sampling)
+    request = Request(id="one", prompt=Prompt((5,)), params=params)
+    sampler = Sampler(request, vocab, writer.workspace, writer.guides)
+    row = np.array([piece == b"a" for piece in vocab.pieces], np.float32)
+    coming: list[int] = []
+    for _ in range(3 + len(limit.forced)):
+        assert not coming
+        sampler.sample(row)
+        coming = sampler.ahead()
+    assert coming[:-1] == vocab.within(b"departure_date")
+    assert coming[-1] in vocab.end_tokens
+    sampler.free()
 
 
 def test_a_trigger_over_many_tokens() -> None:

@@ -132,12 +132,13 @@ class Guesser:
         return count
 
     def _ask(self, drafted: list[tuple[Sequence, Draft, int]], streams: int, max_rows: int) -> bool:
-        """Have the draft model guess where that promises to pay; whether it is a trial."""
+        """Have the draft model guess where that promises to pay, and there is no better copy;
+        whether it is a trial."""
         drafter, alone = self._drafter, self._cost.decode(streams)
         if drafter is None or drafter.is_broken or not alone:
             return False
         asked = [s for s, draft, _ in drafted if drafter.can_guess(s, drafter.longest)
-                 if not draft.tokens or draft.rates["text"] < draft.rates["model"]]  # fmt: skip
+                 if max(draft.chances(), default=0.0) < draft.rates["model"]]  # fmt: skip
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
         if length:

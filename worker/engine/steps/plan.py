@@ -17,6 +17,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     """What a step computes: for each sequence in `runs` so many of its next tokens.
 
     decode_rows  rows of sequences that wait for a token, guessed tokens included
+    ahead_rows   of these rows, tokens that are known, and behind which another known one comes
     prompt_rows  all other rows
     num_waiting  sequences that wait for a token and have no row in a step that reads prompts
     padding      slots beside those that run, each with a row that nobody reads, after all others
@@ -26,6 +27,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     decode_rows: int
     prompt_rows: int
     num_waiting: int = 0
+    ahead_rows: int = 0
     padding: tuple[Slot, ...] = ()
 
     @property
@@ -114,10 +116,30 @@ class Planner:
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
         """A step of the streams alone."""
         streams = self._in_turn(streams)
-        if self._guesser is None:
-            return StepPlan(self._in_order([(s, 1) for s in streams]), len(streams), 0)
-        runs = self._with_guesses(self._guesser, streams, num_available)
-        return StepPlan(self._in_order(runs), sum(count for _, count in runs), 0)
+        room = min(self.most_rows, num_available) - len(streams)
+        if len(streams) > 1:
+            room = min(room, self._chunk_rows(len(streams), 1))
+        ahead = self._ahead(streams, room)
+        ahead_rows = sum(count for _, count in ahead)
+        streams = [s for s in streams if s.num_missing == 1] if ahead else streams
+        if self._guesser is None or not streams:
+            runs = [(s, 1) for s in streams]
+        else:
+            runs = self._with_guesses(self._guesser, streams, num_available, ahead_rows)
+        runs = self._in_order(ahead + runs)
+        return StepPlan(runs, sum(count for _, count in runs), 0, ahead_rows=ahead_rows)
+
+    def _ahead(self, streams: list[Sequence], room: int) -> Runs:
+        """All rows of those whose next tokens are known, as far as there is room."""
+        runs: Runs = []
+        for sequence in streams:
+            missing = sequence.num_missing
+            if missing > 1:
+                is_alone = not runs or not self._backend.one_prompt_a_step
+                more = min(missing - 1, room) if is_alone else 0
+                runs.append((sequence, _cut(sequence, 1 + max(0, more))))
+                room -= runs[-1][1] - 1
+        return runs
 
     def _in_order(self, runs: Runs) -> Runs:
         """By slot where each has a stream: rows that are not in order are computed one by one."""
@@ -162,11 +184,16 @@ class Planner:
             sequence.last_turn = self._turns
         return streams
 
-    def _with_guesses(self, guesser: Guesser, streams: list[Sequence], num_available: int) -> Runs:
-        """Let streams verify as many guessed tokens as the measured cost of a step allows."""
+    def _with_guesses(
+        self, guesser: Guesser, streams: list[Sequence], num_available: int, taken: int
+    ) -> Runs:
+        """Let streams verify as many guessed tokens as the measured cost of a step allows.
+
+        taken: rows of others
+        """
         backend = self._backend
         slot_cells = backend.shape.num_cells if backend.unified else backend.shape.stream_cells
-        rows = min(self.most_rows, backend.batch.max_outputs, num_available)
+        rows = min(self.most_rows, backend.batch.max_outputs, num_available) - taken
         counts = guesser.counts(streams, slot_cells, rows)
         if not backend.shape.cuts_tails:
             counts = [

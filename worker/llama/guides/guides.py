@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,8 +25,8 @@ from worker.grammar.schema import SchemaReader
 from worker.limits import LARK_PARTS, LOOSENING
 from worker.llama.guides.bounded_cache import BoundedCache, KnownDigests
 from worker.llama.guides.compiler import FULL, QUICK, CompileEffort, Refused, compile_within
-from worker.llama.guides.matcher import Matcher
-from worker.llama.guides.native import TokenizerInit, functions
+from worker.llama.guides.matcher import AHEAD, Matcher
+from worker.llama.guides.native import TokenizeFunction, TokenizerInit, functions
 from worker.llama.vocab import Vocab
 
 Key = tuple[str, bytes]
@@ -58,6 +59,7 @@ class Guides:
         self._vocab = vocab
         self._lock = threading.Lock()
         self._tokenizer: int | None = None
+        self._spell: Any = None  # that the tokenizer calls
         self._kept: BoundedCache[Key, Matcher | Refused] = BoundedCache(MAX_BYTES)
         self._long_ones = KnownDigests()
         self._large_ones = KnownDigests()  # that came before
@@ -195,6 +197,7 @@ class Guides:
 
     def _make_tokenizer(self) -> int:
         vocab = self._vocab
+        self._spell = _spelling(vocab) if vocab.spells_within else None
         tokens = [
             _MARK + vocab.name(token).encode() if token in vocab.end_tokens or not piece else piece
             for token, piece in enumerate(vocab.pieces)
@@ -208,8 +211,10 @@ class Guides:
             tok_eos=int(ends[0]),
             token_lens=lengths.ctypes.data,
             token_bytes=b"".join(tokens),
-            # It never tokenises: nothing is forced, the model chooses among all spellings.
-            use_approximate_greedy_tokenize_fn=True,
+            tokenize_assumes_string=self._spell is not None,
+            # Without one nothing is forced: the model chooses among all spellings.
+            tokenize_fn=self._spell or TokenizeFunction(),
+            use_approximate_greedy_tokenize_fn=self._spell is None,
             tok_eos_extra=ends[1:].ctypes.data if len(ends) > 1 else None,
             tok_eos_extra_count=len(ends) - 1,
         )
@@ -220,12 +225,25 @@ class Guides:
         return found
 
     def spell(self, text: bytes) -> list[int]:
-        """Any tokens that spell these bytes, the longest first; fewer where there are none."""
+        """Tokens that spell these bytes; fewer where there are none."""
         ids = np.empty(len(text) + 1, np.uint32)
         count = functions().tokenize_bytes(
             self._tokenizer, text, len(text), ids.ctypes.data, len(ids)
         )
         return ids[:count].tolist()
+
+
+def _spelling(vocab: Vocab) -> Any:
+    """The vocabulary's own spelling of what must come, as native code calls it: of its beginning,
+    where it is long."""
+
+    def spell(_: Any, text: Any, size: int, into: Any, room: int) -> int:
+        tokens = vocab.within(text[: min(size, AHEAD)])
+        for place, token in enumerate(tokens[:room]):
+            into[place] = token
+        return len(tokens)
+
+    return TokenizeFunction(spell)
 
 
 def _barest(schema: Schema | bool) -> Schema:

@@ -8,6 +8,8 @@ import weakref
 from worker.llama.guides.mask import TokenMask
 from worker.llama.guides.native import functions
 
+AHEAD = 1024  # bytes of what must come that are spelled at once, in so many tokens at most
+
 
 class MatcherError(Exception):
     """The matcher has given up: a limit was reached, or a token came that may not come."""
@@ -26,6 +28,8 @@ class Matcher:
         self._library = functions()
         self._asked = ctypes.c_uint32()
         self._at = ctypes.addressof(self._asked)
+        self._ahead = (ctypes.c_uint32 * AHEAD)()
+        self._ahead_at = ctypes.addressof(self._ahead)
         self._free = weakref.finalize(self, self._library.free_matcher, handle)
         self._free.atexit = False  # the process ends anyway
 
@@ -51,6 +55,16 @@ class Matcher:
         """Write which tokens may come next. Mostly 5 to 50 µs. Raises MatcherError."""
         if self._library.matcher_compute_mask_into(self.handle, mask.address, mask.nbytes):
             raise MatcherError(self.error)
+
+    def forced(self) -> list[int]:
+        """The tokens that must come next, as the tokenizer spells them; 2 µs where there are none.
+
+        A last one that may become another with what follows is left out. Raises MatcherError.
+        """
+        found = self._library.matcher_compute_ff_tokens(self.handle, self._ahead_at, AHEAD)
+        if found < 0:
+            raise MatcherError(self.error)
+        return self._ahead[:found] if found else []
 
     def accept(self, token: int) -> None:
         """The token was written. Raises MatcherError."""

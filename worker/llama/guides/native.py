@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_bool,
+    c_char,
     c_char_p,
     c_int32,
     c_size_t,
@@ -23,6 +25,11 @@ from ctypes import (
 from typing import Any
 
 from worker.errors import BackendError
+
+# (nothing, text, bytes, room for tokens, how many) -> how many there are; any thread calls it
+TokenizeFunction = CFUNCTYPE(
+    c_size_t, c_void_p, POINTER(c_char), c_size_t, POINTER(c_uint32), c_size_t
+)
 
 
 class Limits(Structure):
@@ -65,7 +72,7 @@ class TokenizerInit(Structure):
         ("token_bytes", c_char_p),
         ("tokenizer_json", c_char_p),
         ("tokenize_assumes_string", c_bool),
-        ("tokenize_fn", c_void_p),
+        ("tokenize_fn", TokenizeFunction),
         ("use_approximate_greedy_tokenize_fn", c_bool),
         ("tokenize_user_data", c_void_p),
         ("slices", c_void_p),
@@ -89,6 +96,7 @@ _QUICK: dict[str, tuple[Any, list[Any]]] = {
     "llg_matcher_get_error": (c_char_p, [c_void_p]),
     "llg_matcher_consume_token": (c_int32, [c_void_p, c_uint32]),
     "llg_matcher_validate_tokens": (c_int32, [c_void_p, c_void_p, c_size_t]),
+    "llg_matcher_compute_ff_tokens": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "llg_matcher_is_stopped": (c_bool, [c_void_p]),
     "llg_tokenize_bytes": (c_size_t, [c_void_p, c_char_p, c_size_t, c_void_p, c_size_t]),
 }

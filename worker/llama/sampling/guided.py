@@ -31,6 +31,8 @@ class GuidedChoice:
     choice is made again among those that are. Both ways a token x that is allowed has the
     probability p(x) + (1 - p(allowed)) p(x) / p(allowed) = p(x) / p(allowed).
 
+    What must come, such as the rest of a name, is not chosen: it comes as the tokenizer spells it.
+
     In free text, before the constraint starts, nothing is asked but where it starts.
     """
 
@@ -48,12 +50,17 @@ class GuidedChoice:
         self._constraint = constraint
         self._guides = guides
         self._pieces, self._ends = vocab.pieces, vocab.end_tokens
+        self._end = vocab.eos if vocab.eos in self._ends else min(self._ends, default=0)
         self._end_ids = np.array(sorted(vocab.end_tokens), np.intp)
         self._workspace = workspace
         self._template = guides.compiled(constraint)
         self._watch = Watch(constraint) if constraint.is_lazy else None
         self._matcher: Matcher | None = None if self._watch else self._template.copy()
         self._is_owed = constraint.required
+        self._ahead: list[int] = []  # what must come next
+        self._is_over = False  # nothing but the end may come
+        if self._matcher is not None:
+            self._go_on(self._matcher)
         self._luck = 1.0
         self._is_narrow = False  # the newest mask left few tokens; mostly the next one does, too
 
@@ -75,26 +82,51 @@ class GuidedChoice:
                 return self._choose_free(row)
             return self._choose_held(row, self._matcher, leaves)
         except MatcherError as error:
-            raise RequestError(
-                f"{self._constraint.param} takes too much to follow: {error}",
-                param=self._constraint.param,
-            ) from None
+            self._give_up(error)
+
+    def _give_up(self, error: MatcherError) -> NoReturn:
+        raise RequestError(
+            f"{self._constraint.param} takes too much to follow: {error}",
+            param=self._constraint.param,
+        ) from None
 
     def _choose_held(
         self, row: np.ndarray, matcher: Matcher, leaves: Callable[[int], bool]
     ) -> int | None:
-        token = self._lucky(row, matcher)
+        token = self._ahead[0] if self._ahead else self._lucky(row, matcher)
         if token is None:
             matcher.fill(self._workspace.mask)
             token = self._choose_masked(row)
         if not leaves(token):
             return None
-        if token in self._ends:
-            return token
-        matcher.accept(token)
-        if self._constraint.repeats and matcher.is_done:
-            self._leave()
+        if token not in self._ends:
+            self._accept(token, matcher)
         return token
+
+    def _accept(self, token: int, matcher: Matcher) -> None:
+        matcher.accept(token)
+        del self._ahead[:1]
+        self._go_on(matcher)
+
+    def _go_on(self, matcher: Matcher) -> None:
+        """See what must come next."""
+        if not matcher.is_done:
+            self._ahead = self._ahead or matcher.forced()
+        elif self._constraint.repeats:
+            self._leave()
+        else:
+            self._is_over = True
+
+    def ahead(self) -> list[int]:
+        """All tokens that must come next, as if they had been chosen, the end too."""
+        found: list[int] = []
+        try:
+            while self._ahead and self._matcher is not None:
+                found.append(self._ahead[0])
+                self._accept(found[-1], self._matcher)
+        except MatcherError as error:
+            self._give_up(error)
+        return [*found, self._end] if self._is_over else found
 
     def _choose_masked(self, row: np.ndarray) -> int:
         """A token among those of the workspace's mask."""
@@ -190,8 +222,7 @@ class GuidedChoice:
             matcher.free()
             return False
         self._matcher = matcher
-        if self._constraint.repeats and matcher.is_done:
-            self._leave()
+        self._go_on(matcher)
         return True
 
     def _fail(self) -> NoReturn:

@@ -11,6 +11,7 @@ from worker.engine.request import GenerationParams
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.watch import Watch
 from worker.llama.sampling.choice import TokenChoice
+from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab
 
@@ -50,6 +51,20 @@ class LimitedChoice:
         if self._forced:
             return self._force(row, self._forced.pop(0))
         token = self._choice.choose(row)
+        self._note(token)
+        return token
+
+    def ahead(self) -> list[int]:
+        """What a constraint forces behind a thought, see `GuidedChoice`."""
+        if self._is_inside or self._forced or not isinstance(self._choice, GuidedChoice):
+            return []
+        found = self._choice.ahead()
+        for token in found:
+            self._note(token)
+        return found
+
+    def _note(self, token: int) -> None:
+        """See whether a part begins or ends."""
         self._num_inside += self._is_inside
         watch = self._ends if self._is_inside else self._opens
         piece = self._pieces[token] or self._spelled.get(token, b"")
@@ -59,7 +74,6 @@ class LimitedChoice:
         else:
             watch.clear()
             self._is_inside = not self._is_inside
-        return token
 
     def _force(self, row: np.ndarray, token: int) -> int:
         only = self._workspace.copied(row)

@@ -65,6 +65,15 @@ class Sampler:
         self._edits.accept(token)
         return token
 
+    def ahead(self) -> list[int]:
+        """Tokens that must come next, whatever the model says; they are accepted."""
+        if not isinstance(self._choice, GuidedChoice | LimitedChoice):
+            return []
+        found = self._choice.ahead()
+        for token in found:
+            self._edits.accept(token)
+        return found
+
     def free(self) -> None:
         """Release what is native; safe to call again."""
         self._edits.free()
