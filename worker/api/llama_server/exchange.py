@@ -54,9 +54,9 @@ class Writing:
         if delta.token is not None:
             self.tokens.append(delta.token)
             self._first_at = self._first_at or time.monotonic()
-        if delta.logprob is not None:
-            fields = msgspec.structs.asdict(token_score(delta.logprob, pieces))
-            self.scores.append(WrittenScore(**fields, id=delta.logprob.token))
+        for score in delta.logprobs:
+            fields = msgspec.structs.asdict(token_score(score, pieces))
+            self.scores.append(WrittenScore(**fields, id=score.token))
         ends_early = self._leaves_block() or self._is_late()
         self.has_ended = delta.is_last or ends_early
         if ends_early and delta.timings is None:
@@ -131,6 +131,7 @@ class WritingExchange(DeltaExchange):
         if writing.has_ended:
             return []
         progress = msgspec.UNSET if delta.progress is None else progress_of(delta.progress)
+        num_scores = len(writing.scores)
         text = self._take(delta) if delta.progress is None else ""
         events: list[bytes] = []
         if delta.progress is not None or delta.token is not None:
@@ -140,7 +141,9 @@ class WritingExchange(DeltaExchange):
                 tokens=[] if delta.token is None else [delta.token],
                 tokens_predicted=len(writing.tokens),
                 tokens_evaluated=writing.tally.num_prompt,
-                completion_probabilities=writing.scores[-1:] if self._scores else msgspec.UNSET,
+                completion_probabilities=writing.scores[num_scores:]
+                if self._scores
+                else msgspec.UNSET,
                 prompt_progress=progress,
             )
             events.append(sse.frame(part))

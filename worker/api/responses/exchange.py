@@ -139,7 +139,7 @@ class ResponseExchange(DeltaExchange):
 
     def _take(self, delta: Delta) -> list[ResponseEvent]:
         self._tally.add(delta)
-        scores = [] if delta.logprob is None else [token_score(delta.logprob, self._pieces)]
+        scores = [token_score(score, self._pieces) for score in delta.logprobs]
         return self._output.take(self._said.take(delta), scores)
 
     def _ended(self, *, broken: bool) -> ResponseReply:
