@@ -64,6 +64,21 @@ def test_a_thread_that_cannot_be_made_is_an_error_of_ours(tiny: Path) -> None:
         worker.end()
 
 
+def test_an_exit_is_told_before_what_is_loaded_is_destroyed() -> None:
+    """A destructor of a library, here one that aborts, comes after our last line."""
+    code = (
+        "import ctypes; from worker.llama import library; from worker.llama.process import death\n"
+        "libc = ctypes.CDLL(None); pointer = ctypes.c_void_p\n"
+        "libc.__cxa_atexit(ctypes.cast(libc.abort, pointer), None, None)\n"
+        "death.doing('it computed'); libc.exit(3)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: NATIVE_DEATH: Native code gave up while it computed")
+
+
 def test_an_end_of_ours_is_no_death() -> None:
     """A process that has loaded llama.cpp and ends by itself says nothing."""
     code = "from worker.llama import library; library.start(); raise SystemExit(7)"
