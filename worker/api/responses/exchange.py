@@ -43,7 +43,6 @@ from worker.api.responses.output import Output
 from worker.api.responses.schemas import (
     ResponseRequest,
     ResponseTool,
-    TextFormat,
     TextOptions,
 )
 from worker.api.responses.tools import DeclaredFunctions
@@ -180,8 +179,8 @@ def _echo(
     if choice.only is not None:
         told = {"type": "function", "name": choice.only}
     text = body.text or TextOptions()
-    form = text.format or TextFormat("text")
-    form = form if form.type else msgspec.structs.replace(form, type="json_schema")
+    form = text.format or {"type": "text"}
+    form = form if form.get("type") else {**form, "type": "json_schema"}
     return {
         "instructions": None if body.instructions is None else text_of(body.instructions),
         "max_output_tokens": body.max_output_tokens,
