@@ -32,6 +32,7 @@ APIS: dict[str, Callable[[str], Any]] = {
     "/api/generate": lambda text: {
         "prompt": text, "options": {"num_predict": 1}, "stream": False,
     },
+    "/completion": lambda text: {**ONE, "prompt": text},
     "/v1/infer": lambda text: {**ONE, "prompt": text},
 }  # fmt: skip
 CHATS = ("/v1/chat/completions", "/v1/messages", "/api/chat")
