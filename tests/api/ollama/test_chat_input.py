@@ -126,7 +126,8 @@ def test_a_prompt(loaded: Loaded) -> None:
             Message(role="system", content="be kind"),
             Message(role="user", content="hello"),
         )
-    for nothing in (None, "", []):
+    nothings: tuple[Any, ...] = (None, "", [])
+    for nothing in nothings:
         body = msgspec.convert({"prompt": "hello", "system": nothing}, GenerateRequest)
         assert question_of(body, loaded).messages == (Message(role="user", content="hello"),)
     (prompt,) = text_of(GenerateRequest(prompt="hello"), loaded).prompts
