@@ -31,12 +31,19 @@ SAMPLERS_IN_FRONT = ("penalties", "dry")
 ANY_ORIGIN, LOCAL_ORIGINS = "*", "localhost"
 
 
+def _without_python(text: str) -> str:
+    """The text of a number; ValueError for `1_0`, which only Python takes for one."""
+    if "_" in text:
+        raise ValueError
+    return text
+
+
 def integer(low: int, high: int) -> Callable[[str], int]:
     """Reads whole numbers from `low` to `high`."""
 
     def read(text: str) -> int:
         try:
-            value = int(text)
+            value = int(_without_python(text))
         except ValueError:
             raise ValueError(f"must be a whole number, not {text!r}") from None
         if not low <= value <= high:
@@ -56,7 +63,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
     def read(text: str) -> float:
         try:
-            value = float(text)
+            value = float(_without_python(text))
         except ValueError:
             value = math.nan
         if math.isnan(value):

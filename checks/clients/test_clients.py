@@ -125,6 +125,7 @@ def test_litellm(server: Server) -> None:
         "loop_streamed": [LAST, scene.END],
         "loop_anthropic": [LAST, scene.END],
         "loop_anthropic_streamed": [LAST, scene.END],
+        "overflow": ["ContextWindowExceededError"] * 2,
     }
 
 

@@ -225,6 +225,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host a.sock",
         "--spec-type draft-eagle3", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
         "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
+        "--temp 1_0", "--port 8_0",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",

@@ -192,6 +192,21 @@ def test_what_must_come_ends_at_a_stop_string() -> None:
     assert engine.snapshot.num_steps < first + 3
 
 
+@pytest.mark.parametrize(("stop", "count"), [(slice(4, 7), 4), (slice(0, 2), 0), (None, 12)])
+def test_scores_end_with_the_text(stop: slice | None, count: int) -> None:
+    """A token of which the text has nothing has no score, also in events; the others have one."""
+    backend = FakeBackend()
+    tokens = continuation([9], 12, backend.vocab_size)
+    text = b"".join(map(backend.pieces.__getitem__, tokens)).decode()
+    assert len(text) == 12  # a character each
+    engine = engine_over(backend)
+    stops = (text[:1] + "!", text[stop]) if stop else (text[-1] + "!",)
+    engine.add(request("a", [9], max_tokens=12, stop=stops, logprobs=0))
+    deltas = run(engine)["a"]
+    assert [s.token for delta in deltas for s in delta.logprobs] == tokens[:count]
+    assert len("".join(delta.text for delta in deltas)) == count
+
+
 def test_max_tokens_zero_scores_the_prompt() -> None:
     """With max_tokens 0 only the prompt is scored: one entry for each token but the first."""
     backend = FakeBackend(capacity=4, max_outputs=3)

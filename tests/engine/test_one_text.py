@@ -52,9 +52,9 @@ def said(engine: Engine, prompts: list[list[int]], way: str) -> list[list[object
     while not engine.is_idle:
         for delta in engine.step():
             assert delta.error is None
-            if delta.logprob is not None:
+            for score in delta.logprobs:
                 # Weights in F32 round a few rows otherwise than one, in the seventh digit.
-                found[delta.id].append((delta.token, round(delta.logprob.logprob, 4)))
+                found[delta.id].append((delta.token, round(score.logprob, 4)))
     return list(found.values())
 
 

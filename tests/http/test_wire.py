@@ -32,6 +32,7 @@ APIS: dict[str, Callable[[str], Any]] = {
     "/api/generate": lambda text: {
         "prompt": text, "options": {"num_predict": 1}, "stream": False,
     },
+    "/completion": lambda text: {**ONE, "prompt": text},
     "/v1/infer": lambda text: {**ONE, "prompt": text},
 }  # fmt: skip
 CHATS = ("/v1/chat/completions", "/v1/messages", "/api/chat")
@@ -191,7 +192,7 @@ def test_items_that_are_no_messages(demo: Server) -> None:
         assert answer.status_code == 200, (item, answer.text)
 
 
-@pytest.mark.parametrize("word", ["false", "OFF", "0", "None", "disabled", False, 0])
+@pytest.mark.parametrize("word", ["false", "OFF", "F", "0", "None", "disabled", False, 0])
 def test_a_word_for_no_means_no(word: Any) -> None:
     """In any case of letters, also as a number."""
     assert effort_of(word)[0] is False

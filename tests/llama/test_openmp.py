@@ -11,7 +11,9 @@ import pytest
 from tests.support.metrics import scrape
 from tests.support.programs.processes import WorkerProcess, serving, until
 from worker import machine
+from worker.llama import library
 from worker.llama.process import openmp
+from worker.llama.soundness import verdict
 
 _OPTIONS = ("--ctx-size", "512", "-np", "1", "-t", "2")
 needs_two = pytest.mark.skipif(machine.usable_cpus() < 2, reason="needs two CPUs")
@@ -20,8 +22,6 @@ needs_two = pytest.mark.skipif(machine.usable_cpus() < 2, reason="needs two CPUs
 @pytest.fixture(autouse=True)
 def libgomp() -> None:
     """Only a build with libgomp has what is tested here."""
-    from worker.llama import library
-
     library.start()
     if openmp.runtime("libgomp") is None:
         pytest.skip("this build of llama.cpp has no libgomp")
@@ -50,11 +50,16 @@ def test_the_threads_that_are_told_are_those_that_compute(
 
 
 @needs_two
-def test_a_thread_that_cannot_be_made_is_an_error_of_ours(tiny: Path) -> None:
+def test_a_thread_that_cannot_be_made_is_an_error_of_ours(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """libgomp ends the process by itself; our last line says so, and names the variable."""
-    worker = WorkerProcess(
-        "serve", "--port", "0", "--model", str(tiny), *_OPTIONS, env={"OMP_STACKSIZE": "9999G"}
-    )
+    # A death forgets the proof, and without one the proof itself would die first.
+    proven = library.proof().verdict()
+    monkeypatch.setattr(verdict, "_folders", lambda: [tmp_path / "gguf-worker" / "proofs"])
+    verdict.remember(verdict.key(library.build().variant), proven)
+    env = {"OMP_STACKSIZE": "9999G", "XDG_CACHE_HOME": str(tmp_path)}
+    worker = WorkerProcess("serve", "--port", "0", "--model", str(tiny), *_OPTIONS, env=env)
     try:
         assert worker.wait() == 1
         until(lambda: any(line.startswith("error: ") for line in worker.lines))
@@ -62,6 +67,21 @@ def test_a_thread_that_cannot_be_made_is_an_error_of_ours(tiny: Path) -> None:
         assert worker.lines[-1].endswith("OpenMP was told OMP_STACKSIZE=9999G: unset it.")
     finally:
         worker.end()
+
+
+def test_an_exit_is_told_before_what_is_loaded_is_destroyed() -> None:
+    """A destructor of a library, here one that aborts, comes after our last line."""
+    code = (
+        "import ctypes; from worker.llama import library; from worker.llama.process import death\n"
+        "libc = ctypes.CDLL(None); pointer = ctypes.c_void_p\n"
+        "libc.__cxa_atexit(ctypes.cast(libc.abort, pointer), None, None)\n"
+        "death.doing('it computed'); libc.exit(3)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: NATIVE_DEATH: Native code gave up while it computed")
 
 
 def test_an_end_of_ours_is_no_death() -> None:

@@ -58,13 +58,15 @@ def test_heads(who: str, tmp_path: Path) -> None:
         assert (info["draft"], info["draft_model"]) == (who, None)
 
 
-def test_a_file_without_heads_is_refused(tiny: Path) -> None:
+@pytest.mark.parametrize("words", ["--draft mtp", "--spec-type ngram-mod,draft-simple"])
+def test_a_file_without_heads_is_refused(words: str, tiny: Path) -> None:
     """It exits with 2 before anything is loaded."""
-    process = WorkerProcess("serve", "--model", str(tiny), "--draft", "mtp", "--port", "0")
+    process = WorkerProcess("serve", "--model", str(tiny), *words.split(), "--port", "0")
     try:
         assert process.wait() == 2
     finally:
         process.end()
+    assert "There is no draft model, and " in process.lines[-1]
     assert "cannot guess its own tokens: the file has no heads" in process.lines[-1]
 
 

@@ -16,8 +16,8 @@ from worker.chat.reading.answer import ThoughtTags
 # A client's words, as a text, a number or a truth.
 EffortWord = str | float | bool | None
 
-_NO = frozenset({"false", "0", "0.0", "off", "none", "no", "disabled", "disable"})
-_YES = frozenset({"true", "1", "1.0", "on", "yes", "enabled", "enable"})
+_NO = frozenset({"false", "0", "0.0", "off", "none", "no", "disabled", "disable", "n", "f"})
+_YES = frozenset({"true", "1", "1.0", "on", "yes", "enabled", "enable", "y", "t"})
 
 NO_EFFORT = ("none", "minimal")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -298,24 +298,25 @@ class Engine:
         if params.max_tokens == 0:
             return self._finish(sequence, Delta(sequence.id, prompt_logprobs=scores), "length", now)
         token = backend.sample(row, sequence.sampler)
-        logprob = None
+        score = None
         if params.logprobs is not None:
-            logprob = token_logprob(backend.logits(row), token, params.logprobs)
-        return self._append(sequence, token, now, logprob, scores)
+            score = token_logprob(backend.logits(row), token, params.logprobs)
+        return self._append(sequence, token, now, score, scores)
 
     def _append(
         self,
         sequence: Sequence,
         token: int,
         now: float,
-        logprob: TokenLogprob | None = None,
+        score: TokenLogprob | None = None,
         scores: tuple[TokenLogprob, ...] | None = None,
     ) -> Delta:
         """One more token of the answer."""
         backend = self.backend
         shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
-        delta = Delta(sequence.id, text, token, logprob, scores)
+        certain = () if score is None else sequence.scored(score)
+        delta = Delta(sequence.id, text, token, certain, scores)
         return delta if reason is None else self._finish(sequence, delta, reason, now)
 
     def _score_prompt(self, sequence: Sequence, first: int, count: int) -> None:

@@ -45,19 +45,29 @@ class StopMatcher:
 
         stops ("END",)   feed("abc E") -> "abc ", feed("N") -> "", feed("X") -> "ENX"
 
-    found  the stop string that ended the text; None: none did
+    found     the stop string that ended the text; None: none did
+    num_fed   characters so far
+    num_safe  of them, that are safe to show
     """
 
-    __slots__ = ("_firsts", "_held", "_stops", "found")
+    __slots__ = ("_firsts", "_held", "_stops", "found", "num_fed", "num_safe")
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
         self._firsts = frozenset(stop[0] for stop in stops)
         self._held: str = ""
         self.found: str | None = None
+        self.num_fed = 0
+        self.num_safe = 0
 
     def feed(self, text: str) -> tuple[str, bool]:
         """(text that is safe to show, whether a stop string was found)."""
+        self.num_fed += len(text)
+        safe, is_found = self._feed(text)
+        self.num_safe += len(safe)
+        return safe, is_found
+
+    def _feed(self, text: str) -> tuple[str, bool]:
         if not self._stops:
             return text, False
         text = self._held + text
@@ -76,6 +86,7 @@ class StopMatcher:
     def flush(self) -> str:
         """What is still held back, when the sequence ended for another reason."""
         held, self._held = self._held, ""
+        self.num_safe += len(held)
         return held
 
     @staticmethod

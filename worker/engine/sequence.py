@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -41,7 +43,8 @@ class Delta(msgspec.Struct, frozen=True):
 
     text            what became certain; may be empty
     token           the sampled id; None in a delta that only ends the sequence
-    logprob         of the sampled token, where asked for
+    logprobs        where asked for, of the tokens whose text is certain now, so that none goes on
+                    past a stop text
     progress        how far the prompt is read, where asked for; such a delta has nothing else
     prompt_logprobs one entry a prompt token from the second on, with the last prompt row
     stopped_by      the stop text before which the sequence ended; None: it ended otherwise
@@ -51,7 +54,7 @@ class Delta(msgspec.Struct, frozen=True):
     id: str
     text: str = ""
     token: int | None = None
-    logprob: TokenLogprob | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: str | None = None
     stopped_by: str | None = None
@@ -116,9 +119,11 @@ class Sequence:
     """
 
     __slots__ = (
+        "_begin",
         "_detokenizer",
         "_has_line",
         "_lines",
+        "_scores",
         "_seconds",
         "_stops",
         "admitted_at",
@@ -178,6 +183,8 @@ class Sequence:
         self._lines = LineLimit(params.sampling.n_indent)
         self._has_line = False
         self._seconds = params.sampling.t_max_predict_ms / 1e3
+        self._begin = 0  # of the newest token, in characters
+        self._scores: list[tuple[int, TokenLogprob]] = []  # with where their tokens begin
 
     @property
     def num_computed(self) -> int:
@@ -212,6 +219,7 @@ class Sequence:
         """
         self.tokens[self.num_known] = token
         self.num_known += 1
+        self._begin = self._stops.num_fed
         if piece is None:
             return self._flush()[0], "stop"
         text, stopped = self._stops.feed(self._detokenizer.feed(piece))
@@ -228,6 +236,17 @@ class Sequence:
     def _is_late(self, text: str, now: float) -> bool:
         self._has_line = self._has_line or "\n" in text
         return self._has_line and now - self.first_token_at > self._seconds
+
+    def scored(self, newest: TokenLogprob) -> tuple[TokenLogprob, ...]:
+        """Scores of tokens whose text is certain since the call before; after each `append`."""
+        self._scores.append((self._begin, newest))
+        stops = self._stops
+        is_undecided = stops.found is not None or stops.num_safe < stops.num_fed
+        most = stops.num_safe if is_undecided else stops.num_fed + 1
+        count = bisect_left(self._scores, most, key=itemgetter(0))
+        certain = tuple(score for _, score in self._scores[:count])
+        del self._scores[:count]
+        return certain
 
     def progress(self, now: float) -> Delta:
         """How far its prompt is read."""

@@ -22,7 +22,8 @@ def check_heads(config: ModelConfig) -> None:
     why = why_no_heads(config)
     if why is not None:
         raise UsageError(
-            f"{config.name or config.architecture} cannot guess its own tokens: {why}.",
+            f"There is no draft model, and {config.name or config.architecture} cannot guess its "
+            f"own tokens: {why}.",
             hint="Choose another --draft, or give a --draft-model.",
         )
 

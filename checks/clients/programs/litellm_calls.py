@@ -45,6 +45,17 @@ def loop_anthropic_streamed(url: str) -> Any:
     return run(url, "anthropic", stream=True)
 
 
+def overflow(url: str) -> Any:
+    """The errors for a text beyond the context."""
+    found: list[str] = []
+    for provider in ("openai", "anthropic"):
+        try:
+            send(url, provider, messages=[user("beyond " * 9_000)], max_tokens=9)
+        except litellm.BadRequestError as error:
+            found.append(type(error).__name__)
+    return found
+
+
 def run(url: str, provider: str, **more: Any) -> Any:
     messages = [user(scene.TOUR)]
     for _ in range(9):
@@ -64,4 +75,5 @@ def run(url: str, provider: str, **more: Any) -> Any:
 scene.tell(
     chat=chat, stream=stream, loop=loop, loop_streamed=loop_streamed,
     loop_anthropic=loop_anthropic, loop_anthropic_streamed=loop_anthropic_streamed,
+    overflow=overflow,
 )  # fmt: skip

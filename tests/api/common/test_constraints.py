@@ -235,11 +235,22 @@ ASKED: list[tuple[str, dict[str, Any], str]] = [
             {"type": "json_schema", "json_schema": {"name": "x", "schema": NEVER}},
             {"type": "json_object", "schema": NEVER},
             {"type": "json_schema"},
+            NEVER,
+        )
+    ),
+    *(
+        (path, body | {name: form}, f"{name}.format")
+        for form in ({"schema": NEVER}, {"type": "json_schema", "json_schema": {"schema": NEVER}})
+        for path, body, name in (
+            ("/v1/responses", {"input": "a"}, "text"),
+            ("/v1/messages", CHAT, "output_config"),
+            ("/v1/chat/completions", CHAT, "text"),
         )
     ),
     *(
         ("/v1/messages", CHAT | {"output_format": form}, "output_format")
         for form in (
+            NEVER,
             {"type": "json_schema", "schema": NEVER},
             {"type": "json_schema", "json_schema": {"schema": NEVER}},
             {"type": "json_schema", "schema": {"schema": NEVER}},

@@ -91,6 +91,15 @@ def test_probabilities(server: Server) -> None:
     ):
         assert len(scores) == 6
         assert all(len(score["top_logprobs"]) == 3 and score["logprob"] <= 0 for score in scores)
+    stop = {"stop": [post(server)["content"][3:6]], "n_probs": 3}
+    whole = post(server, **stop)["completion_probabilities"]
+    told = [
+        score
+        for event in events(server, **stop)[:-1]
+        for score in event["completion_probabilities"]
+    ]
+    assert [score["id"] for score in told] == [score["id"] for score in whole]
+    assert len(whole) < 6
 
 
 def test_progress(server: Server) -> None:

@@ -120,11 +120,16 @@ def test_format(loaded: Loaded) -> None:
 
 def test_a_prompt(loaded: Loaded) -> None:
     """A prompt is a question, or a text to continue."""
-    body = GenerateRequest(prompt="hello", system="be kind")
-    assert question_of(body, loaded).messages == (
-        Message(role="system", content="be kind"),
-        Message(role="user", content="hello"),
-    )
+    for system in ("be kind", [{"type": "text", "text": "be kind"}]):
+        body = msgspec.convert({"prompt": "hello", "system": system}, GenerateRequest)
+        assert question_of(body, loaded).messages == (
+            Message(role="system", content="be kind"),
+            Message(role="user", content="hello"),
+        )
+    nothings: tuple[Any, ...] = (None, "", [])
+    for nothing in nothings:
+        body = msgspec.convert({"prompt": "hello", "system": nothing}, GenerateRequest)
+        assert question_of(body, loaded).messages == (Message(role="user", content="hello"),)
     (prompt,) = text_of(GenerateRequest(prompt="hello"), loaded).prompts
     assert prompt.text == "hello"
 

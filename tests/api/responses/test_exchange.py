@@ -189,7 +189,7 @@ def test_a_call_that_never_ended(reason: str) -> None:
 def test_logprobs() -> None:
     """Each token of the message has one, in the events and in the whole; thoughts have none."""
     told = [
-        msgspec.structs.replace(delta, logprob=TokenLogprob(1, -0.5, ((1, -0.5), (2, -1.5))))
+        msgspec.structs.replace(delta, logprobs=(TokenLogprob(1, -0.5, ((1, -0.5), (2, -1.5))),))
         for delta in deltas("(hm)", "", "s", "o")
     ]
     status, body = asyncio.run(_answer(exchange(told, stream=True, top_logprobs=2)))

@@ -332,11 +332,15 @@ def fail(folder: Path, how: str) -> None:
 
 
 def begin(server: Server, path: str, size: int) -> HTTPConnection:
-    """A request without its body."""
+    """A request without its body, once the worker has seen it.
+
+    Of many that a busy worker sees in one turn, those beyond its places are refused.
+    """
     connection = HTTPConnection(server.url.removeprefix("http://"), timeout=http.TIMEOUT_S)
     connection.putrequest("POST", path)
     connection.putheader("Content-Length", str(size))
     connection.endheaders()
+    server.health()
     return connection
 
 

@@ -9,6 +9,7 @@ import msgspec
 from worker.api.common.bounds import at_least, items, one_of, texts
 from worker.api.common.chat.parts import MessageContent
 from worker.api.common.chat.tools import DeclaredTools
+from worker.api.common.constraints import FormFields
 from worker.api.common.thinking import ChatFields
 from worker.chat.thinking import EffortWord
 from worker.limits import MESSAGES, STOP, STOPS
@@ -42,19 +43,10 @@ class AnthropicChoice(msgspec.Struct):
     disable_parallel_tool_use: bool | None = None
 
 
-class OutputFormat(msgspec.Struct):
-    """json_schema, and the schema, which other APIs have in json_schema."""
-
-    type: str | None = None
-    schema: dict[str, Any] | None = None
-    json_schema: dict[str, Any] | None = None
-
-
-class OutputConfig(msgspec.Struct):
+class OutputConfig(FormFields):
     """How much the model is to think, and what its text must be."""
 
     effort: EffortWord = None
-    format: OutputFormat | None = None
 
 
 class MessagesRequest(ChatFields, kw_only=True):
@@ -79,6 +71,6 @@ class MessagesRequest(ChatFields, kw_only=True):
     tool_choice: AnthropicChoice | str | None = None
     stop_sequences: Annotated[str | list[str | None] | None, texts(STOPS.most, STOP.most)] = None
     output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = None
+    output_format: dict[str, Any] | None = None
     thread: dict[str, Any] | None = None
     stream: bool | None = None

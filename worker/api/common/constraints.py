@@ -42,6 +42,19 @@ class StructuredOutputs(msgspec.Struct, kw_only=True):
     json_object: bool | None = None
 
 
+class FormFields(msgspec.Struct, omit_defaults=True):
+    """What an object holds that has the form of the answer in `format`.
+
+    format  text, json_object, or json_schema with its schema, which chats have in json_schema
+    type, schema, json_schema  those of a format, where a client leaves that word out
+    """
+
+    format: dict[str, Any] | None = None
+    type: str | None = None
+    schema: dict[str, Any] | None = None
+    json_schema: dict[str, Any] | None = None
+
+
 class ConstraintFields(msgspec.Struct, kw_only=True):
     """What APIs call it; null: not given. Those that are given must ask for the same.
 
@@ -126,20 +139,14 @@ def _all(fields: ConstraintFields) -> Iterator[Constraint]:
 def _forms(fields: ConstraintFields) -> Iterator[tuple[str, Any]]:
     """Where the forms of answers of all APIs are, and what is there."""
     for name in ("response_format", "format", "output_format"):
-        yield name, _plain(getattr(fields, name))
+        yield name, getattr(fields, name)
     for name in ("text", "output_config"):
         value = getattr(fields, name)
-        if isinstance(value, dict):
-            yield f"{name}.format", cast("dict[str, Any]", value).get("format")
-        elif isinstance(value, msgspec.Struct):
-            yield f"{name}.format", _plain(getattr(value, "format", None))
-
-
-def _plain(value: Any) -> Any:
-    """What an API has a struct for as the others have it."""
-    if not isinstance(value, msgspec.Struct):
-        return value
-    return {name: each for name, each in msgspec.structs.asdict(value).items() if each is not None}
+        own = msgspec.structs.asdict(value) if isinstance(value, FormFields) else value
+        if isinstance(own, dict):
+            own = cast("dict[str, Any]", own)
+            bare = {each: own.get(each) for each in ("type", "schema", "json_schema")}
+            yield f"{name}.format", own.get("format") or bare
 
 
 def _of_form(value: Any, name: str) -> Constraint | None:

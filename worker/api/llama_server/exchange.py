@@ -41,9 +41,9 @@ class Writing:
         self.last = delta
         if delta.token is not None:
             self.tokens.append(delta.token)
-        if delta.logprob is not None:
-            fields = msgspec.structs.asdict(token_score(delta.logprob, pieces))
-            self.scores.append(WrittenScore(**fields, id=delta.logprob.token))
+        for score in delta.logprobs:
+            fields = msgspec.structs.asdict(token_score(score, pieces))
+            self.scores.append(WrittenScore(**fields, id=score.token))
 
 
 class WritingExchange(DeltaExchange):
@@ -74,6 +74,7 @@ class WritingExchange(DeltaExchange):
         """A token's event; behind the last one that of the whole answer, without text."""
         writing = self._writings[delta.id]
         progress = UNSET if delta.progress is None else progress_of(delta.progress)
+        num_scores = len(writing.scores)
         if delta.progress is None:
             writing.take(delta, self._loaded.backend.pieces)
         events: list[bytes] = []
@@ -84,7 +85,7 @@ class WritingExchange(DeltaExchange):
                 tokens=[] if delta.token is None else [delta.token],
                 tokens_predicted=len(writing.tokens),
                 tokens_evaluated=writing.tally.num_prompt,
-                completion_probabilities=writing.scores[-1:] if self._scores else UNSET,
+                completion_probabilities=writing.scores[num_scores:] if self._scores else UNSET,
                 prompt_progress=progress,
                 timings=timings_of(writing.tally) if self._body.timings_per_token else UNSET,
             )

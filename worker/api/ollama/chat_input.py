@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from worker.api.common.chat.chat_input import ChatInput, puts_words
+from worker.api.common.chat.parts import text_of as said_in
 from worker.api.common.chat.tools import DeclaredTools, tools_of
 from worker.api.common.generation import Generation
 from worker.api.common.limits import check_alternatives, stops_of
@@ -32,8 +33,8 @@ def chat_of(body: OllamaChatRequest, loaded: Loaded) -> ChatInput:
 def question_of(body: GenerateRequest, loaded: Loaded) -> ChatInput:
     """A prompt as a conversation of one question. Raises and blocks as above."""
     messages = [Message(role="user", content=body.prompt or "")]
-    if body.system:
-        messages.insert(0, Message(role="system", content=body.system))
+    if system := said_in(body.system):
+        messages.insert(0, Message(role="system", content=system))
     return _talk(body, tuple(messages), PARAM, loaded)
 
 

@@ -109,8 +109,8 @@ class OllamaExchange(DeltaExchange):
                 case _:
                     pass
         piece.calls = list(enumerate(self._said.calls))[num_calls:]
-        if self._wants_scores and delta.logprob is not None:
-            piece.scores = [token_score(delta.logprob, self._pieces)]
+        if self._wants_scores:
+            piece.scores = [token_score(score, self._pieces) for score in delta.logprobs]
         return piece
 
     def _frame(self, piece: LinePiece, **fields: Any) -> bytes:

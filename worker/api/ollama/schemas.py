@@ -70,7 +70,7 @@ class GenerateRequest(OllamaRequest, kw_only=True):
 
     prompt: str | None = None
     suffix: str | None = None
-    system: str | None = None
+    system: MessageContent = None
     raw: bool | None = None
     images: Annotated[list[Any] | None, items(0)] = None
     context: Annotated[list[Any] | None, items(0)] = None

@@ -60,10 +60,8 @@ class ChatAnswer(Answer[ChatChoice]):
             return []
         logprobs: ChatLogprobs | None = None
         if self._wants_scores:
-            logprobs = ChatLogprobs([])
-            if delta.logprob is not None:
-                logprobs.content.append(token_score(delta.logprob, self._pieces))
-                self._scores += logprobs.content
+            logprobs = ChatLogprobs([token_score(score, self._pieces) for score in delta.logprobs])
+            self._scores += logprobs.content
         choices = [
             ChatChoice(index=self._index, delta=self._told(event))
             for event in self._said.take(delta)

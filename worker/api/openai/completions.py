@@ -57,8 +57,7 @@ class Continuation(Answer[Choice]):
         self._echo = ""
         self._texts.append(text)
         self._finish_reason = delta.finish_reason
-        if delta.logprob is not None:
-            self._scores.append(delta.logprob.logprob)
+        self._scores += [score.logprob for score in delta.logprobs]
         arrays = None
         if self._arrays is not None:
             self._add_logprobs(self._arrays, delta)
@@ -93,8 +92,8 @@ class Continuation(Answer[Choice]):
             # The engine scored every prompt token but the first.
             for score in delta.prompt_logprobs[first : stop - 1]:
                 arrays.add(score.token, score)
-        if delta.token is not None and delta.logprob is not None:
-            arrays.add(delta.token, delta.logprob)
+        for score in delta.logprobs:
+            arrays.add(score.token, score)
 
 
 class CompletionExchange(OpenAIExchange[Choice]):

@@ -44,7 +44,6 @@ from worker.api.responses.output import Output
 from worker.api.responses.schemas import (
     ResponseRequest,
     ResponseTool,
-    TextFormat,
     TextOptions,
 )
 from worker.api.responses.store import ResponseStore
@@ -165,7 +164,7 @@ class ResponseExchange(DeltaExchange):
 
     def _take(self, delta: Delta) -> list[ResponseEvent]:
         self._tally.add(delta)
-        scores = [] if delta.logprob is None else [token_score(delta.logprob, self._pieces)]
+        scores = [token_score(score, self._pieces) for score in delta.logprobs]
         return self._output.take(self._said.take(delta), scores)
 
     def _ended(self, *, broken: bool) -> ResponseReply:
@@ -209,8 +208,8 @@ def _echo(
     if choice.only is not None:
         told = {"type": "function", "name": choice.only}
     text = body.text or TextOptions()
-    form = text.format or TextFormat("text")
-    form = form if form.type else msgspec.structs.replace(form, type="json_schema")
+    form = text.format or {"type": "text"}
+    form = form if form.get("type") else {**form, "type": "json_schema"}
     return {
         "instructions": None if body.instructions is None else text_of(body.instructions),
         "max_output_tokens": body.max_output_tokens,

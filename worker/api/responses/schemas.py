@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-
 from worker.api.common.bounds import between, count_from, items, one_of, texts
 from worker.api.common.chat.parts import MessageContent
 from worker.api.common.chat.past_calls import Spelled
 from worker.api.common.chat.tools import ChoiceObject, DeclaredTool
+from worker.api.common.constraints import FormFields
 from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.thinking import ChatFields
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
@@ -25,21 +24,9 @@ class ResponseTool(DeclaredTool):
 ResponseTools = list[ResponseTool | list[Any] | Spelled]
 
 
-class TextFormat(msgspec.Struct, omit_defaults=True):
-    """text, json_object, or json_schema with its schema, which chats have in json_schema."""
-
-    type: str | None = None
-    name: str | None = None
-    description: str | None = None
-    schema: dict[str, Any] | None = None
-    json_schema: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class TextOptions(msgspec.Struct, omit_defaults=True):
+class TextOptions(FormFields, omit_defaults=True):
     """The form of the answer."""
 
-    format: TextFormat | None = None
     verbosity: str | None = None
 
 

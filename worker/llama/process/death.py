@@ -37,8 +37,11 @@ _stacks = -1
 
 def doing(what: str, hint: str = "") -> None:
     """From now on a native death happened while `what`, such as "it read the weights of m.gguf";
-    `hint` is the next step."""
+    `hint` is the next step. An exit of native code is told before the destructors of all that is
+    loaded by now: other threads still use what these destroy."""
     _doing[:] = what, hint
+    if _stacks >= 0:
+        _tell_exits_first(ctypes.CDLL(None))
 
 
 def told_in(text: str) -> str | None:
@@ -75,16 +78,21 @@ def _watch_exits(libc: ctypes.CDLL) -> None:
     calls what is registered here, until Python itself is about to leave."""
     if not hasattr(libc, "gnu_get_libc_version"):  # elsewhere it could not be taken back
         return
-    owner = ctypes.addressof(_owner)
-    libc.__cxa_atexit.argtypes = [ctypes.c_void_p] * 3
     libc.__cxa_finalize.argtypes, libc.__cxa_finalize.restype = [ctypes.c_void_p], None
-    libc.__cxa_atexit(ctypes.cast(_exits, ctypes.c_void_p), None, owner)
+    _tell_exits_first(libc)
 
     def end_watch() -> None:
         _is_leaving.set()
-        libc.__cxa_finalize(owner)  # calls it, and forgets it
+        libc.__cxa_finalize(ctypes.addressof(_owner))  # calls it, and forgets it
 
     atexit.register(end_watch)
+
+
+def _tell_exits_first(libc: ctypes.CDLL) -> None:
+    """The newest that is registered is called first."""
+    if hasattr(libc, "gnu_get_libc_version"):
+        libc.__cxa_atexit.argtypes = [ctypes.c_void_p] * 3
+        libc.__cxa_atexit(ctypes.cast(_exits, ctypes.c_void_p), None, ctypes.addressof(_owner))
 
 
 def _file_in_memory() -> int:

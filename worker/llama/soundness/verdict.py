@@ -266,7 +266,7 @@ def _death(code: int, errors: bytes, where: str) -> str:
         return f"dies of {died or signal.Signals(-code).name} at {where}"
     if "llama.cpp gave up" in last:  # a failed assertion, in our words
         return f"gives up at {where}: {last.partition('gave up: ')[2].rstrip('.')}"
-    how = signal.Signals(-code).name if code < 0 else last or f"exit code {code}"
+    how = signal.Signals(-code).name if code < 0 else last.rstrip(".") or f"exit code {code}"
     raise BackendError(
         f"llama.cpp could not be proven on this CPU: the proof ended at {where} with {how}.",
         hint="Start again; if memory is short, free some.",
