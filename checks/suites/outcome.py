@@ -20,7 +20,7 @@ class Outcome(msgspec.Struct):
 
     suite: str
     found: dict[str, str]
-    peer: dict[str, str] = msgspec.field(default_factory=dict)
+    peer: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def passed(self) -> int:

@@ -16,6 +16,7 @@ from worker.api.common.bounds import at_least
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
+    Inputs,
     VectorExchange,
     asked,
     check_vectors,
@@ -72,7 +73,7 @@ class OllamaEmbeddingsReply(msgspec.Struct):
 def _asked(given: str | list[str], param: str, loaded: Loaded, *, cuts: bool) -> EmbeddingRequest:
     most = most_of(-1, loaded, param) if cuts else None
     pooling = check_vectors(loaded)
-    texts = texts_of(cast("list[str | int | list[int]] | str", given), loaded, param, most=most)
+    texts = texts_of(cast("Inputs", given), loaded, param, most=most)
     return asked(texts, param, per_token=pooling == "none")
 
 
