@@ -18,7 +18,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-real test-harm test-install real-reference test-offload test-managers test-page test-api test-fleet clients fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real test-harm test-install real-reference test-offload test-managers test-page test-api test-fleet clients suites fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -77,6 +77,10 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@mkdir -p .venv-clients/node && cp checks/clients/node/package.json .venv-clients/node && \
 		{ ! command -v npm >/dev/null || (cd .venv-clients/node && npm install --silent --no-audit --no-fund --ignore-scripts); }
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest checks/clients $(ARGS)
+
+# Where a test names a model of the Hub, the worker gets one of checks/real: words may differ.
+suites: ## llama-server's own unit tests over this worker, in .venv-suites, and a table of them
+	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m checks.suites.llama_server --venv .venv-suites $(ARGS)
 
 # Ray takes 134 MB of downloads.
 test-fleet: ## test fleet/, also on a Ray cluster of three nodes in this machine, in .venv-fleet; RPC=1 over RPC too
@@ -156,4 +160,4 @@ sbom: ## write dist/sbom.cdx.json: what .venv holds, as CycloneDX
 		--output-reproducible --output-format JSON --output-file dist/sbom.cdx.json
 
 clean: ## remove what was installed here (builds and real weights stay in ~/.cache/gguf-worker)
-	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-offload .venv-managers .venv-clients .venv-suites .venv-page .venv-api .venv-fleet .venv-train .venv-peers .venv-lock .venv-wheel .venv-reference .pytest_cache .ruff_cache .hypothesis .benchmarks

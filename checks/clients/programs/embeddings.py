@@ -13,8 +13,8 @@ from langchain_openai import OpenAIEmbeddings
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
-from haystack.components.embedders import OpenAITextEmbedder  # noqa: E402
-from haystack.utils import Secret  # noqa: E402
+from haystack.components.embedders import OpenAITextEmbedder
+from haystack.utils import Secret
 
 TEXTS = ["the rain in spain", "stays in the plain"]
 
