@@ -92,6 +92,25 @@ def test_a_rest_within_the_block_of_another_sequence_is_found() -> None:
     assert num_found(store, [*A[:100], 3]) == 100
 
 
+def test_what_is_forgotten() -> None:
+    """Its end goes, back to where another sequence goes on; with a rest and without."""
+    for rest_bytes in (0, 9):
+        store = Store(BIG, needs_rest=bool(rest_bytes))
+        other = [*A[:70], *range(70)]
+        kept(A, store, rest_bytes)
+        kept(other, store, rest_bytes)
+        store.forget(ints([*A, 5]))
+        store.check_integrity()
+        assert num_found(store, A) == (0 if rest_bytes else 70)
+        assert num_found(store, other) == 140
+        store.forget(ints(other[:30]))  # the end of a block is another's
+        store.check_integrity()
+        assert num_found(store, other) == 140
+        store.forget(ints(other))
+        store.check_integrity()
+        assert (num_found(store, other), store.stats.memory_bytes) == (0, 0)
+
+
 def test_the_rest_is_copied_out_of_the_scratch_buffer() -> None:
     """The backend uses its buffer again; what was kept stays."""
     store = Store(BIG, needs_rest=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.engine.output import Detokenizer, StopMatcher, token_logprob
+from worker.engine.output import Detokenizer, LineLimit, StopMatcher, token_logprob
 
 
 @given(st.text(), st.data())
@@ -77,3 +77,21 @@ def test_logprobs_are_a_softmax(top: int) -> None:
     assert [token for token, _ in score.top] == [2, 3, 6, 0, 5, 1, 4][:top]
     if top:
         assert score.top[0][1] == score.logprob
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 99])
+@pytest.mark.parametrize(
+    ("indent", "told"),
+    [(0, "    a\n   b\n\n  c\nd"), (1, "    a\n   b\n\n  c"), (3, "    a\n   b\n")],
+)
+def test_lines_end_a_text(size: int, indent: int, told: str) -> None:
+    """Whatever pieces it comes in; what is cut off was never shown."""
+    text, limit, found = "    a\n   b\n\n  c\nd", LineLimit(indent), ""
+    for place in range(0, len(text), size):
+        shown, has_ended = limit.feed(text[place : place + size])
+        found += shown
+        if has_ended:
+            break
+    else:
+        found += limit.flush()
+    assert found == told

@@ -119,7 +119,8 @@ class Tree:
         self._operation += 1
         for block in reversed(self.walk(root, tokens).blocks):
             begin = (block.depth - 1) * BLOCK_BYTES
-            if block.children or not tokens.startswith(block.tokens, begin):
+            is_gone = block not in self._recency  # with the one behind it
+            if is_gone or block.children or not tokens.startswith(block.tokens, begin):
                 continue
             self._remove(block)
             self._drop_useless(block.parent)

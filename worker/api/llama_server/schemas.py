@@ -27,8 +27,7 @@ class WritingFields(SamplingFields, kw_only=True):
     timings_per_token  true: events have timings
     post_sampling_probs  true is refused
 
-    id_slot          a number under which /slots finds what was said; the cells are the engine's
-                     affair
+    id_slot          a number by which /slots finds what was said
 
     cache_prompt, n_cache_reuse, n_keep and n_discard are not read: what is kept is as if computed,
     and nothing is shifted.
