@@ -176,6 +176,12 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("lora", ("--lora-scaled",), values.scaled_adapters,
                "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
                repeats=True),
+        Option("lora_dir", ("--lora-dir",), values.there,
+               "folder from whose files /v1/load_lora_adapter may load adapters while the worker "
+               "serves, and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR",
+               repeats=True),
+        Option("lora_memory", ("--lora-memory",), values.integer(1, _INT32),
+               "MiB for adapters that are loaded so (256)", "MIB"),
         Option("lora_init_without_apply", ("--lora-init-without-apply",), values.switch,
                "no adapter counts for requests that choose nothing, until /lora-adapters is told "
                "so (off)", "on|off", const=True),

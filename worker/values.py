@@ -112,6 +112,13 @@ def nonempty(text: str) -> str:
     return text
 
 
+def there(text: str) -> tuple[str, ...]:
+    """A folder that is there."""
+    if not Path(nonempty(text)).is_dir():
+        raise ValueError(f"must name a folder, and {text} is none")
+    return (text,)
+
+
 def folder(text: str) -> str:
     """A folder that this process can write to, or one that it can make."""
     place = Path(nonempty(text)).absolute()

@@ -150,7 +150,7 @@ VALUES = {
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
-    "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
+    "lora_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
     "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_tensors": "on",
@@ -161,6 +161,7 @@ VALUES = {
 # What an option cannot be without.
 NEEDED = {
     "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
+    "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
 }  # fmt: skip
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
@@ -227,6 +228,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
+        "--lora-memory 100", f"--lora-dir {__file__}",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
 )  # fmt: skip

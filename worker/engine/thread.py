@@ -10,6 +10,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from worker import log
 from worker.engine.engine import Engine
@@ -27,6 +29,8 @@ _READY_S = 0.05
 # 0.2 ms of CPU time from the step beside it, which for a small model is 5 % of the step. A token
 # that comes sooner goes with those that follow it in this time.
 _PAUSE_S = 0.01
+
+T = TypeVar("T")
 
 
 class EngineThread:
@@ -52,7 +56,10 @@ class EngineThread:
         self.tick = time.monotonic()
         self._on_failure = on_failure
         self._begin = begin
-        self._inbox: queue.SimpleQueue[Request | str | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Request | str | Callable[[], None] | None]
+        self._inbox = queue.SimpleQueue()
+        self._jobs: set[Future[Any]] = set()
+        self._has_ended = False
         self._streams: dict[str, Stream] = {}
         self._num_prepared = 0  # requests that are made ready
         self._loop = asyncio.get_running_loop()
@@ -90,6 +97,31 @@ class EngineThread:
     def num_streams(self) -> int:
         """Requests that were accepted or are made ready, and have not ended."""
         return len(self._streams) + self._num_prepared
+
+    @property
+    def keys(self) -> set[bytes]:
+        """Of the prompts of all requests that were accepted and have not ended."""
+        return {stream.key for stream in self._streams.values()}
+
+    async def between_steps(self, function: Callable[[], T]) -> T:
+        """What the engine's thread computes by `function`, after all that was submitted and aborted
+        before. Raises what it raises; UnavailableError where the thread ends before."""
+        future: Future[T] = Future()
+
+        def job() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001  (it is raised where it is awaited)
+                future.set_exception(error)
+
+        if self._has_ended:
+            raise _stopped()
+        self._jobs.add(future)
+        self._inbox.put(job)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        finally:
+            self._jobs.discard(future)
 
     def check_place(self, besides: int = 0) -> None:
         """Raise QueueFullError or UnavailableError where no request can be accepted now.
@@ -133,7 +165,8 @@ class EngineThread:
             raise QueueFullError(
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
-        stream = Stream([request.id for request in requests], self.abort, self._outbox.empty)
+        ids, key = [request.id for request in requests], requests[0].prompt.key
+        stream = Stream(ids, self.abort, self._outbox.empty, key)
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)
@@ -160,7 +193,7 @@ class EngineThread:
         self.close(self._closing)
         left = dict(self._streams)
         for stream in left.values():
-            stream.fail(UnavailableError("The worker stopped.", code="draining"))
+            stream.fail(_stopped())
         return len(left)
 
     def stop(self, seconds: float) -> bool:
@@ -211,6 +244,9 @@ class EngineThread:
             if isinstance(message, str):
                 self.engine.abort(message)
                 continue
+            if callable(message):
+                message()
+                continue
             self._outbox.ring()  # the next step is longer than those that others wait for
             try:
                 self.engine.add(message)
@@ -237,6 +273,10 @@ class EngineThread:
         After a failure, end every stream and tell the owner.
         """
         self._outbox.close()
+        self._has_ended = True
+        for job in self._jobs:
+            if not job.done():
+                job.set_exception(_stopped())
         if failure is not None:
             self.close(failure)
             self._deliver([[Delta(request_id, error=failure) for request_id in self._streams]])
@@ -254,6 +294,10 @@ class EngineThread:
             found.setdefault(stream, []).append(delta)
         for stream, deltas in found.items():
             stream.put(*deltas)
+
+
+def _stopped() -> UnavailableError:
+    return UnavailableError("The worker stopped.", code="draining")
 
 
 def _is_last(delta: Delta) -> bool:

@@ -58,6 +58,7 @@ def reach_of(
     """What a worker with these settings needs once it has started; what does not exist is left
     out."""
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
+    reads += settings.lora_dir
     addresses = _addresses(settings, environ)
     if any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES

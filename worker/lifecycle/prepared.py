@@ -81,6 +81,7 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
         "--draft": settings.draft not in (None, "auto", "none"),
         "--draft-model": settings.draft_model is not None,
         "--lora": bool(settings.lora),
+        "--lora-dir": bool(settings.lora_dir),
         "--cache-ram": bool(settings.cache_ram),
         "--cache-dir": settings.cache_dir is not None,
     }

@@ -25,15 +25,35 @@ def adapter_key(scales: Iterable[tuple[bytes, float]]) -> bytes:
     return b"".join(entry for entry in entries if _ENTRY.unpack(entry)[1])
 
 
+def digests_in(key: bytes) -> set[bytes]:
+    """Of the files of the adapters that `key` names."""
+    return {digest for digest, _ in _ENTRY.iter_unpack(key)}
+
+
 class Adapters:
-    """The adapters of one model, which frees them."""
+    """The adapters of one model, which frees them.
+
+    llama.cpp counts a model's adapters where it makes a graph, so what loads and frees them must be
+    done by the thread that computes.
+    """
 
     def __init__(self, model: Any, files: Mapping[bytes, ModelFile]) -> None:
-        """Load them beside the weights, by digest. They must be there before a context is.
+        """Load them beside the weights, by digest. Raises as `load`."""
+        self._model = model
+        self._handles: dict[bytes, Any] = {}
+        for digest, file in files.items():
+            self.load(digest, file)
+
+    def load(self, digest: bytes, file: ModelFile) -> None:
+        """Load one more.
 
         Raises ModelLoadError with llama.cpp's reason, ModelFileError (CHANGED).
         """
-        self._handles = {digest: _load(model, file) for digest, file in files.items()}
+        self._handles[digest] = _load(self._model, file)
+
+    def free(self, digest: bytes) -> None:
+        """Free one that no context computes with."""
+        native.llama_adapter_lora_free(self._handles.pop(digest))
 
     def use(self, context: Any, key: bytes) -> None:
         """Compute with those that `key` says, and with no others. Another set than before costs a

@@ -197,11 +197,21 @@ class Context:
 
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""
-        if self.handle and self.batch.key != self._key:
-            self._weights.adapters.use(self.handle, self.batch.key)
-            self._key = self.batch.key
+        self.use_adapters(self.batch.key)
         self._batch.n_tokens = self.batch.size
         self._decode(self._batch)
+
+    def use_adapters(self, key: bytes) -> None:
+        """Compute with those that `key` names from now on, and with no others."""
+        if self.handle and key != self._key:
+            self._weights.adapters.use(self.handle, key)
+            self._key = key
+
+    def leave_adapters(self) -> None:
+        """Compute with none, once all is computed that was begun."""
+        if self.handle:
+            native.llama_synchronize(self.handle)
+        self.use_adapters(b"")
 
     def compute_one(self, slot: int) -> None:
         """Compute one token in an empty slot; the batch that is being filled stays as it is."""

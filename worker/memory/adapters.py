@@ -7,6 +7,16 @@ from collections.abc import Iterable
 from worker.model.adapter import AdapterConfig
 from worker.settings import Settings
 
+# For adapters that are loaded while the worker serves, where nothing else is said.
+_ROOM_MIB = 256
+
+
+def room_bytes(settings: Settings) -> int:
+    """Bytes for adapters that are loaded while the worker serves."""
+    if not settings.lora_dir:
+        return 0
+    return (_ROOM_MIB if settings.lora_memory is None else settings.lora_memory) << 20
+
 
 def adapters_bytes(adapters: Iterable[AdapterConfig], settings: Settings) -> int:
     """Bytes of their matrices, and of what a step of `ubatch_size` rows computes with them: for the

@@ -1,4 +1,4 @@
-"""GET and POST /lora-adapters."""
+"""GET and POST /lora-adapters (llama-server); adapters that come and go (vLLM)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from litestar import Response, get, post
 from worker.api.common.adapters import AdapterScale, scales_of
 from worker.api.common.body import read_json
 from worker.api.common.errors import json_response
+from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.values import name
 
 
 class AdapterEntry(msgspec.Struct):
@@ -30,6 +32,19 @@ class Success(msgspec.Struct):
     """It is done."""
 
     success: bool = True
+
+
+class NewAdapter(msgspec.Struct):
+    """A file in one of the folders of --lora-dir, and what it shall be called."""
+
+    lora_name: str
+    lora_path: str
+
+
+class OldAdapter(msgspec.Struct):
+    """What it is called."""
+
+    lora_name: str
 
 
 @get("/lora-adapters", summary="The adapters (llama-server)")
@@ -57,3 +72,23 @@ async def scale_adapters(request: HttpRequest[Any, Any, Any], loaded: Loaded) ->
     loaded.adapters.check(scales)
     loaded.adapters.scales = scales
     return json_response(Success())
+
+
+@post("/v1/load_lora_adapter", status_code=200, summary="Serve one more adapter (vLLM)")
+async def load_adapter_file(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> str:
+    """Once this is answered, requests may name it."""
+    new = await read_json(request, NewAdapter)
+    try:
+        name(new.lora_name)
+    except ValueError as error:
+        raise RequestError(f"lora_name {error}.", param="lora_name") from None
+    await loaded.adapter_loader.load(new.lora_name, new.lora_path)
+    return f"Success: LoRA adapter '{new.lora_name}' added successfully."
+
+
+@post("/v1/unload_lora_adapter", status_code=200, summary="Serve an adapter no longer (vLLM)")
+async def unload_adapter(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> str:
+    """Requests that were accepted keep it until they end."""
+    old = await read_json(request, OldAdapter)
+    await loaded.adapter_loader.unload(old.lora_name)
+    return f"Success: LoRA adapter '{old.lora_name}' removed successfully."
