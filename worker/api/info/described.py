@@ -88,13 +88,16 @@ API = Api(
             takes=NewAdapter,
             gives={TEXT: str},
             refuses=(*BODY, _NO_FILE),
-            notes="Without --lora-dir 404.",
+            examples={"named": {"lora_name": "sql", "lora_path": "sql.gguf"}},
+            notes="Without --lora-dir 404. 400 with a code that says what is wrong with the file; "
+            "`no_room`: it is too large.",
         ),
         Described(
             handler=unload_adapter,
             takes=OldAdapter,
             gives={TEXT: str},
             refuses=(*BODY, _NO_ADAPTER),
+            examples={"named": {"lora_name": "tales"}},
             notes="Without --lora-dir 404.",
         ),
         Described(

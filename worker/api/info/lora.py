@@ -35,14 +35,18 @@ class Success(msgspec.Struct):
 
 
 class NewAdapter(msgspec.Struct):
-    """A file in one of the folders of --lora-dir, and what it shall be called."""
+    """What is to be loaded.
+
+    lora_name   a request's `model` that chooses it
+    lora_path   a GGUF file in one of the folders of --lora-dir
+    """
 
     lora_name: str
     lora_path: str
 
 
 class OldAdapter(msgspec.Struct):
-    """What it is called."""
+    """What is to be unloaded."""
 
     lora_name: str
 
