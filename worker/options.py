@@ -185,6 +185,12 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("lora_init_without_apply", ("--lora-init-without-apply",), values.switch,
                "no adapter counts for requests that choose nothing, until /lora-adapters is told "
                "so (off)", "on|off", const=True),
+        Option("control_vector", ("--control-vector",), values.vectors,
+               "control vector, or several: added for all requests (none)", "FILE", repeats=True),
+        Option("control_vector", ("--control-vector-scaled",), values.scaled_adapters,
+               "the same with its scale", "FILE:SCALE", repeats=True),
+        Option("control_layers", ("--control-vector-layer-range",), values.layer_range,
+               "layers behind which it is added, from 1 (all)", "START END"),
         Option("reasoning", ("--reasoning", "-rea"), values.one_of("on", "off", "auto"),
                "whether a model that can think does so where a request does not say; auto: as its "
                "template has it (auto)", "on|off|auto"),

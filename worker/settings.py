@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
     lora             adapters of the model
+    control_vector   control vectors that are added, for all requests
+    control_layers   first and last layer behind which they are; None: all
     lora_dir         folders from which more of them may be loaded while the worker serves
     lora_memory      MiB for these; None: as `memory/adapters.py` says
     lora_init_without_apply  none of them counts for requests that choose nothing
@@ -148,6 +150,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     lora: tuple[AdapterSpec, ...] = ()
+    control_vector: tuple[AdapterSpec, ...] = ()
+    control_layers: tuple[int, int] | None = None
     lora_dir: tuple[str, ...] = ()
     lora_memory: int | None = None
     lora_init_without_apply: bool = False
@@ -346,11 +350,16 @@ def _check_cache(found: Mapping[str, Any]) -> None:
 
 
 def _check_adapters(found: Mapping[str, Any]) -> None:
-    """Raise UsageError for room that nothing can take."""
+    """Raise UsageError for room that nothing can take, and for layers to which nothing is added."""
     if "lora_memory" in found and "lora_dir" not in found:
         raise UsageError(
             "--lora-memory is for adapters that are loaded later, and no --lora-dir says whence.",
             hint="Add --lora-dir DIR, or leave --lora-memory out.",
+        )
+    if "control_layers" in found and "control_vector" not in found:
+        raise UsageError(
+            "--control-vector-layer-range is for control vectors, and there are none.",
+            hint="Add --control-vector FILE, or leave it out.",
         )
 
 

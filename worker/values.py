@@ -229,6 +229,22 @@ def scaled_adapters(text: str) -> tuple[AdapterSpec, ...]:
     return tuple(AdapterSpec(file, scale=_SCALE(scale)) for file, _, scale in parts)
 
 
+def vectors(text: str) -> tuple[AdapterSpec, ...]:
+    """FILE, several of them separated by commas."""
+    return tuple(map(AdapterSpec, names(nonempty(text))))
+
+
+def layer_range(text: str) -> tuple[int, int]:
+    """Two numbers of layers, the second not below the first."""
+    words = text.split()
+    if len(words) != 2 or not all(map(str.isdecimal, words)):
+        raise ValueError(f"must be two numbers of layers, not {text!r}")
+    first, last = map(int, words)
+    if not 1 <= first <= last:
+        raise ValueError(f"must be two numbers of layers from 1 on, in order, not {text!r}")
+    return first, last
+
+
 def some_names(text: str) -> tuple[str, ...]:
     """Names as `name` has them, at least one, separated by commas, each once."""
     found = names(text)

@@ -162,12 +162,14 @@ VALUES = {
 NEEDED = {
     "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
     "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
+    "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
     "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
     "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
+    "--control-vector-scaled": "a.gguf:0.5", "--control-vector-layer-range": "1 2",
 }  # fmt: skip
 
 
@@ -186,10 +188,11 @@ def test_environment(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         settings = make({}, {name: value, **needed})
         assert getattr(settings, option.field) == option.read(value), name
         assert getattr(settings, option.field) != getattr(Settings(), option.field)
+    words = value.split() if " " in option.metavar else [value]
     for flag in option.flags:
-        assert getattr(settings_of(flag, value), option.field) == option.read(value)
+        assert getattr(settings_of(flag, *words), option.field) == option.read(value)
     monkeypatch.setenv(option.variables[0], "surely wrong")
-    assert getattr(settings_of(option.flags[0], value), option.field) == option.read(value)
+    assert getattr(settings_of(option.flags[0], *words), option.field) == option.read(value)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +373,7 @@ def test_foreign_variables() -> None:
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
     ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
     assert [name for name, _ in variables(ignored)] == list(ignored)
-    for name in ("SSL_KEY_FILE", "CONTROL_VECTOR", "ATTENTION"):
+    for name in ("SSL_KEY_FILE", "MMPROJ", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 
@@ -417,7 +420,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for option in OPTIONS:
         assert all(flag in text for flag in option.flags)
     assert "--jinja" not in text
-    assert "--control-vector" not in text
+    assert "--mmproj" not in text
 
 
 def test_a_serving_process(tiny: Path) -> None:
@@ -469,7 +472,7 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
     """No option can take the command's backend away."""
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
-    assert main(["--control-vector", "x"], "cpu") == 2
+    assert main(["--mmproj", "x"], "cpu") == 2
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,7 @@ from worker.lifecycle.aside import in_thread
 from worker.llama.adapters import digests_in
 from worker.llama.backend import LlamaBackend
 from worker.machine import human_bytes
-from worker.memory.adapters import adapters_bytes
-from worker.memory.plan import MemoryPlan
+from worker.memory.adapters import adapters_bytes, room_bytes
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -39,7 +38,7 @@ class AdapterLoader:
     """
 
     def __init__(
-        self, settings: Settings, config: ModelConfig, plan: MemoryPlan, served: ServedAdapters,
+        self, settings: Settings, config: ModelConfig, served: ServedAdapters,
         engine: EngineThread, backend: LlamaBackend,
     ) -> None:  # fmt: skip
         self._settings = settings
@@ -47,7 +46,8 @@ class AdapterLoader:
         self._served = served
         self._engine = engine
         self._backend = backend
-        self._most = plan.adapter_bytes
+        self._most = adapters_bytes((each.config for each in served.all), settings)
+        self._most += room_bytes(settings)
         self._held = {each.digest: each.config for each in served.all}
         self._changing = asyncio.Lock()
         self._leaving: asyncio.Task[None] | None = None

@@ -41,6 +41,7 @@ def open_store(settings: Settings, prepared: Prepared, backend: LlamaBackend) ->
             build.bindings,
             build.variant,  # another one rounds otherwise
             form.signature,
+            *(() if prepared.control is None else (prepared.control.digest,)),
         ))  # fmt: skip
         folder = Path(settings.cache_dir)
         # What waits to be written may have left the tree: both together stay within the limit.

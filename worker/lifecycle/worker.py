@@ -183,9 +183,7 @@ class Worker:
             guesses=prepared.guesses,
             draft=draft,
             adapters=adapters,
-            adapter_loader=AdapterLoader(
-                self.settings, prepared.config, prepared.plan, adapters, thread, backend
-            ),
+            adapter_loader=AdapterLoader(self.settings, prepared.config, adapters, thread, backend),
             engine=thread,
             store=store,
             vram_bytes=vram_bytes,

@@ -8,11 +8,14 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from worker.errors import ModelLoadError
+import numpy as np
+
+from worker.errors import DoesNotFitError, ModelLoadError
 from worker.gguf.header import ModelFile
 from worker.gguf.pinned import pinned
 from worker.llama import library
 from worker.llama.library import native
+from worker.model.control_vector import ControlVector
 
 DIGEST_BYTES = 16
 _ENTRY = struct.Struct(f"<{DIGEST_BYTES}sf")
@@ -66,6 +69,18 @@ class Adapters:
         native.llama_set_adapters_lora(  # pyright: ignore[reportUnknownMemberType]
             context, handles, len(entries), scales
         )
+
+
+def add_control_vector(context: Any, control: ControlVector) -> None:
+    """Have a context add it from now on. Raises DoesNotFitError."""
+    values = np.ascontiguousarray(control.values, np.float32)
+    width = values.shape[1]
+    failed = native.llama_set_adapter_cvec(
+        context, values.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), values.size, width,
+        control.first, control.last,
+    )  # fmt: skip
+    if failed:
+        raise DoesNotFitError("There is no memory for the control vector.")
 
 
 def _load(model: Any, file: ModelFile) -> Any:

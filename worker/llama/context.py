@@ -12,6 +12,7 @@ from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import hidden_states, library
+from worker.llama.adapters import add_control_vector
 from worker.llama.batch import wire
 from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
@@ -139,6 +140,8 @@ class Context:
         self.residency = cache_residency([line for _, line in lines])
         try:
             check_cells(weights.residency, self.residency)
+            if options.control is not None and options.purpose != "heads":
+                add_control_vector(handle, options.control)
             self._memory = native.llama_get_memory(handle)
             if options.purpose in ("heads", "text beside heads"):
                 hidden_states.give_hidden(handle, outputs_only=options.purpose == "heads")

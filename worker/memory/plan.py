@@ -249,7 +249,10 @@ def _sum(
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
-    if taken := adapters_bytes(beside.adapters, settings) + room_bytes(settings):
+    taken = adapters_bytes(beside.adapters, settings) + room_bytes(settings)
+    if settings.control_vector:
+        taken += 4 * config.layers * config.embedding
+    if taken:
         parts["adapters"] = taken
     if (shape := embedding_shape(config, settings, num_cells)) is not None:
         taken = embedding_bytes(config, settings, shape)
