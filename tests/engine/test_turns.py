@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.driving import run
 from tests.support.fakes import FakeBackend, continuation
+from worker.cache.store import Store
 from worker.engine.engine import Engine
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
@@ -102,3 +103,27 @@ def test_what_is_known_of_another_key() -> None:
         engine.add(Request(id=str(number), prompt=Prompt(prompt, key=key), params=params))
         found.append(run(engine)[str(number)][-1].cached_tokens)
     assert found == [0, 0, 0, 58, 58]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_begins_without_its_key(streams: bool, kept: bool) -> None:
+    """The tokens before that are the model's own, and known to all prompts whose are too."""
+    backend = FakeBackend(
+        num_cells=600, num_slots=6, capacity=64, vocab_size=5_000, streams=streams
+    )
+    store = Store(10**6, needs_rest=False) if kept else None
+    engine = Engine(backend, lambda: backend.now, store=store)
+    tokens = tuple(range(1, 80))
+    found: list[int] = []
+    for number, (key, begin) in enumerate(
+        [(b"", 0), (b"a", 40), (b"a", 40), (b"b", 30), (b"a", 50), (b"a", 0), (b"", 0)]
+    ):
+        prompt = Prompt(tokens, key=key, begin=begin)
+        engine.add(Request(id=str(number), prompt=prompt, params=GenerationParams(max_tokens=4)))
+        deltas = run(engine)[str(number)]
+        found.append(deltas[-1].cached_tokens)
+        told = key + bytes([begin][:begin])
+        expected = continuation(list(tokens), 4, 5_000, key=told)
+        assert [delta.token for delta in deltas if delta.token is not None] == expected
+    assert found == [0, 40, 78, 30, 50, 0, 78]

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import http, metrics
 from tests.support.models.adapters import lora_gguf, write_lora
+from tests.support.models.ggufs import U32, array
 from tests.support.programs.processes import Server, WorkerProcess, serving
 from worker.isolation import sandbox
 
@@ -349,3 +350,50 @@ def test_until_a_request_ends(tiny: Path, files: dict[str, Path]) -> None:
         while not (answer := load(server, "large", rank.name)).is_success:
             assert time.monotonic() < deadline, answer.text
         assert say(server, "large")
+
+
+def test_activated(tiny: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    """One that is invoked by tokens counts from the last ones on: what is before them the model
+    alone has read, for whom it is known then. Without them it does not count, and it counts alone.
+    """
+    gguf = lora_gguf(tiny, seed=1)
+    gguf.keys["adapter.alora.invocation_tokens"] = array(U32, [70, 71])
+    activated = gguf.write(tmp_path / "activated.gguf")
+    before, behind = [1, *range(80, 180)] * 5, list(range(200, 230))
+
+    def ask(server: Server, model: str, prompt: list[int]) -> tuple[str, int]:
+        body = {
+            "model": model, "prompt": prompt, "max_tokens": 16, "temperature": 0, "seed": 7,
+            "ignore_eos": True,
+        }  # fmt: skip
+        answer = server.post(body).json()
+        cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return answer["choices"][0]["text"], cached
+
+    invoked = [*before, 70, 71, *behind]
+    more = ("--lora", f"{activated}=activated", "--parallel", "4")
+    with serving(*options(tiny, files, "one"), *more) as server:
+        alone = {model: ask(server, model, [70, 71, *behind])[0] for model in (BASE, "one")}
+        assert ask(server, "activated", [70, 71, *behind])[0] == alone["one"] != alone[BASE]
+        bare = ask(server, BASE, [*before, *behind])[0]
+        assert ask(server, "activated", [*before, *behind])[0] == bare
+        first, cached = ask(server, "activated", invoked)
+        assert 0 < cached <= len(before)
+        again = [ask(server, model, invoked) for model in ("one", BASE, "activated")]
+        assert len({first, *(text for text, _ in again)}) == 3
+        assert again[2][0] == first
+        last = [*invoked, 90, 70, 71, 90]
+        assert ask(server, "activated", last)[0] == ask(server, "activated", last)[0]
+        both = {"lora": [{"id": 0, "scale": 1}, {"id": 1, "scale": 1}], "prompt": "a"}
+        refused = server.post(both)
+        assert (refused.status_code, "counts alone" in refused.text) == (400, True)
+        assert http.post(server.url + "/lora-adapters", json=both["lora"]).status_code == 400
+        entry = http.get(server.url + "/lora-adapters").json()[1]
+        assert entry["alora_invocation_tokens"] == [70, 71]
+    with serving(*options(tiny, files, "one"), *more, "--cache-ram", "0", "-b", "16") as server:
+        assert ask(server, "activated", invoked) == (first, 0)
+    words = [*map(str, options(tiny, files)), "--lora", f"{files['two']},{activated}"]
+    process = WorkerProcess("serve", *words)
+    assert process.wait() == 2
+    assert "counts alone" in process.lines[-1]
+    process.end()

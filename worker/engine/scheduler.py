@@ -241,9 +241,9 @@ class Scheduler:
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
-        key = self._turns.next([s.prompt.key for s in active], now) if active else b""
+        key = self._turns.next([s.key for s in active], now) if active else b""
         for sequence in active:
-            if sequence.prompt.key == key:
+            if sequence.key == key:
                 (streams if sequence.num_missing == 1 else prompts).append(sequence)
             else:
                 others += sequence.num_missing == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from worker.engine.prompt import Prompt
 from worker.errors import NotFoundError, RequestError, UsageError
 from worker.llama.adapters import DIGEST_BYTES, adapter_key, digests_in
 from worker.model.adapter import AdapterConfig, load_adapter
@@ -41,11 +42,26 @@ class AdapterChoice(msgspec.Struct, frozen=True):
     """What a request gets: the key of its prompts, and the model's name in its answer.
 
     is_named  the request names an adapter
+    invocation  token ids where the adapter begins to count (aLoRA); empty: at the first one
     """
 
     key: bytes
     model: str
     is_named: bool = False
+    invocation: tuple[int, ...] = ()
+
+    def of(self, prompt: Prompt) -> Prompt:
+        """The prompt with this key: from the last invocation in it on, or without the key where
+        there is none."""
+        if not self.invocation:
+            return msgspec.structs.replace(prompt, key=self.key)
+        count, tokens = len(self.invocation), prompt.tokens
+        for begin in range(len(tokens) - count, -1, -1):
+            if tokens[begin] == self.invocation[0] and (
+                tokens[begin : begin + count] == self.invocation
+            ):
+                return msgspec.structs.replace(prompt, key=self.key, begin=begin)
+        return prompt
 
 
 def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...]:
@@ -104,6 +120,10 @@ class ServedAdapters:
                 hint="Give the adapter another name: --lora FILE=NAME.",
             )
         self.scales = {each.id: each.scale for each in self.all if each.counts}
+        try:
+            self._activated(self.scales)
+        except RequestError as error:
+            raise UsageError(error.message, hint="Give it a name: --lora FILE=NAME.") from None
 
     @property
     def all(self) -> tuple[Adapter, ...]:
@@ -153,16 +173,14 @@ class ServedAdapters:
         adapter = self._named(model)
         if scales is None:
             if adapter is not None:
-                return AdapterChoice(
-                    adapter_key([(adapter.digest, adapter.scale)]), adapter.name, True
-                )
-            return AdapterChoice(self._key(self.scales), self._names[0])
+                return self._choice({adapter.id: adapter.scale}, adapter.name)
+            return self._choice(self.scales)
         if adapter is not None:
             raise RequestError(
                 "Both model and lora choose adapters.", param="lora", hint="Leave one of them out."
             )
         self.check(scales)
-        return AdapterChoice(self._key(scales), self._names[0])
+        return self._choice(scales)
 
     def check(self, scales: Mapping[int, float]) -> None:
         """Raise NotFoundError or RequestError where these cannot be."""
@@ -177,6 +195,7 @@ class ServedAdapters:
                     f"The scale of an adapter must be from {-MOST_SCALE:g} to {MOST_SCALE:g}.",
                     param="lora",
                 )
+        self._activated(scales)
 
     def find(self, name: str) -> Adapter | None:
         """The adapter of this name, also as `base:NAME`; None where it is the model itself.
@@ -202,5 +221,19 @@ class ServedAdapters:
         name = (model or "").removesuffix(_OLLAMAS_TAG)
         return self.find(name) if name and (self._may_change or self._by_name) else None
 
-    def _key(self, scales: Mapping[int, float]) -> bytes:
-        return adapter_key((each.digest, scales.get(each.id, 0.0)) for each in self.all)
+    def _choice(self, scales: Mapping[int, float], name: str | None = None) -> AdapterChoice:
+        key = adapter_key((each.digest, scales.get(each.id, 0.0)) for each in self.all)
+        invocation = self._activated(scales)
+        return AdapterChoice(key, name or self._names[0], name is not None, invocation)
+
+    def _activated(self, scales: Mapping[int, float]) -> tuple[int, ...]:
+        """Where that one begins to count; empty: at once. Raises RequestError where one that is
+        activated does not count alone."""
+        chosen = [each for each in self.all if scales.get(each.id)]
+        activated = [each for each in chosen if each.config.invocation]
+        if activated and len(chosen) > 1:
+            raise RequestError(
+                f"{activated[0].name} is an activated adapter, which counts alone.", param="lora",
+                hint="Choose it by its name.",
+            )  # fmt: skip
+        return activated[0].config.invocation if activated else ()

@@ -17,15 +17,16 @@ from worker.lifecycle.loaded import Loaded
 from worker.values import name
 
 
-class AdapterEntry(msgspec.Struct):
+class AdapterEntry(msgspec.Struct, omit_defaults=True):
     """An adapter; `scale` is what it counts for requests that choose nothing, `path` its file's
-    name."""
+    name, `alora_invocation_tokens` where an activated one begins to count."""
 
     id: int
     name: str
     path: str
     scale: float
     rank: int
+    alora_invocation_tokens: tuple[int, ...] = ()
 
 
 class Success(msgspec.Struct):
@@ -63,6 +64,7 @@ async def lora_adapters(loaded: Loaded) -> Response[bytes]:
                 Path(each.config.files[0].path).name,
                 adapters.scales.get(each.id, 0.0),
                 each.config.rank,
+                each.config.invocation,
             )
             for each in adapters.all
         ]
