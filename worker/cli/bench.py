@@ -37,7 +37,8 @@ def add_parser(commands: Any, line: str) -> None:
         description="Size, loading, speed (bare and over HTTP), memory and quality of each quant "
         "level of a model, each in a process of its own, and the level to take on this machine. "
         "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
-        "are. Interrupted, the same command goes on where it was.",
+        "are; with --lora one file is, with and without each adapter. Interrupted, the same "
+        "command goes on where it was.",
         epilog="Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report",
         allow_abbrev=False,
     )
@@ -67,7 +68,7 @@ def add_parser(commands: Any, line: str) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft", "lora",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -123,7 +124,7 @@ def _ending_well() -> Generator[None]:
 
 
 def _plan(arguments: argparse.Namespace) -> BenchPlan:
-    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
+    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus, with_adapters
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
     from worker.lifecycle.prepared import load_draft
     from worker.model.config import load_config
@@ -133,6 +134,9 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
     if settings.draft not in (None, "model", "mtp"):
         raise UsageError("worker bench measures guesses of --draft-model or of --draft mtp.")
     levels, source = levels_of(arguments, settings)
+    if settings.lora:
+        levels = with_adapters(levels, settings.lora)
+        settings = msgspec.structs.replace(settings, lora=())
     for level in levels:
         path = level.path or ""
         if os.fsencode(path) != path.encode(errors="replace"):
@@ -190,6 +194,8 @@ def levels_of(
         texts = arguments.models or [settings.model]
         paths = [model_path(msgspec.structs.replace(settings, model=text)) for text in texts]
         if len(paths) == 1:
+            if settings.lora and quants is None:
+                quants = []
             return levels_of_source(paths[0], quants, arguments.reference)
         files = named_by_encoding(paths)
     return levels_of_files(files, quants, arguments.reference), None

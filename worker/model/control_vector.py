@@ -51,14 +51,15 @@ def load_control_vector(
     """
     if config.architecture in _WITHOUT:
         raise _wrong(f"llama.cpp adds no control vectors to {config.architecture} models.")
-    values = np.zeros((config.layers - 1, config.embedding), np.float32)
+    count = config.layers - config.nextn_layers
+    values = np.zeros((count - 1, config.embedding), np.float32)
     for file, scale in files:
         header = read_header(file)
         name = Path(file).name
         if header.keys.get("general.architecture") != "controlvector" or not header.tensors:
             raise refuse("NOT_CONTROL_VECTOR", f"{name} is not a control vector.", hint=RECONVERT)
         for tensor in header.tensors:
-            layer = _layer_of(name, tensor, config)
+            layer = _layer_of(name, tensor, *values.shape)
             try:
                 found = np.fromfile(file, "<f4", tensor.elements, offset=tensor.offset)
                 values[layer - 1] += np.float32(scale) * found
@@ -66,11 +67,11 @@ def load_control_vector(
                 raise refuse("CHANGED", f"{name} was changed after it was checked.") from None
     if not np.isfinite(values).all():
         raise _wrong("The control vectors hold, or add up to, numbers that are not finite.")
-    first, last = layers or (1, config.layers)
+    first, last = layers or (1, count)
     return ControlVector(values, first, last)
 
 
-def _layer_of(name: str, tensor: TensorInfo, config: ModelConfig) -> int:
+def _layer_of(name: str, tensor: TensorInfo, count: int, width: int) -> int:
     match = _DIRECTION.fullmatch(tensor.name)
     if match is None or ENCODINGS[tensor.type].name != "F32":
         raise _wrong(
@@ -79,10 +80,10 @@ def _layer_of(name: str, tensor: TensorInfo, config: ModelConfig) -> int:
             tensor.name,
         )
     layer = int(match[1])
-    if layer >= config.layers or tensor.elements != config.embedding or len(tensor.shape) != 1:
+    if layer > count or tensor.shape != (width,):
         raise _wrong(
             f"{name} has a direction of {tensor.elements} numbers for layer {layer}, and the model "
-            f"takes {config.embedding} numbers for layers 1 to {config.layers - 1}.",
+            f"takes {width} numbers for layers 1 to {count}.",
             tensor.name,
         )
     return layer
