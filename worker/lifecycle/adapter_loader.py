@@ -46,7 +46,7 @@ class AdapterLoader:
         self._served = served
         self._engine = engine
         self._backend = backend
-        self._most = adapters_bytes((each.config for each in served.all), settings)
+        self._most = adapters_bytes(each.config for each in served.all)
         self._most += room_bytes(settings)
         self._held = {each.digest: each.config for each in served.all}
         self._changing = asyncio.Lock()
@@ -83,8 +83,8 @@ class AdapterLoader:
         self._served.add(name, config, digest)
 
     def _check_room(self, config: AdapterConfig) -> None:
-        held = adapters_bytes(self._held.values(), self._settings)
-        needed = adapters_bytes([*self._held.values(), config], self._settings) - held
+        held = adapters_bytes(self._held.values())
+        needed = adapters_bytes([config])
         if needed > self._most - held:
             room = human_bytes(max(0, self._most - held))
             raise RequestError(

@@ -66,7 +66,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     process_bytes       interpreter, libraries, vocabulary
     draft_bytes         all that a model takes that guesses tokens; or cells, compute and waiting
                         states of heads that do, whose weights are among the model's
-    adapter_bytes       adapters, what a step computes with them, and room for more
+    adapter_bytes       adapters, and room for more
     embedding_bytes     a context that makes vectors of texts beside one that writes
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
@@ -249,7 +249,7 @@ def _sum(
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
-    taken = adapters_bytes(beside.adapters, settings) + room_bytes(settings)
+    taken = adapters_bytes(beside.adapters) + room_bytes(settings)
     if settings.control_vector:
         taken += 4 * config.layers * config.embedding
     if taken:

@@ -38,7 +38,6 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
     base      name of the model that it was made for, where the file says so
     rank      the largest one
     matrices  how many it changes
-    widest    the most rows of one of these
     invocation  token ids where it begins to count (aLoRA); empty: it counts for the whole text
     """
 
@@ -48,7 +47,6 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     alpha: float
     matrices: int
-    widest: int
     n_params: int
     size_bytes: int
     invocation: tuple[int, ...] = ()
@@ -97,7 +95,6 @@ def load_adapter(
         rank=max(_rank(target, a) for target, (a, _) in pairs.items()),
         alpha=fields.number(_ALPHA) or 0.0,
         matrices=len(pairs),
-        widest=max(_shape(b)[1] for _, b in pairs.values()),
         n_params=sum(tensor.elements for tensor in header.tensors),
         size_bytes=sum(tensor.nbytes for tensor in header.tensors),
         invocation=invocation,

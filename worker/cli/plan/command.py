@@ -107,7 +107,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
-        ("adapters", plan.adapter_bytes, "matrices, what is computed with them, room for more"),
+        ("adapters", plan.adapter_bytes, "their matrices, and room for more"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
         ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip
