@@ -39,7 +39,7 @@ def write_pair(
         vocab=shape.vocab, context=shape.context,
     )  # fmt: skip
     write_model(draft, small, quant, seed=seed)
-    large, little = _tensors(target), _tensors(draft)
+    large, little = tensors_in(target), tensors_in(draft)
     for name, (info, data) in large.items():
         if name == "output_norm.weight":
             data.view(np.float32)[WIDTH:] = 0
@@ -54,8 +54,8 @@ def write_pair(
             data.reshape(shape.vocab, block)[:] = rows[:, :block]
 
 
-def _tensors(path: Path) -> dict[str, tuple[TensorInfo, np.ndarray]]:
-    """Name -> what the header says of the tensor, and its bytes, which can be written."""
+def tensors_in(path: Path) -> dict[str, tuple[TensorInfo, np.ndarray]]:
+    """Name -> what a file's header says of the tensor, and its bytes, which can be written."""
     header = read_header(path)
     return {
         info.name: (

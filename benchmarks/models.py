@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,18 +68,21 @@ SCALES: dict[Type, tuple[int, int | None]] = {
 
 
 def write_model(
-    path: Path, shape: ModelShape, quant: str = "Q4_K_M", *, hollow: bool = False, seed: int = 0
-) -> Path:
+    path: Path, shape: ModelShape, quant: str = "Q4_K_M", *, hollow: bool = False, seed: int = 0,
+    encodings: Mapping[str, Type] | None = None,
+) -> Path:  # fmt: skip
     """Write a model of `shape` in `quant`; returns `path`.
 
     hollow: weights are holes in the file, which read as zeros. Enough to measure memory, and
     takes no room on the disk.
+    encodings: of tensors that have others than the quantisation says.
     """
     recipe = RECIPES[quant]
     writer = gguf.GGUFWriter(path, shape.architecture)
     _add_keys(writer, path.stem, shape, recipe)
     tensors = [
-        (name, size, _type_of(name, size, shape, recipe)) for name, size in tensors_of(shape)
+        (name, size, (encodings or {}).get(name) or _type_of(name, size, shape, recipe))
+        for name, size in tensors_of(shape)
     ]
     for name, size, kind in tensors:
         writer.add_tensor_info(name, size, np.dtype(np.float32), _nbytes(size, kind), kind)
@@ -194,6 +197,7 @@ def _add_keys(writer: gguf.GGUFWriter, name: str, shape: ModelShape, recipe: Rec
     writer.add_key_length(shape.head_dim)
     writer.add_value_length(shape.head_dim)
     writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(shape.vocab)
     if shape.experts:

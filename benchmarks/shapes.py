@@ -29,6 +29,7 @@ class ModelShape:
     window: int = 0
     convolutions: tuple[int, ...] = ()
     kernel: int = 0
+    rope_base: float = 1e4
 
 
 SHAPES: dict[str, ModelShape] = {
@@ -51,6 +52,9 @@ SHAPES: dict[str, ModelShape] = {
     "qwen2-0.5b": ModelShape(architecture="qwen2", layers=24, embedding=896, heads=14, kv_heads=2,
                              head_dim=64, feed_forward=4864, vocab=151936, context=32768,
                              tied=True),
+    # Qwen2.5 0.5B, but of another architecture and with an output of its own.
+    "reciting-0.5b": ModelShape(layers=24, embedding=896, heads=14, kv_heads=2, head_dim=64,
+                                feed_forward=4864, vocab=151936, context=32768, rope_base=1e8),
     "qwen3-0.6b": ModelShape(architecture="qwen3", layers=28, embedding=1024, heads=16, kv_heads=8,
                              head_dim=128, feed_forward=3072, vocab=151936, context=40960,
                              tied=True),

@@ -1,26 +1,31 @@
 """End to end against the bare decode loop, alternating, in one run.
 
-    python -m benchmarks.throughput [MODEL] [--tokens 200] [--streams 1 4] [--rounds 5]
+    python -m benchmarks.throughput [MODEL] [--tokens 200] [--streams 1 4] [--depths 0 400 2000]
+                                    [--rounds 5]
 
 Three ways to the same greedy tokens: the bare loop (llama_decode and the sampler, nothing else),
-our engine in this process, and the whole worker over HTTP with SSE. Prints medians, spread and
-ratios, then one line of JSON.
+our engine in this process, and the whole worker over HTTP with SSE, without guesses. A prompt has
+as many tokens as the depth says, or those of a few words. Prints medians, spread and the ratios of
+neighbours in time, then one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.peers.quotients import quotient
 from worker import log, machine
-from worker.bench.measure.bare_loop import greedy_samplers, read_runs, write_steps
+from worker.bench.measure.bare_loop import greedy_samplers, random_tokens, read_runs, write_steps
 from worker.bench.measure.client import StreamedRequest
 from worker.bench.measure.server import serving
 from worker.demo import MODEL_PATH
@@ -73,9 +78,9 @@ def through_engine(backend: LlamaBackend, prompt: list[int], tokens: int, stream
     return count / (time.perf_counter() - started)
 
 
-def through_http(port: int, tokens: int, streams: int) -> float:
+def through_http(port: int, prompt: list[int], tokens: int, streams: int) -> float:
     """Tokens per second over SSE, from the first token of any stream to the last of all."""
-    requests = [StreamedRequest(PROMPT, tokens) for _ in range(streams)]
+    requests = [StreamedRequest(prompt, tokens) for _ in range(streams)]
     with ThreadPoolExecutor(streams) as pool:
         running = [pool.submit(request.run, "127.0.0.1", port) for request in requests]
         answers = [future.result() for future in running]
@@ -91,25 +96,28 @@ def main() -> None:
     parser.add_argument("model", nargs="?", type=Path, default=MODEL_PATH)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--depths", type=int, nargs="+", default=[0])
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     log.configure("console")
     threads, most = machine.usable_cpus(), max(arguments.streams)
-    cells = most * -(-(arguments.tokens + 64) // CELL_STEP) * CELL_STEP
+    cells = most * -(-(arguments.tokens + max(arguments.depths) + 64) // CELL_STEP) * CELL_STEP
     options = ContextOptions(
         num_cells=cells, num_slots=most, threads=threads, threads_batch=threads
     )
     report: list[dict[str, object]] = []
     with (
         LlamaBackend.open(arguments.model, LoadOptions(), options) as backend,
-        serving(arguments.model, Settings(ctx_size=cells, parallel=most)) as server,
+        serving(arguments.model, Settings(ctx_size=cells, parallel=most, draft="none")) as server,
     ):
-        prompt = backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False)
-        for streams in arguments.streams:
+        words = backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False)
+        for streams, depth in itertools.product(arguments.streams, arguments.depths):
+            more = random_tokens(depth, max(0, depth - len(words)), backend.vocab_size)
+            prompt, tokens = [*words, *more.tolist()], arguments.tokens
             ways: dict[str, Callable[[], float]] = {
-                "bare loop": lambda n=streams: bare_loop(backend, prompt, arguments.tokens, n),
-                "engine": lambda n=streams: through_engine(backend, prompt, arguments.tokens, n),
-                "http": lambda n=streams: through_http(server.port, arguments.tokens, n),
+                "bare loop": partial(bare_loop, backend, prompt, tokens, streams),
+                "engine": partial(through_engine, backend, prompt, tokens, streams),
+                "http": partial(through_http, server.port, prompt, tokens, streams),
             }
             samples: dict[str, list[float]] = {name: [] for name in ways}
             for measured in [False] + [True] * arguments.rounds:
@@ -117,15 +125,15 @@ def main() -> None:
                     speed = way()
                     if measured:
                         samples[name].append(speed)
-            base = statistics.median(samples["bare loop"])
             for name, values in samples.items():
-                median = statistics.median(values)
                 print(
-                    f"{streams:3} streams  {name:10} {median:9.1f} tok/s "
-                    f"({min(values):.1f} to {max(values):.1f})  {median / base:.3f} of bare"
+                    f"{streams:3} streams  {len(prompt):5} tokens  {name:10} "
+                    f"{statistics.median(values):9.1f} tok/s "
+                    f"({min(values):.1f} to {max(values):.1f})  "
+                    f"{quotient(values, samples['bare loop'])} of bare"
                 )
                 report.append(
-                    {"streams": streams, "way": name, "median": median, "samples": values}
+                    {"streams": streams, "depth": len(prompt), "way": name, "samples": values}
                 )
     print(
         json.dumps(

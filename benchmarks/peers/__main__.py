@@ -28,6 +28,8 @@ from benchmarks.peers.processes import PeerError
 from benchmarks.peers.prompts import Prompts
 from benchmarks.peers.servers import PEERS, Peer, Setup
 from benchmarks.peers.use import alike, use
+from benchmarks.session.model import AGENTS, write_reciting
+from benchmarks.session.story import story
 from benchmarks.shapes import SHAPES
 from worker import machine
 from worker.bench.measure.machine import cpu_name
@@ -52,6 +54,7 @@ def main() -> None:
                 baseline=given.baseline,
                 peers_python=given.peers_python,
                 llama_server=given.llama_server,
+                llama_server_flags=tuple(given.llama_server_flags.split()),
                 logs=Path(logs),
             )
             for case in cases
@@ -135,7 +138,7 @@ def _round(
 def _is_measured(case: Case, peer: Peer) -> bool:
     if (case.needs_http and not peer.is_http) or (case.needs_parallel and peer.is_serial):
         return False
-    return case.has_drafts or not peer.is_undrafted
+    return case.has_drafts or not peer.is_for_drafts
 
 
 def _with_options(case: Case, setup: Setup, folder: str) -> Setup:
@@ -216,6 +219,11 @@ def _model(case: Case, named: Path | None) -> Path:
         shape, gain = SHAPES[case.shape], GAINS[case.shape]
         write_pair(unfinished, _draft_of(path), shape, QUANT, gain)
         unfinished.replace(path)
+    elif not path.exists() and case.is_reciting:
+        _say(f"writing {path.name}")
+        path.parent.mkdir(exist_ok=True)
+        stories = [story(agent) for agent in range(AGENTS)]
+        write_reciting(path.with_suffix(".unfinished"), stories).replace(path)
     elif not path.exists():
         _say(f"writing {path.name}")
         path.parent.mkdir(exist_ok=True)
@@ -256,6 +264,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--llama-server", type=Path, default=Path(binary) if binary else None,
         help="the native binary (default: what LLAMA_SERVER names)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--llama-server-flags", default="--spec-default --cache-reuse 256", metavar="TEXT",
+        help="what the peer `flagged` is started with besides (default: %(default)s)",
     )  # fmt: skip
     given = parser.parse_args()
     several = [name for name in given.cases if CASES[name].has_several_servers]

@@ -12,6 +12,7 @@ from benchmarks.peers.cases.catalog import CASES
 from benchmarks.peers.quotients import Quotient, quotient
 
 US, NATIVE, BARE, UNDRAFTED = "worker", "llama-server", "bare", "undrafted"
+FLAGGED = "flagged"
 CHUNK = 64  # tokens that a shared prompt may be read of again
 
 # case -> peer -> its samples, a round each, or why there are none
@@ -75,6 +76,13 @@ GOALS = (
         for kind, bound in (("topk", 1), ("whole", 1), ("penalties", 1), ("logprobs", 1),
                             ("topp", 1.5))
         for streams in (1, 8)
+    ),
+    *(
+        Goal(case, f"speed / {what}", bound, peer=peer)
+        for case in ("session", "session3")
+        for what, bound, peer in (
+            ("native llama-server", 1 / 0.55, NATIVE), ("its best flags", 1 / 0.9, FLAGGED),
+        )
     ),
     Goal("drafts-repeat", "speed / without guesses", 1.5, peer=UNDRAFTED),
     Goal("drafts-plain", "speed / without guesses", 0.99, peer=UNDRAFTED),

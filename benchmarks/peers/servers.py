@@ -36,6 +36,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     baseline      another checkout of the worker with its own .venv, or None
     peers_python  a Python that has requirements.txt
     llama_server  the native binary, or None
+    llama_server_flags  what the peer `flagged` is started with besides
     logs          folder for what the peers write
     """
 
@@ -47,6 +48,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     baseline: Path | None
     peers_python: Path
     llama_server: Path | None
+    llama_server_flags: tuple[str, ...] = ()
     logs: Path
 
 
@@ -57,7 +59,7 @@ class Peer(msgspec.Struct, frozen=True):
     version   what it is; raises PeerError where it is not installed
     is_http   False for the bare loop, which nothing can be sent to while it runs
     is_serial it answers one request at a time
-    is_undrafted  it is the worker without guesses, for cases in which the worker makes some
+    is_for_drafts   it is measured only in cases that are about guesses
     """
 
     name: str
@@ -65,7 +67,7 @@ class Peer(msgspec.Struct, frozen=True):
     version: Callable[[Setup], str]
     is_http: bool = True
     is_serial: bool = False
-    is_undrafted: bool = False
+    is_for_drafts: bool = False
 
 
 def _worker(setup: Setup, port: int) -> list[str]:
@@ -74,9 +76,8 @@ def _worker(setup: Setup, port: int) -> list[str]:
 
 def _without_drafts(setup: Setup, port: int) -> list[str]:
     others = {n: v for n, v in setup.worker_options.items() if not n.startswith("--draft")}
-    return worker_command(
-        sys.executable, msgspec.structs.replace(setup, worker_options=others), port
-    )
+    undrafted = msgspec.structs.replace(setup, worker_options=others | {"--draft": "none"})
+    return worker_command(sys.executable, undrafted, port)
 
 
 def _before(setup: Setup, port: int) -> list[str]:
@@ -120,6 +121,10 @@ def _llama_server(setup: Setup, port: int) -> list[str]:
         *("--host", HOST, "--port", str(port), "--no-webui"),
         *("-c", str(setup.cells), "-np", str(setup.slots), "-t", str(setup.threads)),
     ]
+
+
+def _flagged(setup: Setup, port: int) -> list[str]:
+    return [*_llama_server(setup, port), *setup.llama_server_flags]
 
 
 def _xllamacpp(setup: Setup, port: int) -> list[str]:
@@ -216,10 +221,11 @@ PEERS: dict[str, Peer] = {
     for peer in (
         Peer("worker", _over_http(_worker, "/health"), _worker_version),
         Peer(
-            "undrafted", _over_http(_without_drafts, "/health"), _worker_version, is_undrafted=True
+            "undrafted", _over_http(_without_drafts, "/health"), _worker_version, is_for_drafts=True
         ),
         Peer("before", _over_http(_before, "/health", lambda s: s.baseline), _before_version),
         Peer("llama-server", _over_http(_llama_server, "/health"), _native_version),
+        Peer("flagged", _over_http(_flagged, "/health"), _native_version, is_for_drafts=True),
         Peer("xllamacpp", _over_http(_xllamacpp, "/health"), _python_version("xllamacpp")),
         Peer(
             "llama-cpp-python",

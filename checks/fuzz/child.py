@@ -18,6 +18,7 @@ import msgspec
 from checks.fuzz.verdict import Verdict
 from worker import log
 from worker.api.common.sampling import defaults_of
+from worker.engine.embedding import cut, vectors_wanted
 from worker.engine.engine import Engine
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
@@ -89,10 +90,14 @@ def judged(path: Path) -> Verdict:
 
 
 def _run(path: Path, prepared: Prepared) -> float:
-    """Load the file, write a few tokens in several ways; CPU seconds of the template."""
+    """Load the file, write a few tokens in several ways, or make vectors; CPU seconds of the
+    template."""
     backend = open_backend(load_weights(path, SETTINGS, prepared), SETTINGS, prepared)
     try:
-        _write(backend, prepared)
+        if prepared.config.only_embeds:
+            _embed(backend)
+        else:
+            _write(backend, prepared)
         return _template(backend, prepared)
     finally:
         backend.close()
@@ -127,6 +132,27 @@ def _write(backend: LlamaBackend, prepared: Prepared) -> None:
             continue  # 400: the vocabulary has nothing for this text
         engine.check(request)
         engine.add(request)
+    _run_out(engine)
+
+
+def _embed(backend: LlamaBackend) -> None:
+    embedder, vocab = backend.embedder, backend.vocab
+    assert embedder is not None
+    texts = [
+        cut(tokens, embedder.max_length, vocab.ends_of_texts)
+        for special in (True, False)
+        if (tokens := vocab.tokenize(TEXT, add_special=special, parse_special=False))
+    ]
+    if not texts:
+        return
+    engine = Engine(backend, time.monotonic, embedder=embedder)
+    request = vectors_wanted(texts, "input")
+    engine.check(request)
+    engine.add(request)
+    _run_out(engine)
+
+
+def _run_out(engine: Engine) -> None:
     for _ in range(60):
         if engine.is_idle:
             return

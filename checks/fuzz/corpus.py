@@ -10,6 +10,7 @@ from pathlib import Path
 
 from checks.fuzz.tokenizers import TOKENIZERS
 from tests.support.models import architectures, ggufs, heads, templates
+from tests.support.models.embedders import ARCHITECTURES, Embedder
 from tests.support.models.ggufs import Gguf, Key, Tensor, text, u32
 from tests.support.models.parsing import parsed
 
@@ -124,6 +125,8 @@ def corpus() -> dict[str, Seed]:
         **{name: _written(getattr(heads, f"write_{name}"))
            for name in ("glm4moe", "qwen35", "qwen35moe")},
         "deepseek2-heads": _written(heads.write_deepseek2),
+        **{name: _written(Embedder(name).write) for name in ARCHITECTURES},
+        "reranker": _written(Embedder("bert", pooling=4, classifier=2).write),
         **{f"tokenizer-{name}": _spelled(keys) for name, keys in TOKENIZERS.items()},
         **{f"encoding-{name}": _encoded(name) for name in (*ggufs.QUANTIZED, "F16", "BF16")},
     }  # fmt: skip

@@ -36,13 +36,15 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("/api/chat", {"messages": MESSAGES, "options": {"temperature": 0, "num_predict": 12}}),
     ("/api/generate", {"prompt": "Once", "options": {"temperature": 0, "num_predict": 12}}),
     ("/v1/infer", {"prompt": "Once upon", **COLD}),
+    ("/v1/embeddings", {"input": ["Once upon", "a time"]}),
 ]
 
 
 @pytest.fixture(scope="module")
 def workers() -> Generator[list[Server]]:
     """Two workers of the demo model, each with its own key."""
-    options = ("--alias", "demo", "-t", "1", "-c", "2048", "--cache-ram", "0", "--no-page")
+    options = ("--alias", "demo", "-t", "1", "-c", "2048", "--cache-ram", "0", "--no-page",
+               "--pooling", "mean")  # fmt: skip
     with (
         serving(*options, "-np", "2", env={"LLAMA_API_KEY": KEY}) as one,
         serving(*options, "-np", "2", env={"LLAMA_API_KEY": KEY}) as two,

@@ -64,6 +64,27 @@ def test_copies_count_once(server: Server, path: str) -> None:
     assert LEAST <= cached(second["usage"]) < second["usage"]["prompt_tokens"]
 
 
+TASK, THOUGHT, RESULT, LAST, OTHER = (
+    [100 + (first + number) % 200 for number in range(size)]
+    for first, size in ((0, 150), (30, 100), (60, 100), (90, 100), (120, 100))
+)
+CHANGES = {
+    "the last message is another": (TASK + THOUGHT + RESULT + OTHER, 350),
+    "a thought is dropped": (TASK + RESULT + LAST, 150),
+    "a result is trimmed": (TASK + THOUGHT + RESULT[:60] + LAST, 310),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_stands_behind_a_change_is_read_again(server: Server, change: str) -> None:
+    """What stands before it comes from the cache, in pieces of 128 tokens, and usage says so."""
+    prompt, known = CHANGES[change]
+    server.post({"prompt": TASK + THOUGHT + RESULT + LAST, **SAMPLING})
+    body = server.post({"prompt": prompt, **SAMPLING}).json()
+    assert known - 128 < cached(body["usage"]) <= known
+    assert body["timings"]["prompt_n"] == len(prompt) - cached(body["usage"])
+
+
 def test_several_prompts(server: Server) -> None:
     """What the cache gave is added up over prompts, not over copies."""
     texts = [body_of(COMPLETIONS)["prompt"] for _ in range(2)]

@@ -118,7 +118,7 @@ def levels_of_source(
     A file in F16, BF16 or F32 is quantised. A file that is quantised already is the only level.
     Raises UsageError, ModelFileError.
     """
-    config = load_config(path)
+    config = load_config(path, purpose="serve")
     own = Level(name=config.quant, path=str(path))
     if config.quant not in _PLAIN:
         if quants or reference not in (None, config.quant):
@@ -146,7 +146,7 @@ def levels_of_files(
     The reference is the level that `reference` names, else the one with the most bits per weight.
     Raises UsageError, ModelFileError.
     """
-    configs = {name: load_config(path) for name, path in files.items()}
+    configs = {name: load_config(path, purpose="serve") for name, path in files.items()}
     _check_one_model(configs)
     chosen = list(files)
     if quants is not None:
@@ -189,7 +189,7 @@ def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:
     their file names; where those are the same too, their paths."""
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("A file was given twice.", hint="Name each file once.")
-    names = [load_config(path).quant for path in paths]
+    names = [load_config(path, purpose="serve").quant for path in paths]
     for longer in ([path.stem for path in paths], [str(path.with_suffix("")) for path in paths]):
         pairs = zip(names, longer, strict=True)
         names = [name if names.count(name) == 1 else other for name, other in pairs]

@@ -133,6 +133,16 @@ class MemoryNeeds(msgspec.Struct, frozen=True, kw_only=True):
     trained_context: int
 
 
+class VectorSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast vectors of `texts` texts with `tokens` tokens in all are made."""
+
+    texts: int
+    tokens: int
+    texts_per_s: Figure
+    tokens_per_s: Figure
+    memory: ProcessMemory | None
+
+
 class LoopSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """All tests of the bare loop: decode and sample, without engine, service or clients."""
 

@@ -20,6 +20,7 @@ from worker.bench.sections import (
     LoadTimes,
     Machine,
     TokenCost,
+    VectorSpeed,
 )
 from worker.bench.sizes import Sizes
 from worker.settings import Settings
@@ -36,7 +37,7 @@ class StageJob(msgspec.Struct, frozen=True, kw_only=True):
     stage   name of the stage
     level   None for the machine
     path    file that is measured, or quantised
-    place   where the child writes: a quantised file, or the folder of the reference's rows
+    place   where the child writes: a quantised file, or the folder of the reference's rows, vectors
     writes  the file is the reference: it writes the rows that other levels are compared with
     """
 
@@ -124,6 +125,8 @@ DRAFTS = BenchStage("drafts", Drafts, lambda cost: cost.start_s + cost.test_s)
 QUALITY = BenchStage(
     "quality", Quality, lambda cost: cost.start_s + cost.scoring_s, is_timing=False
 )
+# Of a model that makes vectors: the child writes those of the corpus's lines.
+VECTORS = BenchStage("vectors", VectorSpeed, lambda _: 1.0)
 # The reference against itself: what it differs by is no property of any level.
 NOISE_FLOOR = BenchStage(
     "noise floor", Quality, lambda c: c.start_s + 2 * c.scoring_s, is_timing=False

@@ -20,11 +20,13 @@ from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
+from worker.files import written_whole
 from worker.settings import Settings
 from worker.values import number
 
 if TYPE_CHECKING:
     from worker.bench.plan import BenchPlan, Level
+    from worker.bench.run.cache import BenchCache
 
 _GB = 10**9
 
@@ -36,6 +38,7 @@ def add_parser(commands: Any, line: str) -> None:
         help=line,
         description="Size, loading, speed (bare and over HTTP), memory and quality of each quant "
         "level of a model, each in a process of its own, and the level to take on this machine. "
+        "Of a model that makes vectors: how near they are to the reference's, and texts a second. "
         "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
         "are; with --lora one file is, with and without each adapter. Interrupted, the same "
         "command goes on where it was.",
@@ -67,7 +70,7 @@ def add_parser(commands: Any, line: str) -> None:
     add_options(
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
-        "n_gpu_layers", "device", "tensor_split", "split_mode", "main_gpu",
+        "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft", "lora",
     )  # fmt: skip
     parser.set_defaults(run=run)
@@ -88,14 +91,16 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     from worker.bench.report.documents import write_report
     from worker.bench.run.bench import Bench
-    from worker.cli.bench_table import report_table, watch
+    from worker.cli.bench_table import report_table, summary, watch
     from worker.cli.console import data_console, write_json
 
-    plan = _plan(arguments)
+    plan, makes_vectors = _plan(arguments)
     out = _folder(arguments.out)
+    if makes_vectors:
+        return _compare_vectors(plan, cache, out, as_json=arguments.json)
     bench = Bench(plan, cache)
     with _ending_well():
-        report = watch(bench.events())
+        report = watch(bench.events(), summary)
     if out is not None:
         for path in write_report(report, out):
             sys.stderr.write(f"wrote {path}\n")
@@ -105,6 +110,28 @@ def run(arguments: argparse.Namespace) -> int:
         console = data_console()
         console.print(report_table(report, console.width))
     bench.forget_timings()
+    return 0
+
+
+def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as_json: bool) -> int:
+    """Levels of a model that makes vectors."""
+    from worker.bench.embedding import EmbeddingBench, as_markdown
+    from worker.cli.bench_table import vector_table, watch
+    from worker.cli.console import data_console, write_json
+
+    with _ending_well():
+        report = watch(EmbeddingBench(plan, cache).events(), vector_table)
+    if out is not None:
+        texts = {"json": msgspec.json.encode(report), "md": as_markdown(report).encode()}
+        for kind, text in texts.items():
+            with written_whole(out / f"report.{kind}") as partial:
+                partial.write_bytes(text)
+            sys.stderr.write(f"wrote {out / f'report.{kind}'}\n")
+    if as_json:
+        write_json(report)
+    else:
+        console = data_console()
+        console.print(vector_table(report, console.width))
     return 0
 
 
@@ -123,7 +150,8 @@ def _ending_well() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _plan(arguments: argparse.Namespace) -> BenchPlan:
+def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
+    """What will be run, and whether it is about vectors."""
     from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus, with_adapters
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
     from worker.lifecycle.prepared import load_draft
@@ -146,7 +174,13 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
             )
     # Only the demo model carries a card of ours; its kind of text is not that of others.
     known = source or Path(levels[0].path or MODEL_PATH)
-    config = load_config(known)
+    config = load_config(known, purpose="serve")
+    makes_vectors = config.only_embeds or settings.pooling is not None
+    if makes_vectors and arguments.no_quality:
+        raise UsageError("Of a model that makes vectors, what is compared is these.",
+                         hint="Leave --no-quality out.")  # fmt: skip
+    if makes_vectors and levels[-1].lora is not None:
+        raise UsageError("Vectors are computed without adapters.", hint="Leave --lora out.")
     is_demo = bool(config.card)
     load_draft(config, settings)
     if settings.uses_heads:
@@ -159,10 +193,10 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
 
         read_imatrix(arguments.imatrix)
     corpus = None
-    if not arguments.no_quality and (len(levels) > 1 or arguments.text):
+    if not arguments.no_quality and (len(levels) > 1 or arguments.text or makes_vectors):
         default = HELDOUT_PATH if is_demo else GENERAL_TEXT
         corpus = open_corpus(Path(arguments.text) if arguments.text else default)
-    return BenchPlan(
+    plan = BenchPlan(
         levels=levels,
         source=str(source) if source else None,
         imatrix=arguments.imatrix,
@@ -174,6 +208,7 @@ def _plan(arguments: argparse.Namespace) -> BenchPlan:
         max_kld=max_kld,
         fresh=arguments.fresh,
     )
+    return plan, makes_vectors
 
 
 def levels_of(

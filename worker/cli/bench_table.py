@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from worker.bench import embedding as vectors
+from worker.bench.embedding import VectorReport
 from worker.bench.report import BenchReport
 from worker.bench.report.attention import HEADINGS, attention_rows
 from worker.bench.report.changes import Change, Changes
@@ -21,13 +24,18 @@ from worker.bench.run.runner import Event, Note, Position
 from worker.cli.console import plain, titled
 from worker.machine import human_bytes
 
+R = TypeVar("R")
+
 _REFRESH_PER_S = 4  # what it draws is taken from the CPUs that are measured
 
 
-def watch(events: Generator[Event]) -> BenchReport:
-    """Follow a run on stderr: a live table on a terminal, else a line for each stage."""
+def watch(events: Generator[Event | R], show: Callable[[R, int], RenderableType]) -> R:
+    """Follow a run on stderr: a live table on a terminal, else a line for each stage.
+
+    show: what is shown of a report while it runs, in so many columns
+    """
     console = Console(stderr=True)
-    view = _View(console.width)
+    view = _View[R](console.width, show)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(events))
         live = None
@@ -46,12 +54,12 @@ def watch(events: Generator[Event]) -> BenchReport:
     return view.report
 
 
-class _View:
+class _View(Generic[R]):
     """What is known so far, and how far the stage at work is."""
 
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self.report: BenchReport | None = None
+    def __init__(self, width: int, show: Callable[[R, int], RenderableType]) -> None:
+        self._width, self._show = width, show
+        self.report: R | None = None
         self._notes: list[str] = []
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn()
@@ -59,23 +67,22 @@ class _View:
         self._whole = self._bar.add_task("the whole run", total=1.0)
         self._stage = self._bar.add_task("starting", total=1.0)
 
-    def take(self, event: Event) -> None:
-        if isinstance(event, BenchReport):
-            self.report = event
-        elif isinstance(event, Note):
+    def take(self, event: Event | R) -> None:
+        if isinstance(event, Note):
             self._notes.append(event.text)
+        elif not isinstance(event, Position):
+            self.report = event
         else:
             self._bar.update(self._whole, completed=event.done, description=f"all{_left(event)}")
             name = f"{event.level}: {event.stage}" if event.level else event.stage
             self._bar.update(self._stage, completed=event.share, description=name)
 
     def render(self) -> RenderableType:
-        found = self.report
-        shown = _blocks(tables(found)[0].columns, found, self._width) if found else ()
+        shown = [] if self.report is None else [self._show(self.report, self._width)]
         return Group(*shown, *map(plain, self._notes), self._bar)
 
 
-def _line(event: Event) -> str | None:
+def _line(event: object) -> str | None:
     """What to say of an event where nothing can be drawn: each stage as it begins."""
     if isinstance(event, Position) and event.share == 0.0:
         return f"{event.done:4.0%} {event.level or 'machine'}: {event.stage}{_left(event)}"
@@ -87,6 +94,17 @@ def _left(position: Position) -> str:
         return ""
     minutes, rest = divmod(round(position.left_s), 60)
     return f", {minutes}:{rest:02} left"
+
+
+def summary(report: BenchReport, width: int) -> RenderableType:
+    """The most important columns."""
+    return Group(*_blocks(tables(report)[0].columns, report, width))
+
+
+def vector_table(report: VectorReport, _: int) -> RenderableType:
+    """Levels of a model that makes vectors, and the level to take."""
+    shown = titled(report.model, _plain_table(vectors.HEADINGS, vectors.rows_of(report)))
+    return Group(shown, *map(plain, vectors.words_of(report)))
 
 
 def report_table(report: BenchReport, width: int) -> RenderableType:

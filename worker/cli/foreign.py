@@ -28,10 +28,12 @@ NEEDLESS: dict[str, str] = {
     "it would change no answer, and what costs time and memory is measured and fitted here": """
         --no-cont-batching -nocb --no-cache-prompt --no-warmup --perf --no-perf --no-repack -nr
         --no-host --no-op-offload --no-cache-idle-slots --fit? -fit? --fit-target= -fitt=
-        --fit-ctx= -fitc= --cache-reuse= --ctx-checkpoints= -ctxcp= --swa-checkpoints=
+        --fit-ctx= -fitc= --ctx-checkpoints= -ctxcp= --swa-checkpoints=
         --checkpoint-every-n-tokens= --checkpoint-min-step= -cms= --slot-prompt-similarity= -sps=
         --defrag-thold= -dt= --lazy-mode= -lzm= --moe-cache-mib= --backend-sampling -bs
         --spec-draft-backend-sampling --no-spec-draft-backend-sampling""",
+    "what stands behind a change is read again: moved, it would answer from text that is gone": """
+        --cache-reuse=""",
     "the system places threads and pages": """
         --cpu-mask= -C= --cpu-range= -Cr= --cpu-strict= --prio= --poll= --cpu-mask-batch= -Cb=
         --cpu-range-batch= -Crb= --cpu-strict-batch= --prio-batch= --poll-batch= --numa=""",

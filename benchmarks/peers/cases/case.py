@@ -27,6 +27,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     measure         (how to start the peer, prompts) -> sample
     shape           name in `benchmarks.shapes` of the model
+    is_reciting     the model says what the stories of `benchmarks.session` prescribe
     is_shape_fixed  another model that the user names does not replace it
     cells, slots    of each server; a slot's share must hold the longest request
     worker_options  more of the worker's options with their values; `{folder}` in a value becomes
@@ -42,6 +43,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     measure: Callable[[Start, Prompts], Sample]
     shape: str = "llama-1b"
+    is_reciting: bool = False
     is_shape_fixed: bool = False
     cells: int = 8 * 2048
     slots: int = 8
@@ -53,8 +55,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_drafts(self) -> bool:
-        """Whether the worker guesses tokens in this case."""
-        return any(name.startswith("--draft") for name in self.worker_options)
+        """Whether the case is about guesses."""
+        return self.is_reciting or any(name.startswith("--draft") for name in self.worker_options)
 
     @property
     def has_draft_model(self) -> bool:

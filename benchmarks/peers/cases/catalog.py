@@ -14,6 +14,7 @@ from benchmarks.peers.cases.drafts import (
 )
 from benchmarks.peers.cases.hybrids import stripped_chats
 from benchmarks.peers.cases.leftovers import used_server
+from benchmarks.peers.cases.sessions import one_agent, three_agents
 from benchmarks.peers.cases.streams import (
     eight_deep_streams,
     eight_streams,
@@ -117,6 +118,17 @@ CASES: dict[str, Case] = {
             name="hybrid", title="a chat whose answers are stripped, hybrid model",
             unit="of the prompts cached", measure=stripped_chats, shape=HYBRID,
             is_shape_fixed=True, cells=8 * 2048, needs_http=True,
+        ),
+        *(
+            Case(
+                name=name, title=title, unit="s", measure=measure, shape="reciting-0.5b",
+                is_shape_fixed=True, is_reciting=True, cells=slots * 12288, slots=slots,
+                is_less_better=True, needs_http=True,
+            )
+            for name, title, measure, slots in (
+                ("session", "the session of a coding agent", one_agent, 2),
+                ("session3", "the sessions of three at once", three_agents, 4),
+            )
         ),
         *vocabulary_cases(),
         Case(

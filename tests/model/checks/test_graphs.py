@@ -57,6 +57,14 @@ CASES: list[tuple[str, str, Change]] = [
     ("lfm2", "TENSOR_TYPE", stored_as("blk.0.shortconv.conv.weight", "BF16")),
     ("lfm2", "TENSOR_TYPE", stored_as("blk.1.attn_q_norm.weight", "I32")),
     ("rwkv7", "TENSOR_TYPE", stored_as("blk.0.time_mix_lerp_fused.weight", "F16")),
+    ("gemma-embedding", "BAD_VALUE", dropped("gemma-embedding.attention.sliding_window_pattern")),
+    ("gemma-embedding", "BAD_VALUE",
+     keyed("gemma-embedding.attention.sliding_window_pattern", Key(ARR, [1, 1, 1], U32))),
+    ("gemma-embedding", "BAD_VALUE",
+     keyed("gemma-embedding.attention.sliding_window_pattern", u32(1))),
+    ("modern-bert", "BAD_VALUE", keyed("modern-bert.attention.sliding_window_pattern", u32(0))),
+    ("jina-bert-v3", "BAD_VALUE", keyed("jina-bert-v3.embedding_length_out", u32(96))),
+    ("llama", "BAD_VALUE", keyed("llama.embedding_length_out", u32(96))),
     ("lfm2-window", "ENCODER_ONLY", keyed("lfm2.attention.causal", Key(BOOL, 0))),
 ]  # fmt: skip
 
@@ -68,7 +76,8 @@ def test_what_no_graph_can_be_built_of(
     """The file is refused with its own code, one sentence and the next step."""
     (model,) = corpus()[seed].parts()
     change(model)
-    assert refused(model.write(tmp_path / "m.gguf")).code == code
+    purpose = "generate" if code == "ENCODER_ONLY" else "serve"
+    assert refused(model.write(tmp_path / "m.gguf"), purpose=purpose).code == code
 
 
 def test_a_window_in_some_layers(tmp_path: Path) -> None:

@@ -2,11 +2,17 @@
 
 The arithmetic is written from the definitions, in float64, over the tensors of the file.
 
-    bert          learned positions, norms behind (also with a classifier)
-    nomic-bert    rotated, gated with SiLU
-    jina-bert-v2  ALiBi, gated with GELU
-    modern-bert   norms in front, a window in two of three layers
-    t5encoder     a bias for each distance, no scaling
+    bert             learned positions, norms behind (also with a classifier)
+    xlm-roberta      the same with a unigram vocabulary; its file says `bert`
+    nomic-bert       rotated, gated with SiLU
+    nomic-bert-moe   rotated, experts in every second layer
+    jina-bert-v2     ALiBi, gated with GELU
+    jina-bert-v3     rotated, norms behind
+    modern-bert      norms in front, a window in two of three layers
+    neo-bert         root mean squares in front, neighbours rotated, one matrix for gate and up
+    eurobert         root mean squares in front, rotated, gated with SiLU
+    gemma-embedding  norms in front and behind, heads normed, windows, gated with GELU
+    t5encoder        a bias for each distance, no scaling
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ import numpy as np
 from tests.support.models.architectures import HEAD, Model
 from tests.support.models.ggufs import (
     BOOL,
+    F32,
     I32,
     STR,
     Gguf,
@@ -34,6 +41,7 @@ from tests.support.models.ggufs import (
 
 WIDTH, INNER, HEADS, LAYERS, CONTEXT, VOCABULARY = 64, 96, 4, 3, 96, 320
 WINDOW, BUCKETS = 8, 32
+EXPERTS, USED = 4, 2
 _HEAD = WIDTH // HEADS
 _EPSILON = 1e-5
 _WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -58,17 +66,40 @@ def word_vocabulary() -> dict[str | bytes, Key | Raw]:
     }
 
 
+def unigram_vocabulary() -> dict[str | bytes, Key | Raw]:
+    """Keys of a unigram vocabulary as XLM-RoBERTa has it: special tokens, letters, pairs."""
+    letters = "etaoinshrdlucmfwypvbgkjqxz.,?!0123456789"
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "\u2581", *("\u2581" + c for c in letters), *letters]
+    tokens += [f"\u2581{a}{b}" for a in letters for b in letters][: VOCABULARY - len(tokens)]
+    kinds = [3, 3, 3, 2] + [1] * (len(tokens) - 4)
+    scores = [0.0] * 4 + [-5.0 + len(token) for token in tokens[4:]]
+    return {
+        "tokenizer.ggml.model": text("t5"),
+        "tokenizer.ggml.pre": text("default"),
+        "tokenizer.ggml.tokens": array(STR, tokens),
+        "tokenizer.ggml.token_type": array(I32, kinds),
+        "tokenizer.ggml.scores": array(F32, scores),
+        "tokenizer.ggml.add_space_prefix": Key(BOOL, 1),
+        "tokenizer.ggml.add_bos_token": Key(BOOL, 1),
+        "tokenizer.ggml.bos_token_id": u32(0),
+        "tokenizer.ggml.padding_token_id": u32(1),
+        "tokenizer.ggml.eos_token_id": u32(2),
+        "tokenizer.ggml.unknown_token_id": u32(3),
+    }
+
+
 class Embedder:
     """A file under construction, and the same arithmetic in numpy."""
 
     def __init__(self, architecture: str, *, pooling: int | None = 1, classifier: int = 0) -> None:
         """pooling: llama.cpp's number; classifier: its outputs, 0: there is none"""
-        self.architecture = architecture
+        self.kind = architecture
+        self.architecture = "bert" if architecture == "xlm-roberta" else architecture
         self.pooling = pooling
         self.outputs = classifier
         self._rng = np.random.default_rng(list(architecture.encode()))
         self.tensors: dict[str, np.ndarray] = {}
-        getattr(self, "_" + architecture.replace("-", "_"))()
+        getattr(self, "_" + self.architecture.replace("-", "_"))()
         if classifier:
             self._matrix("cls.weight", WIDTH, WIDTH)
             self._vector("cls.bias", WIDTH)
@@ -77,8 +108,8 @@ class Embedder:
 
     def write(self, path: Path, **keys: Key) -> Path:
         """The file; returns `path`."""
-        name, is_t5 = self.architecture, self.architecture == "t5encoder"
-        wordy = name == "bert"
+        name = self.architecture
+        vocabulary = {"bert": word_vocabulary, "xlm-roberta": unigram_vocabulary}.get(self.kind)
         gguf = Gguf(
             keys={
                 "general.architecture": text(name),
@@ -92,27 +123,41 @@ class Embedder:
                 f"{name}.attention.head_count": u32(HEADS),
                 f"{name}.attention.head_count_kv": u32(HEADS),
                 f"{name}.attention.causal": Key(BOOL, 0),
-                f"{name}.attention.layer_norm_{'rms_' if is_t5 else ''}epsilon": f32(_EPSILON),
-                **(word_vocabulary() if wordy else spm_vocabulary(VOCABULARY)),
+                f"{name}.attention.layer_norm_{'rms_' if name in _SQUARES else ''}epsilon": f32(
+                    _EPSILON
+                ),
+                **(vocabulary() if vocabulary else spm_vocabulary(VOCABULARY)),
                 "tokenizer.ggml.token_type_count": u32(2),
             }
         )
-        if not wordy:
+        if self.kind != "bert":
             gguf.keys["tokenizer.ggml.add_eos_token"] = Key(BOOL, 1)
         if self.pooling is not None:
             gguf.keys[f"{name}.pooling_type"] = u32(self.pooling)
         if self.outputs > 1:
             labels = [f"label {place}" for place in range(self.outputs)]
             gguf.keys[f"{name}.classifier.output_labels"] = array(STR, labels)
-        if name == "nomic-bert":
+        if name in _ROTATED:
             gguf.keys[f"{name}.rope.freq_base"] = f32(1000.0)
-        if name == "modern-bert":
+        if name == "nomic-bert-moe":
+            gguf.keys |= {
+                f"{name}.moe_every_n_layers": u32(2),
+                f"{name}.expert_count": u32(EXPERTS),
+                f"{name}.expert_used_count": u32(USED),
+            }
+        if name in _WINDOWED:
             gguf.keys |= {
                 f"{name}.attention.sliding_window": u32(WINDOW),
                 f"{name}.rope.freq_base": f32(10_000.0),
                 f"{name}.rope.freq_base_swa": f32(100.0),
             }
-        if is_t5:
+        if name == "gemma-embedding":
+            gguf.keys |= {
+                f"{name}.attention.key_length": u32(_HEAD),
+                f"{name}.attention.value_length": u32(_HEAD),
+                f"{name}.attention.sliding_window_pattern": u32(3),
+            }
+        if name == "t5encoder":
             gguf.keys[f"{name}.attention.relative_buckets_count"] = u32(BUCKETS)
         gguf.keys |= {f"{name}.{key}": value for key, value in keys.items()}
         for tensor, values in self.tensors.items():
@@ -122,27 +167,36 @@ class Embedder:
 
     def rows(self, tokens: list[int]) -> np.ndarray:
         """What the last layer says of each token, float64 [tokens, width]."""
-        is_t5, modern = self.architecture == "t5encoder", self.architecture == "modern-bert"
+        name, is_t5 = self.architecture, self.architecture == "t5encoder"
         rows = self.tensors["token_embd.weight"][tokens]
+        if name == "gemma-embedding":
+            rows = rows * math.sqrt(WIDTH)
         if "token_types.weight" in self.tensors:
             rows = rows + self.tensors["token_types.weight"][0]
         if "position_embd.weight" in self.tensors:
             rows = rows + self.tensors["position_embd.weight"][: len(tokens)]
-        if not is_t5:
+        if "token_embd_norm.weight" in self.tensors:
             rows = self._norm(rows, "token_embd_norm")
         for layer in range(LAYERS):
             own = f"enc.blk.{layer}." if is_t5 else f"blk.{layer}."
-            if is_t5 or modern:
-                before = self._norm(rows, own + "attn_norm") if is_t5 or layer else rows
-                rows = rows + self._attention(before, own, layer)
-                rows = rows + self._inner(self._norm(rows, own + "ffn_norm"), own)
+            if own + "ffn_norm.weight" in self.tensors:
+                rows = rows + self._behind(
+                    self._attention(self._norm(rows, own + "attn_norm"), own, layer),
+                    own + "post_attention_norm",
+                )
+                inner = self._inner(self._norm(rows, own + "ffn_norm"), own)
+                rows = rows + self._behind(inner, own + "post_ffw_norm")
             else:
                 mixed = rows + self._attention(rows, own, layer)
                 rows = self._norm(mixed, own + "attn_output_norm")
                 rows = self._norm(rows + self._inner(rows, own), own + "layer_output_norm")
-        if is_t5 or modern:
-            rows = self._norm(rows, "enc.output_norm" if is_t5 else "output_norm")
+        for last in ("enc.output_norm", "output_norm"):
+            rows = self._behind(rows, last)
         return rows
+
+    def _behind(self, rows: np.ndarray, name: str) -> np.ndarray:
+        """Normed, where the model has a norm of this name."""
+        return self._norm(rows, name) if name + ".weight" in self.tensors else rows
 
     def vector(self, tokens: list[int], pooling: str = "mean") -> np.ndarray:
         """Of length 1, float64 [width]."""
@@ -181,6 +235,51 @@ class Embedder:
             self._matrix(own + "attn_output.weight", WIDTH, WIDTH)
             self._matrix(own + "ffn_up.weight", 2 * INNER, WIDTH)
             self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+
+    def _jina_bert_v3(self) -> None:
+        self._common(biases=True)
+
+    def _nomic_bert_moe(self) -> None:
+        self._common(biases=True)
+        own = "blk.1."
+        for name in ("ffn_up.weight", "ffn_up.bias", "ffn_down.weight", "ffn_down.bias"):
+            del self.tensors[own + name]
+        self._matrix(own + "ffn_gate_inp.weight", EXPERTS, WIDTH, scale=2.0)
+        self._matrix(own + "ffn_up_exps.weight", EXPERTS, INNER, WIDTH, scale=1.5)
+        self._matrix(own + "ffn_down_exps.weight", EXPERTS, WIDTH, INNER, scale=1.5)
+
+    def _neo_bert(self) -> None:
+        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._vector("enc.output_norm.weight", WIDTH, mean=1.0)
+        for layer in range(LAYERS):
+            own = f"blk.{layer}."
+            for name in ("attn_norm", "ffn_norm"):
+                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
+            self._matrix(own + "attn_qkv.weight", 3 * WIDTH, WIDTH, scale=1.5)
+            self._matrix(own + "attn_output.weight", WIDTH, WIDTH)
+            self._matrix(own + "ffn_up.weight", 2 * INNER, WIDTH)
+            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+
+    def _eurobert(self) -> None:
+        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._vector("output_norm.weight", WIDTH, mean=1.0)
+        for layer in range(LAYERS):
+            own = f"blk.{layer}."
+            for name in ("attn_norm", "ffn_norm"):
+                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+                self._matrix(f"{own}{name}.weight", WIDTH, WIDTH, scale=1.5)
+            for name in ("ffn_gate", "ffn_up"):
+                self._matrix(f"{own}{name}.weight", INNER, WIDTH)
+            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+
+    def _gemma_embedding(self) -> None:
+        self._eurobert()
+        for layer in range(LAYERS):
+            own = f"blk.{layer}."
+            for name, length in (("post_attention_norm", WIDTH), ("post_ffw_norm", WIDTH),
+                                 ("attn_q_norm", _HEAD), ("attn_k_norm", _HEAD)):  # fmt: skip
+                self._vector(f"{own}{name}.weight", length, mean=1.0)
 
     def _t5encoder(self) -> None:
         self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
@@ -233,21 +332,36 @@ class Embedder:
         return rows @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)
 
     def _norm(self, rows: np.ndarray, name: str) -> np.ndarray:
-        if self.architecture != "t5encoder":
+        if name + ".weight" not in self.tensors:  # ModernBERT's first one
+            return rows
+        if self.architecture not in _SQUARES:
             rows = rows - rows.mean(-1, keepdims=True)
         rows = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + _EPSILON)
         return rows * self.tensors[f"{name}.weight"] + self.tensors.get(f"{name}.bias", 0.0)
 
     def _inner(self, rows: np.ndarray, own: str) -> np.ndarray:
+        if own + "ffn_gate_inp.weight" in self.tensors:
+            return self._experts(rows, own)
         up = self._dense(rows, own + "ffn_up")
-        if self.architecture == "modern-bert":
+        act = _silu if self.architecture in ("nomic-bert", "neo-bert", "eurobert") else _gelu
+        if up.shape[1] == 2 * INNER:
             gate, up = up[:, :INNER], up[:, INNER:]
-            return self._dense(_gelu(gate) * up, own + "ffn_down")
+            return self._dense(act(gate) * up, own + "ffn_down")
         if own + "ffn_gate.weight" not in self.tensors:
             return self._dense(_gelu(up), own + "ffn_down")
         gate = self._dense(rows, own + "ffn_gate")
-        act = _silu if self.architecture == "nomic-bert" else _gelu
         return self._dense(act(gate) * up, own + "ffn_down")
+
+    def _experts(self, rows: np.ndarray, own: str) -> np.ndarray:
+        """The likeliest ones of each token, by their probabilities among all."""
+        chances = np.exp(self._dense(rows, own + "ffn_gate_inp"))
+        chances /= chances.sum(-1, keepdims=True)
+        up, down = (self.tensors[f"{own}ffn_{part}_exps.weight"] for part in ("up", "down"))
+        made = np.zeros_like(rows)
+        for place, row in enumerate(rows):
+            for expert in np.argsort(-chances[place])[:USED]:
+                made[place] += chances[place, expert] * (down[expert] @ _gelu(up[expert] @ row))
+        return made
 
     def _attention(self, rows: np.ndarray, own: str, layer: int) -> np.ndarray:
         count, name = len(rows), self.architecture
@@ -258,10 +372,19 @@ class Embedder:
         query, key, value = (
             part.reshape(count, HEADS, _HEAD).transpose(1, 0, 2) for part in parts
         )  # fmt: skip
-        window = name == "modern-bert" and layer % 3 != 0
-        base = {"nomic-bert": 1000.0, "modern-bert": 100.0 if window else 10_000.0}.get(name)
+        if own + "attn_q_norm.weight" in self.tensors:
+            query, key = (
+                self._norm(query, own + "attn_q_norm"),
+                self._norm(key, own + "attn_k_norm"),
+            )
+        # ModernBERT looks at all in the first of three layers, Gemma in the last one.
+        window = name in _WINDOWED and layer % 3 != (0 if name == "modern-bert" else 2)
+        base = 1000.0 if name in _ROTATED else None
+        if name in _WINDOWED:
+            base = 100.0 if window else 10_000.0
         if base is not None:
-            query, key = _rotated(query, base), _rotated(key, base)
+            pairs = name == "neo-bert"
+            query, key = _rotated(query, base, pairs=pairs), _rotated(key, base, pairs=pairs)
         scores = query @ key.transpose(0, 2, 1)
         scores = scores if name == "t5encoder" else scores / math.sqrt(_HEAD)
         far = np.arange(count)[None, :] - np.arange(count)[:, None]
@@ -288,9 +411,12 @@ def _silu(values: np.ndarray) -> np.ndarray:
     return values / (1 + np.exp(-values))
 
 
-def _rotated(rows: np.ndarray, base: float) -> np.ndarray:
-    """Of each head the two halves against each other."""
+def _rotated(rows: np.ndarray, base: float, *, pairs: bool) -> np.ndarray:
+    """Of each head the two halves against each other, or in pairs each element and the next."""
     half = _HEAD // 2
+    if pairs:
+        order = [*range(0, _HEAD, 2), *range(1, _HEAD, 2)]
+        return _rotated(rows[..., order], base, pairs=False)[..., np.argsort(order)]
     places = np.array([[float(place)] for place in range(rows.shape[1])])
     angles = places * np.array([base ** (-turn / half) for turn in range(half)])
     first, second = rows[..., :half], rows[..., half:]
@@ -311,7 +437,13 @@ def _bucket(far: np.ndarray) -> np.ndarray:
     return ahead + np.where(far < exact, far, np.minimum(large.astype(int), half - 1))
 
 
-ARCHITECTURES: tuple[str, ...] = ("bert", "nomic-bert", "jina-bert-v2", "modern-bert", "t5encoder")
+ARCHITECTURES: tuple[str, ...] = (
+    "bert", "xlm-roberta", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3",
+    "modern-bert", "neo-bert", "eurobert", "gemma-embedding", "t5encoder",
+)  # fmt: skip
+_SQUARES = frozenset({"neo-bert", "eurobert", "gemma-embedding", "t5encoder"})
+_ROTATED = frozenset({"nomic-bert", "nomic-bert-moe", "jina-bert-v3", "neo-bert", "eurobert"})
+_WINDOWED = frozenset({"modern-bert", "gemma-embedding"})
 
 
 YES_NO = np.random.default_rng(5).standard_normal((2, 64)).astype(np.float32)

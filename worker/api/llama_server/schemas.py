@@ -31,8 +31,8 @@ class WritingFields(SamplingFields, kw_only=True):
     dynatemp_range, top_n_sigma, adaptive_target, min_keep, post_sampling_probs, timings_per_token
                      refused where they would change the answer
 
-    id_slot, cache_prompt, n_keep and n_discard are not read: the slot is the one that holds most of
-    the prompt, what is kept is as if computed, and no context is shifted.
+    id_slot, cache_prompt, n_cache_reuse, n_keep and n_discard are not read: the slot is the one
+    that holds most of the prompt, what is kept is as if computed, and nothing is shifted.
     """
 
     n_predict: Annotated[int | None, count_from(0)] = None

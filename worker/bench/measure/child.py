@@ -21,6 +21,7 @@ from worker.bench.measure.bare_loop import measure_speed, token_cost
 from worker.bench.measure.client import measure_requests
 from worker.bench.measure.depth import DEPTHS, depths_within, measure_depths, ways_of
 from worker.bench.measure.drafts import measure_drafts
+from worker.bench.measure.embedding import measure_vectors
 from worker.bench.measure.loading import measure_loading
 from worker.bench.measure.machine import (
     buffers_of,
@@ -43,6 +44,7 @@ from worker.bench.sections import (
     LoadTimes,
     Requests,
     TokenCost,
+    VectorSpeed,
 )
 from worker.bench.sizes import EFFORTS, SEED
 from worker.bench.stages import Failure, Progress, Result, StageJob
@@ -175,6 +177,17 @@ def _drafts(job: StageJob, report: OnShare) -> Drafts:
     return Drafts(model=Path(settings.draft_model or job.path).name, speeds=speeds)
 
 
+def _vectors(job: StageJob, report: OnShare) -> VectorSpeed:
+    assert job.plan.corpus is not None
+    settings = msgspec.structs.replace(_with_threads(job.settings, job.plan.threads), parallel=1)
+    repetitions = job.sizes.repetitions
+    with open_level(job.path, settings) as backend:
+        large_pages.use()
+        tick = _ticking(report, repetitions + 1)
+        text = text_of(job.plan.corpus)
+        return measure_vectors(backend, text, Path(job.place), repetitions, tick)
+
+
 def _quality(job: StageJob, report: OnShare) -> Quality:
     sizes, threads, batch_rows = job.sizes, job.plan.threads, _BATCH_ROWS
     if job.stage == stages.NOISE_FLOOR.name:
@@ -201,6 +214,7 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
     stages.SERVE.name: _serve,
     stages.SERVE_AGAIN.name: _serve,
     stages.DRAFTS.name: _drafts,
+    stages.VECTORS.name: _vectors,
     stages.QUALITY.name: _quality,
     stages.NOISE_FLOOR.name: _quality,
 }

@@ -29,7 +29,7 @@ class Bench:
         self._runner = Runner(cache, fresh=plan.fresh)
         self._notes: list[str] = []
 
-    def events(self) -> Generator[Event]:
+    def events(self) -> Generator[Event | BenchReport]:
         """Run it. Each report among the events holds what is known so far; the last one is whole.
 
         Raises WorkerError where the run cannot go on at all. A level that fails is reported and
@@ -46,7 +46,7 @@ class Bench:
         again without measuring."""
         self._runner.forget_timings()
 
-    def _run(self) -> Events[None]:
+    def _run(self) -> Generator[Event | BenchReport]:
         plan, runner = self._plan, self._runner
         job = StageJob(stage=MACHINE.name, plan=plan, settings=plan.settings,
                        sizes=EFFORTS[plan.effort][0])  # fmt: skip

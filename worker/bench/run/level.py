@@ -41,7 +41,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
     """A file that exists, read and hashed. Raises ModelFileError, BackendError."""
-    config = load_config(path)
+    config = load_config(path, purpose="serve")
     sha256 = yield from runner.hash(level.name, [Path(file.path) for file in config.files])
     return File(path=str(path), sha256=sha256, config=config)
 

@@ -17,7 +17,6 @@ from typing import IO, TypeVar
 import msgspec
 
 from worker.bench.measure.server import clean_environment
-from worker.bench.report import BenchReport
 from worker.bench.run.cache import MAX_AGE_S, BenchCache, key_of
 from worker.bench.stages import BenchStage, Failure, Line, Progress, StageJob
 from worker.errors import BackendError
@@ -51,8 +50,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-# What a run tells while it goes on: a report is what is known so far, the last one is whole.
-Event = Position | Note | BenchReport
+# What a run tells while it goes on, beside reports of what is known so far.
+Event = Position | Note
 Events = Generator[Event, None, T]
 
 

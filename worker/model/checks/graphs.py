@@ -20,6 +20,10 @@ _TOGETHER: dict[str, tuple[str, tuple[str, ...]]] = {
     "falcon-h1": _MAMBA2, "granitehybrid": _MAMBA2, "nemotron_h": _MAMBA2,
     "nemotron_h_moe": _MAMBA2, "qwen35": _GATED_DELTA, "qwen35moe": _GATED_DELTA,
 }  # fmt: skip
+# Encoder with a window -> layers of its pattern, and the one among them that looks at all.
+_PATTERNS = {"gemma-embedding": (6, -1), "modern-bert": (3, 0)}
+# Their vectors have another width than a token's.
+_OTHER_WIDTH = frozenset({"gemma4-assistant", "wavtokenizer-dec"})
 _LATENT = frozenset({"deepseek2"})
 _FEWEST_BUCKETS = 4  # of T5's distances; native code divides by their quarter
 _MAX_WINDOW = 2**24  # tokens; beyond, native code multiplies it past 32 bits
@@ -30,12 +34,40 @@ def check_graph(fields: Fields) -> None:
     names = {tensor.name for tensor in fields.header.tensors}
     _check_together(fields, names)
     check_recurrence(fields)
+    _check_width(fields, names)
     if fields.architecture in _LATENT:
         _check_latent(fields)
     if fields.architecture in SLIDING:
         _check_window(fields)
     if fields.architecture in EMBEDDERS:
         _check_embedder(fields)
+    if fields.architecture in _PATTERNS:
+        _check_pattern(fields, *_PATTERNS[fields.architecture])
+
+
+def _check_width(fields: Fields, names: Collection[str]) -> None:
+    """A vector is read with this width from the last layer's rows."""
+    key, width = ".embedding_length_out", fields.count(".embedding_length")
+    given = fields.count(key)
+    if given in (None, 0, width) or fields.architecture in _OTHER_WIDTH:
+        return
+    if "dense_2.weight" not in names:
+        fields.bad(key, given, f"{width}, the width")
+
+
+def _check_pattern(fields: Fields, period: int, whole: int) -> None:
+    """Both kinds of layers are there: llama.cpp fills a mask for each."""
+    pattern, layers = ".attention.sliding_window_pattern", fields.count(".block_count") or 0
+    if not fields.count(".attention.sliding_window") and fields.architecture == "modern-bert":
+        return
+    numbers = fields.numbers(pattern)
+    if pattern in fields and not isinstance(fields.get(pattern), int):
+        slides = [number != 0 for number in numbers[:layers]]
+    else:
+        period = numbers[0] if numbers else period
+        slides = [period == 0 or layer % period != whole % period for layer in range(layers)]
+    if len(set(slides)) < 2:
+        fields.bad(pattern, "of layers of one kind", "some with a window and some without")
 
 
 def _check_together(fields: Fields, names: Collection[str]) -> None:

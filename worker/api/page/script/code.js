@@ -1,7 +1,7 @@
 // The request as a program.
 
 const KNOWN = new Set([
-  ...["model", "prompt", "messages", "max_tokens", "temperature", "top_p", "seed", "stop"],
+  ...["model", "input", "prompt", "messages", "max_tokens", "temperature", "top_p", "seed", "stop"],
   ...["stream", "stream_options", "logprobs", "top_logprobs"],
 ]); // what the official client takes by name
 
@@ -38,13 +38,22 @@ function pythonOf({ path, body }) {
   const more = Object.fromEntries(fields.filter(([name]) => !KNOWN.has(name)));
   const lines = known.map(([name, value]) => `    ${name}=${literal(value)},`);
   if (Object.keys(more).length > 0) lines.push(`    extra_body=${literal(more)},`);
-  return `${key ? "import os\n\n" : ""}from openai import OpenAI
+  const client = `${key ? "import os\n\n" : ""}from openai import OpenAI
 
 client = OpenAI(
     base_url=${JSON.stringify(address("v1"))},
     api_key=${key ? 'os.environ["API_KEY"]' : '"unused"'},
 )
-for event in client.${isChat ? "chat.completions" : "completions"}.create(
+`;
+  if (path.includes("embeddings")) {
+    return `${client}answer = client.embeddings.create(
+${lines.join("\n")}
+)
+for each in answer.data:
+    print(each.index, each.embedding[:3])
+`;
+  }
+  return `${client}for event in client.${isChat ? "chat.completions" : "completions"}.create(
 ${lines.join("\n")}
 ):
     for choice in event.choices:
@@ -54,7 +63,7 @@ ${lines.join("\n")}
 
 function showCode() {
   if (!$("code").open) return;
-  const panel = $("write").hidden ? chat : write;
+  const panel = [write, chat, compare].find((each) => !each.send.closest("section").hidden);
   const request = panel.abort ? panel.sent : panel.requestNow();
   say($("curl"), curlOf(request));
   say($("python"), pythonOf(request));

@@ -1,6 +1,6 @@
 // Tabs, and the begin.
 
-const tabs = [$("tab-write"), $("tab-chat")];
+const tabs = [$("tab-write"), $("tab-chat"), $("tab-compare")];
 
 function choose(chosen) {
   for (const tab of tabs) {
@@ -13,13 +13,27 @@ function choose(chosen) {
   showCode();
 }
 
-tabs.forEach((tab, index) => {
+/** Shows the tabs of what the model can do; the chosen one stays where it is among them. */
+function offer(capabilities) {
+  const writes = capabilities.includes("text-gen");
+  const shown = [writes, writes, capabilities.includes("embedding")];
+  tabs.forEach((tab, index) => (tab.hidden = !shown[index]));
+  $("sampling").hidden = !writes;
+  const chosen = tabs.find((tab) => tab.getAttribute("aria-selected") === "true");
+  const first = tabs.find((tab) => !tab.hidden);
+  if (chosen.hidden && first) choose(first);
+}
+
+for (const tab of tabs) {
   tab.addEventListener("click", () => choose(tab));
   tab.addEventListener("keydown", (event) => {
-    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    choose(tabs[1 - index]);
-    tabs[1 - index].focus();
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const shown = tabs.filter((each) => !each.hidden);
+    const next = shown.at((shown.indexOf(tab) + step) % shown.length);
+    choose(next);
+    next.focus();
   });
-});
+}
 
 follow();

@@ -17,6 +17,7 @@ async function showModel() {
     field.defaultValue = value;
     if (!isTouched) field.value = value;
   }
+  offer(info.capabilities);
   $("no-template").hidden = Boolean(props.chat_template);
   const kept = info.draft === "none" ? {} : { Guesses: info.draft_model ?? info.draft };
   const card = {

@@ -85,5 +85,5 @@ function setState(name, text) {
   say($("state"), text);
   $("unlock").hidden = name !== "locked";
   $("loading").hidden = name !== "loading";
-  for (const panel of [write, chat]) panel.enable();
+  for (const panel of [write, chat, compare]) panel.enable();
 }

@@ -1,0 +1,1 @@
+"""What a coding agent asks of a server, replayed: `python -m benchmarks.session --url URL`."""
