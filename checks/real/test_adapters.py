@@ -25,7 +25,7 @@ from worker.demo import MODEL_PATH
 
 LONG, LUCY = START * 6, "Lucy walked to the school and found a coin."
 FOLDER = Path(__file__).parent / "adapters"
-FILES = dict(zip(NAMES, sorted(FOLDER.glob("demo-*.gguf")), strict=True))
+FILES: dict[str, Path] = dict(zip(NAMES, sorted(FOLDER.glob("demo-*.gguf")), strict=True))
 
 
 def said(server: Server, model: str, **body: Any) -> str:
