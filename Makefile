@@ -18,7 +18,7 @@ INSTALL = $(FIND_PYTHON); "$$python" scripts/install $(if $(BACKEND),--backend $
 LOCK_TOOLS = $(FIND_PYTHON); test -x .venv-lock/bin/python || "$$python" -m venv .venv-lock; \
 	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/lock/tools.txt
 
-.PHONY: help install serve test test-real test-harm test-install real-reference test-offload test-managers test-page test-api test-fleet clients suites fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
+.PHONY: help install serve test test-real test-harm test-install real-reference real-adapters test-offload test-managers test-page test-api test-fleet clients suites fuzz soak faults lint format proof bench peers demo-model wheel constraints lock sbom clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1@/p' Makefile | awk -F@ '{printf "make %-14s %s\n", $$1, $$2}'
@@ -44,6 +44,12 @@ real-reference: ## compute with torch what test-real compares with, in .venv-ref
 	@test -x .venv-reference/bin/python || .venv/bin/python -m venv .venv-reference
 	@.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/real/requirements.txt
 	@exec .venv-reference/bin/python -m checks.real.reference
+
+real-adapters: ## train the adapters of test-real anew with torch, in .venv-reference; minutes
+	@$(INSTALL) --quiet --extra dev && .venv/bin/python -m checks.real.weights
+	@test -x .venv-reference/bin/python || .venv/bin/python -m venv .venv-reference
+	@.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement checks/real/requirements.txt
+	@exec .venv-reference/bin/python -m checks.real.training
 
 test-offload: ## test offloading to RPC devices, with a build of its own in .venv-offload
 	@$(FIND_PYTHON); "$$python" scripts/install --quiet --venv .venv-offload --backend cpu --rpc 1 --extra dev

@@ -105,7 +105,7 @@ PRIVATE = {
 # Folders that keep the rules of size, names and references.
 TIDY = ("worker", "benchmarks", "scripts", "checks")
 # Programs of llama.cpp that a text may name.
-FOREIGN = frozenset({"convert_hf_to_gguf.py", "gguf_set_metadata.py"})
+FOREIGN = frozenset({"convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "gguf_set_metadata.py"})
 NAMED = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*\w+\.py\b")
 
 FILES = sorted(ROOT.rglob("*.py"))

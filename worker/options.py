@@ -176,9 +176,21 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("lora", ("--lora-scaled",), values.scaled_adapters,
                "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
                repeats=True),
+        Option("lora_dir", ("--lora-dir",), values.there,
+               "folder from whose files /v1/load_lora_adapter may load adapters while the worker "
+               "serves, and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR",
+               repeats=True),
+        Option("lora_memory", ("--lora-memory",), values.integer(1, _INT32),
+               "MiB for adapters that are loaded so (256)", "MIB"),
         Option("lora_init_without_apply", ("--lora-init-without-apply",), values.switch,
                "no adapter counts for requests that choose nothing, until /lora-adapters is told "
                "so (off)", "on|off", const=True),
+        Option("control_vector", ("--control-vector",), values.vectors,
+               "control vector, or several: added for all requests (none)", "FILE", repeats=True),
+        Option("control_vector", ("--control-vector-scaled",), values.scaled_adapters,
+               "the same with its scale", "FILE:SCALE", repeats=True),
+        Option("control_layers", ("--control-vector-layer-range",), values.layer_range,
+               "layers behind which it is added, from 1 (all)", "START END"),
         Option("reasoning", ("--reasoning", "-rea"), values.one_of("on", "off", "auto"),
                "whether a model that can think does so where a request does not say; auto: as its "
                "template has it (auto)", "on|off|auto"),

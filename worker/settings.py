@@ -57,6 +57,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_file   the text of one, before `chat_template`
     chat_template_kwargs variables of the template where a request does not name them
     lora             adapters of the model
+    control_vector   control vectors that are added, for all requests
+    control_layers   first and last layer behind which they are; None: all
+    lora_dir         folders from which more of them may be loaded while the worker serves
+    lora_memory      MiB for these; None: as `memory/adapters.py` says
     lora_init_without_apply  none of them counts for requests that choose nothing
     draft_model      file or name of a model that guesses tokens
     draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
@@ -152,6 +156,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_file: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     lora: tuple[AdapterSpec, ...] = ()
+    control_vector: tuple[AdapterSpec, ...] = ()
+    control_layers: tuple[int, int] | None = None
+    lora_dir: tuple[str, ...] = ()
+    lora_memory: int | None = None
     lora_init_without_apply: bool = False
     draft_model: str | None = None
     draft: str | None = None
@@ -282,6 +290,7 @@ def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Se
     _forget_other_keys(argv, found)
     _check_keys(argv, environ)
     _check_cache(found)
+    _check_adapters(found)
     _check_draft(found)
     if found.get("local_mode"):
         if not set((argv.get("host") or LOOPBACK[0]).split(",")) <= set(LOOPBACK):
@@ -344,6 +353,20 @@ def _check_cache(found: Mapping[str, Any]) -> None:
         raise UsageError(
             "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
             hint="Leave one of them out.",
+        )
+
+
+def _check_adapters(found: Mapping[str, Any]) -> None:
+    """Raise UsageError for room that nothing can take, and for layers to which nothing is added."""
+    if "lora_memory" in found and "lora_dir" not in found:
+        raise UsageError(
+            "--lora-memory is for adapters that are loaded later, and no --lora-dir says whence.",
+            hint="Add --lora-dir DIR, or leave --lora-memory out.",
+        )
+    if "control_layers" in found and "control_vector" not in found:
+        raise UsageError(
+            "--control-vector-layer-range is for control vectors, and there are none.",
+            hint="Add --control-vector FILE, or leave it out.",
         )
 
 

@@ -120,6 +120,13 @@ def nonempty(text: str) -> str:
     return text
 
 
+def there(text: str) -> tuple[str, ...]:
+    """A folder that is there."""
+    if not Path(nonempty(text)).is_dir():
+        raise ValueError(f"must name a folder, and {text} is none")
+    return (text,)
+
+
 def folder(text: str) -> str:
     """A folder that this process can write to, or one that it can make."""
     place = Path(nonempty(text)).absolute()
@@ -228,6 +235,22 @@ def scaled_adapters(text: str) -> tuple[AdapterSpec, ...]:
     if not all(file and colon for file, colon, _ in parts):
         raise ValueError(f"must be FILE:SCALE, not {text!r}")
     return tuple(AdapterSpec(file, scale=_SCALE(scale)) for file, _, scale in parts)
+
+
+def vectors(text: str) -> tuple[AdapterSpec, ...]:
+    """FILE, several of them separated by commas."""
+    return tuple(map(AdapterSpec, names(nonempty(text))))
+
+
+def layer_range(text: str) -> tuple[int, int]:
+    """Two numbers of layers, the second not below the first."""
+    words = text.split()
+    if len(words) != 2 or not all(map(str.isdecimal, words)):
+        raise ValueError(f"must be two numbers of layers, not {text!r}")
+    first, last = map(int, words)
+    if not 1 <= first <= last:
+        raise ValueError(f"must be two numbers of layers from 1 on, in order, not {text!r}")
+    return first, last
 
 
 def some_names(text: str) -> tuple[str, ...]:

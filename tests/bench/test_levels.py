@@ -8,12 +8,14 @@ import pytest
 from huggingface_hub import constants
 
 from tests.support.models import ggufs
+from tests.support.models.adapters import write_lora
 from worker.bench.plan import (
     QUANTS,
     Level,
     levels_of_files,
     levels_of_source,
     named_by_encoding,
+    with_adapters,
 )
 from worker.cli.bench import levels_of
 from worker.cli.main import parser
@@ -93,6 +95,31 @@ def test_files_of_one_name_go_by_their_paths(files: dict[str, Path], tmp_path: P
     (tmp_path / "link.gguf").symlink_to(twin)
     with pytest.raises(UsageError, match="given twice"):
         named_by_encoding([twin, tmp_path / "link.gguf"])
+
+
+def test_a_file_with_and_without_adapters(files: dict[str, Path], tmp_path: Path) -> None:
+    """It is not quantised, and each adapter is a level beside it."""
+    adapter = write_lora(tmp_path / "tales.gguf", files["F16"], 1)
+
+    def found(*words: str | Path) -> list[str]:
+        arguments = parser("bench").parse_args(["bench", *map(str, words)])
+        settings = settings_from(arguments)
+        return names(with_adapters(levels_of(arguments, settings)[0], settings.lora))
+
+    assert found(files["F16"], "--lora", adapter) == ["F16", "F16+tales"]
+    both = f"{adapter}=a,{adapter}=b:2"
+    assert found(files["Q8_0"], "--lora", both) == ["Q8_0", "Q8_0+a", "Q8_0+b"]
+    with pytest.raises(UsageError, match="beside one file"):
+        found(files["F16"], files["Q8_0"], "--lora", adapter)
+    with pytest.raises(UsageError, match="beside one file"):
+        found(files["F16"], "--quants", "Q8_0", "--lora", adapter)
+    with pytest.raises(ModelFileError, match="changes"):
+        found(files["other"], "--lora", write_lora(tmp_path / "wide.gguf", wide(tmp_path), 1))
+
+
+def wide(folder: Path) -> Path:
+    """Another model."""
+    return ggufs.write_llama(folder / "wide.gguf", embedding=128)
 
 
 @pytest.mark.parametrize(

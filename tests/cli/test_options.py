@@ -150,7 +150,7 @@ VALUES = {
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
-    "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
+    "lora_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
     "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_tensors": "on",
@@ -161,12 +161,15 @@ VALUES = {
 # What an option cannot be without.
 NEEDED = {
     "cache_disk": {"LLAMA_ARG_CACHE_DIR": "."}, "hf_file": {"LLAMA_ARG_HF_REPO": "a/b"},
+    "lora_memory": {"LLAMA_ARG_LORA_DIR": "."},
+    "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
     "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
     "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
+    "--control-vector-scaled": "a.gguf:0.5", "--control-vector-layer-range": "1 2",
 }  # fmt: skip
 
 
@@ -185,10 +188,11 @@ def test_environment(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         settings = make({}, {name: value, **needed})
         assert getattr(settings, option.field) == option.read(value), name
         assert getattr(settings, option.field) != getattr(Settings(), option.field)
+    words = value.split() if " " in option.metavar else [value]
     for flag in option.flags:
-        assert getattr(settings_of(flag, value), option.field) == option.read(value)
+        assert getattr(settings_of(flag, *words), option.field) == option.read(value)
     monkeypatch.setenv(option.variables[0], "surely wrong")
-    assert getattr(settings_of(option.flags[0], value), option.field) == option.read(value)
+    assert getattr(settings_of(option.flags[0], *words), option.field) == option.read(value)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +232,7 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--temp 1_0", "--port 8_0",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
+        "--lora-memory 100", f"--lora-dir {__file__}",
         f"--cache-dir {__file__}", f"--cache-dir {__file__}/below",
     ],
 )  # fmt: skip
@@ -369,7 +374,7 @@ def test_foreign_variables() -> None:
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
     ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
     assert [name for name, _ in variables(ignored)] == list(ignored)
-    for name in ("SSL_KEY_FILE", "CONTROL_VECTOR", "ATTENTION"):
+    for name in ("SSL_KEY_FILE", "MMPROJ", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 
@@ -416,7 +421,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for option in OPTIONS:
         assert all(flag in text for flag in option.flags)
     assert "--jinja" not in text
-    assert "--control-vector" not in text
+    assert "--mmproj" not in text
 
 
 def test_a_serving_process(tiny: Path) -> None:
@@ -468,7 +473,7 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
     """No option can take the command's backend away."""
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
-    assert main(["--control-vector", "x"], "cpu") == 2
+    assert main(["--mmproj", "x"], "cpu") == 2
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:

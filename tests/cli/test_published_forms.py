@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import http
 from tests.support.models import ggufs
-from tests.support.models.adapters import write_lora
+from tests.support.models.adapters import control_gguf, write_lora
 from tests.support.models.heads import write_glm4moe
 from tests.support.programs.processes import Server, serving
 from tests.support.programs.pulling import Machine
@@ -56,6 +56,12 @@ def needless(server: Server, *flags: str) -> None:
 def adapted(server: Server) -> None:
     """Both adapters count for requests that choose nothing."""
     assert [each["scale"] for each in get(server, "/lora-adapters")] == [1.0, 0.5]
+
+
+def steered(server: Server) -> None:
+    """The log says behind which layers what is added."""
+    line = server.logged("control vectors are added")
+    assert (line["first"], line["last"]) == (1, 1)
 
 
 def fetched(server: Server) -> None:
@@ -157,11 +163,11 @@ FORMS: dict[str, Callable[[Server], None]] = {
     "-m H.gguf --spec-type draft-mtp --spec-draft-n-max 3":
         guesses("none" if hidden_states.why_missing() else "mtp"),
     "-m M.gguf --lora A.gguf --lora-scaled B.gguf:0.5": adapted,
+    "-m M.gguf --control-vector V.gguf --control-vector-layer-range 1 1": steered,
     "-m M.gguf --embedding --pooling last -ub 8192": embedded,
     "-m M.gguf --slots --metrics --props --slot-save-path DIR --sleep-idle-seconds 300": watched,
 }  # fmt: skip
 WAITING = {
-    "-m M.gguf --control-vector V.gguf": "Control vectors wait for",
     "-m M.gguf --mmproj P.gguf": "Pictures and sound wait for",
 }
 
@@ -177,6 +183,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_glm4moe(folder / "H.gguf")
     for seed, name in enumerate("AB"):
         write_lora(folder / f"{name}.gguf", folder / "M.gguf", seed)
+    control_gguf([1], 64).write(folder / "V.gguf")
     (folder / "T.jinja").write_text(THINKS)
     return folder
 

@@ -48,9 +48,14 @@ def alone(request: Request, backend: FakeBackend) -> list[int]:
     """What the request gets where nobody else is there."""
     tokens, count = request.prompt.tokens, request.params.max_tokens
     assert count is not None
-    key = request.prompt.key
+    key = request.prompt.key + bytes([request.prompt.begin][: request.prompt.begin])
     size, memory = backend.vocab_size, backend.memory
     return continuation(list(tokens), count, size, memory, key, backend.forces)
+
+
+def begin_of(prompt: list[int], key: bytes) -> int:
+    """Some of the prompts with the key `b` begin without it."""
+    return prompt[0] % len(prompt) if key == b"b" else 0
 
 
 def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
@@ -65,7 +70,7 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
         marks = tuple(range(2, len(prompt), 5)) if i % 3 == 0 else ()
         request = Request(
             id=f"r{i}",
-            prompt=Prompt(tuple(prompt), marks, key),
+            prompt=Prompt(tuple(prompt), marks, key, begin_of(prompt, key)),
             params=GenerationParams(max_tokens=count),
         )
         requests.append(request)

@@ -19,7 +19,7 @@ from worker.engine.outbox import Outbox
 from worker.engine.prompt import Prompt
 from worker.engine.request import GenerationParams, Request
 from worker.engine.thread import EngineThread
-from worker.errors import QueueFullError, WorkerError
+from worker.errors import QueueFullError, UnavailableError, WorkerError
 from worker.llama.process.pipe import write
 
 
@@ -108,6 +108,29 @@ def test_quick_tokens_go_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert len(asyncio.run(scenario())) == 12
     assert [number for number, rings in enumerate(rung, 1) if rings] == [1, 4, 7, 10, 12]
+
+
+def test_what_is_done_between_steps() -> None:
+    """It comes after what was submitted before, also while nobody asks; what it raises is raised to
+    who asked for it, and one that comes too late gets an answer too."""
+    backend = SlowStart()
+
+    async def scenario() -> list[object]:
+        thread = EngineThread(Engine(backend, time.monotonic), 4, lambda error: None)
+        thread.start()
+        found: list[object] = [await thread.between_steps(threading.current_thread)]
+        with thread.submit([asked("stream", 50_000)]):
+            found.append(await thread.between_steps(lambda: thread.standing("stream") is not None))
+            with pytest.raises(ZeroDivisionError):
+                await thread.between_steps(lambda: 1 / 0)
+        assert await asyncio.to_thread(thread.stop, 10)
+        with pytest.raises(UnavailableError):
+            await thread.between_steps(list)
+        return found
+
+    thread, is_known = asyncio.run(scenario())
+    assert isinstance(thread, threading.Thread)
+    assert (thread.name, is_known) == ("engine", True)
 
 
 def test_a_token_does_not_wait_for_anothers_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

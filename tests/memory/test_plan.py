@@ -12,9 +12,11 @@ import pytest
 from benchmarks.models import write_model
 from benchmarks.shapes import ModelShape as Shape
 from tests.support.models import ggufs
-from tests.support.models.adapters import write_lora
+from tests.support.models.adapters import lora_gguf, write_lora
 from worker import log
 from worker.errors import DoesNotFitError
+from worker.llama import library
+from worker.llama.adapters import adapter_key
 from worker.llama.context import Context
 from worker.llama.context_options import ContextOptions
 from worker.llama.packing import packed_encodings
@@ -401,10 +403,51 @@ def test_adapters(tmp_path: Path) -> None:
     config, lora = load_config(path), load_adapter(write_lora(tmp_path / "a.gguf", path, 1), path)
     alone = estimate(config, Settings(), PLENTY)
     plan = estimate(config, Settings(), PLENTY, None, [lora, lora])
-    assert plan.adapter_bytes == 2 * lora.size_bytes + 8 * 512 * 128
+    held = 2 * (lora.size_bytes + 7_000 * lora.matrices)
+    assert plan.adapter_bytes == held
     assert plan.total_bytes == alone.total_bytes + plan.adapter_bytes
     settings = Settings(ctx_size=512, parallel=1, cache_ram=0)
     room = memory(estimate(config, settings, PLENTY).total_bytes)
     plan_memory(config, settings, room)
     with pytest.raises(DoesNotFitError):
         plan_memory(config, settings, room, None, [lora])
+    later = Settings(lora_dir=(str(tmp_path),), lora_memory=3)
+    assert estimate(config, later, PLENTY, None, [lora, lora]).adapter_bytes == (
+        plan.adapter_bytes + (3 << 20)
+    )
+
+
+@pytest.mark.parametrize(("count", "rank"), [(1, 16), (4, 16), (3, 64)])
+def test_adapters_as_loaded(tmp_path: Path, count: int, rank: int) -> None:
+    """With all of them in one step the sum is within 5 % of llama.cpp's buffers."""
+    path = ggufs.write_llama(tmp_path / "m.gguf", encoding="F16", **LLAMA)
+    config, every = load_config(path), ("attn_q", "attn_v", "attn_output", "ffn_up", "ffn_down")
+    adapters = [
+        load_adapter(
+            lora_gguf(path, seed=seed, rank=rank, changed=every).write(tmp_path / f"{seed}.gguf"),
+            path,
+        )
+        for seed in range(count)
+    ]
+    settings = Settings(ctx_size=2048, parallel=4)
+    plan = estimate(config, settings, PLENTY, None, adapters)
+    files = {bytes([number]) * 16: each.files[0] for number, each in enumerate(adapters)}
+    with (
+        library.capture_log() as lines,
+        Weights(path, LoadOptions(n_gpu_layers=0, adapters=files)) as weights,
+        Context(weights, ContextOptions(num_cells=2048, num_slots=4, unified=True)) as context,
+    ):
+        parts = (*weights.residency.buffers, *context.residency.kv_buffers)
+        context.batch.key = adapter_key((digest, 1.0) for digest in files)
+        context.batch.add_one(1, 0, 0)
+        context.decode()
+        told = [line for _, line in lines]
+    found = sum(size for _, size in parts)
+    found += sum(_told(line) for line in told if "LoRA buffer size" in line)
+    found += _told(next(line for line in reversed(told) if "compute buffer size" in line))
+    planned = plan.weights_bytes + plan.kv_bytes + plan.compute_bytes + plan.adapter_bytes
+    assert planned == pytest.approx(found, rel=0.05)
+
+
+def _told(line: str) -> int:
+    return round(float(line.rpartition("=")[2].split()[0]) * 2**20)

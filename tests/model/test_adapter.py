@@ -41,8 +41,9 @@ ALONE: list[Row] = [
     ("type is a number", "WRONG_TYPE", keyed("adapter.type", u32(1))),
     ("alpha is a whole number", "WRONG_TYPE", keyed("adapter.lora.alpha", u32(8))),
     ("unknown architecture", "UNKNOWN_ARCHITECTURE", keyed("general.architecture", text("lama"))),
-    ("activated", "ADAPTER_KIND",
-     keyed("adapter.alora.invocation_tokens", array(ggufs.U32, [1, 2]))),
+    ("invoked by no array", "WRONG_TYPE", keyed("adapter.alora.invocation_tokens", u32(1))),
+    ("invoked by other numbers", "WRONG_TYPE",
+     keyed("adapter.alora.invocation_tokens", array(ggufs.I32, [1, 2]))),
     ("no tensors", "NO_TENSORS", lambda g: setattr(g, "tensors", [])),
     ("a without b", "MISSING_TENSOR", dropped(B)),
     ("b without a", "MISSING_TENSOR", dropped(A)),
@@ -58,6 +59,8 @@ BESIDE: list[Row] = [
     ("a block that is not there", "ADAPTER_MISMATCH", moved),
     ("longer rows", "ADAPTER_MISMATCH", spoil(A, (96, 4))),
     ("more rows", "ADAPTER_MISMATCH", spoil(B, (4, 96))),
+    ("invoked by no token", "ADAPTER_MISMATCH",
+     keyed("adapter.alora.invocation_tokens", array(ggufs.U32, [1, 320]))),
 ]  # fmt: skip
 
 
@@ -82,6 +85,11 @@ def test_what_it_is(tiny: Path, tmp_path: Path) -> None:
     found = load_adapter(lora_gguf(tiny).write(tmp_path / "one.gguf"), tiny)
     assert (found.rank, found.alpha, found.matrices) == (4, 8.0, 8)
     assert found.summary == "a LoRA adapter for llama models: rank 4, alpha 8, 8 matrices"
+    gguf = lora_gguf(tiny)
+    gguf.keys["adapter.alora.invocation_tokens"] = array(ggufs.U32, [7, 8])
+    activated = load_adapter(gguf.write(tmp_path / "activated.gguf"), tiny)
+    assert activated.invocation == (7, 8)
+    assert activated.summary.startswith("an activated LoRA adapter for llama models")
     experts = ggufs.write_llama(tmp_path / "experts.gguf", experts=4)
     gguf = lora_gguf(experts, changed=("attn_q",))
     for part, shape in (("a", (64, 2, 4)), ("b", (2, 128, 4))):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support import http, metrics
 from tests.support.models.adapters import lora_gguf, write_lora
+from tests.support.models.ggufs import U32, array
 from tests.support.programs.processes import Server, WorkerProcess, serving
+from worker.isolation import sandbox
 
 NAMES = ("one", "two", "three")
 BASE = "org/tiny"
@@ -229,3 +234,166 @@ def test_vectors(tiny: Path, files: dict[str, Path]) -> None:
         ]
     assert [answer.status_code for answer in vectors] == [200, 400]
     assert "without adapters" in vectors[1].text
+
+
+def load(server: Server, name: str, path: str | Path) -> httpx.Response:
+    return server.post({"lora_name": name, "lora_path": str(path)}, "/v1/load_lora_adapter")
+
+
+def unload(server: Server, name: str) -> httpx.Response:
+    return server.post({"lora_name": name}, "/v1/unload_lora_adapter")
+
+
+def only(said: list[list[str]]) -> list[str]:
+    """The first answers."""
+    return [each[0].removeprefix(START).removesuffix(" and then 0 ") for each in said]
+
+
+def test_while_it_serves(
+    tiny: Path, files: dict[str, Path], alone: list[list[str]], tmp_path: Path
+) -> None:
+    """One is there once it is loaded and gone once it is unloaded, also in the sandbox. Another one
+    of the same name is never answered from what is known of the first, on disk neither."""
+    folder, first = files["one"].parent, only(alone)
+    more = ["--lora-dir", folder, "--cache-dir", tmp_path, "--ctx-size", "2048"]
+    more += ["--sandbox"] * (sandbox.version() >= sandbox.NEEDED)
+    for _ in range(2):
+        with serving(*options(tiny, files, "one"), *more) as server:
+            assert load(server, "new", "two.gguf").text == (
+                "Success: LoRA adapter 'new' added successfully."
+            )
+            names = [each["id"] for each in http.get(server.url + "/v1/models").json()["data"]]
+            assert names == [BASE, "one", "new"]
+            assert [say(server, name) for name in (BASE, "one", "new")] == first[:3]
+            assert unload(server, "new").text == "Success: LoRA adapter 'new' removed successfully."
+            assert server.post({"model": "new", "prompt": "a"}).status_code == 404
+            assert load(server, "new", folder / "three.gguf").is_success
+            assert say(server, "new") == first[3]
+            listed = http.get(server.url + "/lora-adapters").json()
+            assert [(each["id"], each["path"]) for each in listed] == [
+                (0, "one.gguf"), (2, "three.gguf")
+            ]  # fmt: skip
+            assert say(server, [{"id": 2, "scale": 1}]) == first[3]
+            assert server.post({"lora": [{"id": 1, "scale": 1}], "prompt": "a"}).status_code == 404
+            assert unload(server, "one").is_success
+            assert unload(server, "new").is_success
+            assert server.post({"model": "one", "prompt": "a"}).status_code == 404
+            assert say(server, BASE) == first[0]
+
+
+def test_what_cannot_be_loaded(tiny: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    """A sentence that says why, no word of files outside of the folder, and all goes on."""
+    folder = tmp_path / "within"
+    folder.mkdir()
+    (folder / "one.gguf").write_bytes(files["one"].read_bytes())
+    (folder / "out.gguf").symlink_to(files["two"])
+    (folder / "model.gguf").write_bytes(tiny.read_bytes())
+    (folder / "cut.gguf").write_bytes(files["two"].read_bytes()[:-64])
+    lora_gguf(tiny, seed=9, rank=256).write(folder / "large.gguf")
+    secret = tmp_path / "within-not.gguf"
+    secret.write_bytes(files["two"].read_bytes())
+    wrong: list[tuple[str, str | Path, int, str]] = [
+        ("new", "out.gguf", 404, "no file 'out.gguf'"),
+        ("new", "../within-not.gguf", 404, "no file"),
+        ("new", secret, 404, "no file"),
+        ("new", "none.gguf", 404, "no file"),
+        ("new", ".", 404, "no file"),
+        ("new", "a\0b", 404, "no file"),
+        ("new", "a" * 5000, 404, "no file"),
+        ("new", "model.gguf", 400, "not an adapter"),
+        ("new", "cut.gguf", 400, "ends before"),
+        ("new", "large.gguf", 400, "needs"),
+        (BASE, "one.gguf", 400, "served already"),
+        ("one", "one.gguf", 400, "served already"),
+        ("again", "one.gguf", 400, "as one"),
+        ("", "one.gguf", 400, "lora_name"),
+    ]
+    with serving(*options(tiny, files), "--lora-dir", folder, "--lora-memory", "1") as server:
+        assert load(server, "one", "one.gguf").is_success
+        for name, path, status, named in wrong:
+            answer = load(server, name, path)
+            assert (answer.status_code, named in answer.text) == (status, True), answer.text
+            assert path == secret or str(tmp_path) not in answer.text
+        refused = load(server, "new", "large.gguf").json()["error"]
+        assert refused["code"] == "no_room"
+        assert re.search(r"needs 1.2 MiB, and 9\d\d.\d KiB are left", refused["message"]), refused
+        assert unload(server, "two").status_code == 404
+        assert len(http.get(server.url + "/lora-adapters").json()) == 1
+        assert say(server, "one") != say(server, BASE)
+    with serving(*options(tiny, files, "one")) as server:
+        for answer in (load(server, "two", files["two"]), unload(server, "one")):
+            assert (answer.status_code, "--lora-dir" in answer.text) == (404, True)
+
+
+def test_until_a_request_ends(tiny: Path, files: dict[str, Path]) -> None:
+    """One that is unloaded is there for who writes with it, and takes its room, until they end."""
+    folder = files["one"].parent
+    body = {
+        "model": "one", "prompt": START, "max_tokens": 40, "temperature": 0, "seed": 7,
+        "ignore_eos": True,
+    }  # fmt: skip
+    more = ["--lora-dir", str(folder), "--lora-memory", "1", "--parallel", "2"]
+    rank = lora_gguf(tiny, seed=5, rank=200).write(folder / "rank.gguf")
+    with serving(*map(str, options(tiny, files)), *more, step_seconds=0.05) as server:
+        assert load(server, "one", "one.gguf").is_success
+        expected = server.post(body).json()["choices"][0]["text"]
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(server.post, body)
+            server.wait_until(slots_processing=1)
+            assert unload(server, "one").is_success
+            assert load(server, "large", rank.name).status_code == 400
+            assert load(server, "one", "one.gguf").is_success  # still there: it is taken again
+            assert unload(server, "one").is_success
+            assert server.post(body).status_code == 404
+            assert running.result().json()["choices"][0]["text"] == expected
+        deadline = time.monotonic() + 30
+        while not (answer := load(server, "large", rank.name)).is_success:
+            assert time.monotonic() < deadline, answer.text
+        assert say(server, "large")
+
+
+def test_activated(tiny: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    """One that is invoked by tokens counts from the last ones on: what is before them the model
+    alone has read, for whom it is known then. Without them it does not count, and it counts alone.
+    """
+    gguf = lora_gguf(tiny, seed=1)
+    gguf.keys["adapter.alora.invocation_tokens"] = array(U32, [70, 71])
+    activated = gguf.write(tmp_path / "activated.gguf")
+    before, behind = [1, *range(80, 180)] * 5, list(range(200, 230))
+
+    def ask(server: Server, model: str, prompt: list[int]) -> tuple[str, int]:
+        body = {
+            "model": model, "prompt": prompt, "max_tokens": 16, "temperature": 0, "seed": 7,
+            "ignore_eos": True,
+        }  # fmt: skip
+        answer = server.post(body).json()
+        cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return answer["choices"][0]["text"], cached
+
+    invoked = [*before, 70, 71, *behind]
+    more = ("--lora", f"{activated}=activated", "--parallel", "4")
+    with serving(*options(tiny, files, "one"), *more) as server:
+        alone = {model: ask(server, model, [70, 71, *behind])[0] for model in (BASE, "one")}
+        assert ask(server, "activated", [70, 71, *behind])[0] == alone["one"] != alone[BASE]
+        bare = ask(server, BASE, [*before, *behind])[0]
+        assert ask(server, "activated", [*before, *behind])[0] == bare
+        first, cached = ask(server, "activated", invoked)
+        assert 0 < cached <= len(before)
+        again = [ask(server, model, invoked) for model in ("one", BASE, "activated")]
+        assert len({first, *(text for text, _ in again)}) == 3
+        assert again[2][0] == first
+        last = [*invoked, 90, 70, 71, 90]
+        assert ask(server, "activated", last)[0] == ask(server, "activated", last)[0]
+        both = {"lora": [{"id": 0, "scale": 1}, {"id": 1, "scale": 1}], "prompt": "a"}
+        refused = server.post(both)
+        assert (refused.status_code, "counts alone" in refused.text) == (400, True)
+        assert http.post(server.url + "/lora-adapters", json=both["lora"]).status_code == 400
+        entry = http.get(server.url + "/lora-adapters").json()[1]
+        assert entry["alora_invocation_tokens"] == [70, 71]
+    with serving(*options(tiny, files, "one"), *more, "--cache-ram", "0", "-b", "16") as server:
+        assert ask(server, "activated", invoked) == (first, 0)
+    words = [*map(str, options(tiny, files)), "--lora", f"{files['two']},{activated}"]
+    process = WorkerProcess("serve", *words)
+    assert process.wait() == 2
+    assert "counts alone" in process.lines[-1]
+    process.end()

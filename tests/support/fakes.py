@@ -55,6 +55,8 @@ _KEY = 100_003  # what a row of each next key has more than one of the key befor
 # A KV cell: the token that it was computed from, and the number of the key with which it was.
 # Slots that share a prefix hold the same object.
 Cell = list[int]
+# The same where what it holds is gone.
+LostCell = tuple[int, int]
 
 
 class FakeBackend:
@@ -129,7 +131,7 @@ class FakeBackend:
         self.poison = poison
         self.failures: list[type[Exception] | None] = []
         # slot -> the cell of each position; where it was lost behind the window only the token
-        self.cells: dict[int, list[Cell | int]] = {slot: [] for slot in range(num_slots)}
+        self.cells: dict[int, list[Cell | LostCell]] = {slot: [] for slot in range(num_slots)}
         self.rows_computed = 0
         self.batch_sizes: list[int] = []
         self.num_arranged = 0
@@ -174,10 +176,11 @@ class FakeBackend:
             seen = cells[-self.window :] if self.window else cells
             assert _all_there(seen), f"position {position} of slot {slot} looks at a lost cell"
             if batch.outputs[row]:
-                keys = {cell[1] for cell in seen if isinstance(cell, list)}
-                assert keys == {key}, f"position {position} of slot {slot} looks at another key"
+                keys = [cell[1] for cell in cells]
+                begin = keys.count(0) if key else 0
+                assert keys[begin:] == [key] * (len(keys) - begin), "a row looks at another key"
                 self._next_tokens[row] = next_token(
-                    _tokens(seen), self.vocab_size, self.memory, batch.key
+                    _tokens(seen), self.vocab_size, self.memory, batch.key + bytes([begin][:begin])
                 )
         self._fresh |= {
             slot: min(n - 1, self.takes_back)
@@ -195,7 +198,7 @@ class FakeBackend:
             for position in range(len(cells) - self.window + 1):
                 cell = cells[position]
                 if isinstance(cell, list) and count:
-                    cells[position] = cell[0]
+                    cells[position] = cell[0], cell[1]
                     count -= 1
 
     def make_sampler(self, request: Request) -> Any:
@@ -280,11 +283,11 @@ class FakeBackend:
         rows = np.concatenate(packed) if self.row_bytes else held
         tokens = rows[:, 0].tolist()
         assert len(tokens) == count
-        key = int(rows[0, 1]) // _KEY
-        assert np.array_equal(rows, _rows(tokens, key)), "rows of other tokens"
+        keys = (rows[:, 1] // _KEY).tolist()
+        assert np.array_equal(rows, _rows(tokens, keys)), "rows of other tokens"
         assert np.array_equal(held, rows[count - len(held) :]), "a rest of other tokens"
-        lost = tokens[: count - len(held)]
-        self.cells[slot] = [*lost, *([token, key] for token in tokens[len(lost) :])]
+        lost, cells = count - len(held), list(zip(tokens, keys, strict=True))
+        self.cells[slot] = [*cells[:lost], *map(list, cells[lost:])]
         self._broken.discard(slot)
         return True
 
@@ -302,10 +305,12 @@ class FakeBackend:
 class FakeState:
     """What `FakeBackend.save` gives: rows of tokens; those in reach of the next are the rest."""
 
-    def __init__(self, backend: FakeBackend, cells: list[Cell | int], scratch: np.ndarray) -> None:
+    def __init__(
+        self, backend: FakeBackend, cells: list[Cell | LostCell], scratch: np.ndarray
+    ) -> None:
         self.num_tokens = len(cells)
         self._rows = scratch[: len(cells)]
-        self._rows[:] = _rows(_tokens(cells), cells[-1][1] if isinstance(cells[-1], list) else 0)
+        self._rows[:] = _rows(_tokens(cells), [cell[1] for cell in cells])
         self._has_rows = backend.row_bytes > 0
         self.rest: np.ndarray | None = None
         if backend.shape.needs_rest:
@@ -320,24 +325,24 @@ class FakeState:
         return self._rows[begin:stop].reshape(-1).view(np.uint8).copy()
 
 
-def _rows(tokens: list[int], key: int) -> np.ndarray:
-    """What a model computes of each token depends on all before it, and on the key; int32
+def _rows(tokens: list[int], keys: list[int]) -> np.ndarray:
+    """What a model computes of each token depends on all before it, and on its key; int32
     [tokens, 2]."""
     rows = np.empty((len(tokens), 2), np.int32)
     known = 0
-    for place, token in enumerate(tokens):
+    for place, (token, key) in enumerate(zip(tokens, keys, strict=True)):
         known = (known * 1_000_003 + token + 1) % _KEY
         rows[place] = token, known + key * _KEY
     return rows
 
 
-def _all_there(cells: list[Cell | int]) -> bool:
+def _all_there(cells: list[Cell | LostCell]) -> bool:
     return all(isinstance(cell, list) for cell in cells)
 
 
-def _tokens(cells: list[Cell | int]) -> list[int]:
-    return [cell[0] if isinstance(cell, list) else cell for cell in cells]
+def _tokens(cells: list[Cell | LostCell]) -> list[int]:
+    return [cell[0] for cell in cells]
 
 
-def _copy(cells: list[Cell | int]) -> list[Cell | int]:
+def _copy(cells: list[Cell | LostCell]) -> list[Cell | LostCell]:
     return [list(cell) if isinstance(cell, list) else cell for cell in cells]

@@ -17,8 +17,9 @@ from worker.errors import UsageError
 from worker.gguf.quant import ENCODINGS
 from worker.llama.quantize.plan import type_named
 from worker.memory.plan import whole_cells
+from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
-from worker.settings import Settings
+from worker.settings import AdapterSpec, Settings
 
 Questions = Literal["demo", "general"]
 
@@ -41,11 +42,13 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     """One level: its name in the report, and its file; None until the file is made.
 
     quant  type that the source is quantised to; None for a file that was given
+    lora   adapter that it is computed with
     """
 
     name: str
     path: str | None
     quant: str | None = None
+    lora: AdapterSpec | None = None
 
 
 class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +167,21 @@ def levels_of_files(
     first = names[reference.upper()] if reference else ordered[0]
     ordered.remove(first)
     return tuple(Level(name=name, path=str(files[name])) for name in (first, *ordered))
+
+
+def with_adapters(levels: Sequence[Level], adapters: Sequence[AdapterSpec]) -> tuple[Level, ...]:
+    """A file, and again with each of these. Raises UsageError, ModelFileError."""
+    first = levels[0]
+    if len(levels) > 1 or first.path is None:
+        raise UsageError(
+            "Adapters are measured beside one file.", hint="Name one, and leave out --quants."
+        )
+    found = [first]
+    for spec in adapters:
+        load_adapter(spec.file, first.path)
+        name = f"{first.name}+{spec.name or Path(spec.file).stem}"
+        found.append(Level(name=name, path=first.path, lora=spec))
+    return tuple(found)
 
 
 def named_by_encoding(paths: Sequence[Path]) -> dict[str, Path]:

@@ -138,6 +138,7 @@ def first_pass(plan: BenchPlan, level: Level) -> list[BenchStage[Any]]:
     is_reference = level is plan.levels[0]
     depth = [DEPTH] if is_reference else []
     guesses = plan.settings.draft_model is not None or plan.settings.uses_heads
+    guesses = guesses and level.lora is None  # what guesses knows no adapters
     drafts = [DRAFTS] if guesses else []
     quality = [QUALITY, NOISE_FLOOR] if is_reference else [QUALITY]
     return [LOAD, SPEED, *depth, SERVE, *drafts, *(quality if plan.corpus else [])]

@@ -40,7 +40,8 @@ def add_parser(commands: Any, line: str) -> None:
         "level of a model, each in a process of its own, and the level to take on this machine. "
         "Of a model that makes vectors: how near they are to the reference's, and texts a second. "
         "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
-        "are. Interrupted, the same command goes on where it was.",
+        "are; with --lora one file is, with and without each adapter. Interrupted, the same "
+        "command goes on where it was.",
         epilog="Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report",
         allow_abbrev=False,
     )
@@ -70,7 +71,7 @@ def add_parser(commands: Any, line: str) -> None:
         parser,
         "catalog", "parallel", "threads", "threads_batch", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
-        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft",
+        "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft", "lora",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -151,7 +152,7 @@ def _ending_well() -> Generator[None]:
 
 def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     """What will be run, and whether it is about vectors."""
-    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus
+    from worker.bench.plan import GENERAL_TEXT, BenchPlan, open_corpus, with_adapters
     from worker.bench.report.verdict import DEFAULT_MAX_KLD
     from worker.lifecycle.prepared import load_draft
     from worker.model.config import load_config
@@ -161,6 +162,9 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     if settings.draft not in (None, "model", "mtp"):
         raise UsageError("worker bench measures guesses of --draft-model or of --draft mtp.")
     levels, source = levels_of(arguments, settings)
+    if settings.lora:
+        levels = with_adapters(levels, settings.lora)
+        settings = msgspec.structs.replace(settings, lora=())
     for level in levels:
         path = level.path or ""
         if os.fsencode(path) != path.encode(errors="replace"):
@@ -175,6 +179,8 @@ def _plan(arguments: argparse.Namespace) -> tuple[BenchPlan, bool]:
     if makes_vectors and arguments.no_quality:
         raise UsageError("Of a model that makes vectors, what is compared is these.",
                          hint="Leave --no-quality out.")  # fmt: skip
+    if makes_vectors and levels[-1].lora is not None:
+        raise UsageError("Vectors are computed without adapters.", hint="Leave --lora out.")
     is_demo = bool(config.card)
     load_draft(config, settings)
     if settings.uses_heads:
@@ -223,6 +229,8 @@ def levels_of(
         texts = arguments.models or [settings.model]
         paths = [model_path(msgspec.structs.replace(settings, model=text)) for text in texts]
         if len(paths) == 1:
+            if settings.lora and quants is None:
+                quants = []
             return levels_of_source(paths[0], quants, arguments.reference)
         files = named_by_encoding(paths)
     return levels_of_files(files, quants, arguments.reference), None

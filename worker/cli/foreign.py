@@ -78,7 +78,6 @@ _CONTEXT = (
     "is full; choose --ctx-size."
 )
 _PLACEMENT = "Place layers with --n-gpu-layers, --device and --tensor-split."
-_VECTORS = "Control vectors wait for a worker that applies them; adapters are given with --lora."
 _PLAIN_HTTP = (
     "This worker speaks plain HTTP: put a proxy that speaks TLS in front of it, such as "
     "`caddy reverse-proxy --from HOST --to 127.0.0.1:8080`."
@@ -88,8 +87,6 @@ _PLAIN_HTTP = (
 REFUSED: dict[str, str] = {
     _TEMPLATE: "--no-prefill-assistant --skip-chat-parsing --spm-infill",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
-    _VECTORS: """--control-vector --control-vector-scaled
-        --control-vector-layer-range""",
     _TEXT_ONLY: """--mmproj -mm --mmproj-url -mmu --mmproj-auto --image-min-tokens
         --image-max-tokens --model-vocoder -mv --tts-use-guide-tokens""",
     _AS_TRAINED: "--attention",

@@ -26,14 +26,32 @@ def _add(group: Any, option: Option) -> None:
         extra = {"nargs": "?", "const": option.const}
     if option.repeats:
         extra["action"] = "extend"
+    metavar: Any = option.metavar
+    if " " in metavar:
+        metavar = tuple(metavar.split())
+        extra |= {"nargs": len(metavar), "action": _Together}
+        extra["const"] = option.read
     group.add_argument(
         *option.flags,
         dest=option.field,
-        type=reader(option.read),
-        metavar=option.metavar,
+        type=reader(option.read) if metavar == option.metavar else str,
+        metavar=metavar,
         help=option.help.replace("%", "%%"),
         **extra,
     )
+
+
+class _Together(argparse.Action):
+    """Reads several words, with spaces between them, by its `const`."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:  # fmt: skip
+        try:
+            setattr(namespace, self.dest, self.const(" ".join(values)))
+        except ValueError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
 
 
 def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -78,7 +78,7 @@ def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
         write_json(adapter)
         return
     rows = {
-        "kind": "LoRA adapter",
+        "kind": "activated LoRA adapter" if adapter.invocation else "LoRA adapter",
         "architecture": adapter.architecture,
         "made for": adapter.base or "unknown",
         "rank": str(adapter.rank),

@@ -172,7 +172,7 @@ class Engine:
         """Write the plan's rows into the batch, in the order of its runs."""
         batch = self.backend.batch
         batch.clear()
-        batch.key = plan.runs[0][0].prompt.key
+        batch.key = plan.runs[0][0].key
         for sequence, count in plan.runs:
             slot = sequence.slot
             assert slot is not None

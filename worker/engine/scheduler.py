@@ -265,9 +265,9 @@ class Scheduler:
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
-        key = self._turns.next([s.prompt.key for s in active], now) if active else b""
+        key = self._turns.next([s.key for s in active], now) if active else b""
         for sequence in active:
-            if sequence.prompt.key == key:
+            if sequence.key == key:
                 (streams if sequence.is_stream else prompts).append(sequence)
             else:
                 others += sequence.is_stream

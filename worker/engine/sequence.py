@@ -192,6 +192,11 @@ class Sequence:
         return 0 if self.slot is None else self.slot.length
 
     @property
+    def key(self) -> bytes:
+        """With what its next tokens are computed."""
+        return self.prompt.key if self.num_computed >= self.prompt.begin else b""
+
+    @property
     def num_missing(self) -> int:
         """Known tokens that are not computed yet; at least 1 while the sequence is alive."""
         return self.num_known - self.num_computed

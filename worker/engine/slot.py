@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from worker.engine.prompt import NO_PROMPT
+
 _NOTHING = np.empty(0, np.int32)
 
 
@@ -18,15 +20,15 @@ class Slot:
         Cells     all but the following
         a pool    cells, which only the unified layout has
         Keeper    is_saved, marks
-        Prefixes  marks, where others need what the slot computes; key
+        Prefixes  marks, where others need what the slot computes; prompt
 
     index     its sequence id; it changes when what the slot holds is moved
     is_saved  everything that a cached slot holds is kept outside of the cache too
     marks     lengths at which computing must pause, because a state is copied there; ascending
-    key       of the prompt whose tokens it holds
+    prompt    whose tokens it holds
     """
 
-    __slots__ = ("cells", "index", "is_running", "is_saved", "key", "length", "marks", "tokens")
+    __slots__ = ("cells", "index", "is_running", "is_saved", "length", "marks", "prompt", "tokens")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -36,7 +38,7 @@ class Slot:
         self.cells = _NOTHING
         self.length = 0
         self.marks: list[int] = []
-        self.key = b""
+        self.prompt = NO_PROMPT
 
     def pause(self, count: int) -> int:
         """How many of the next `count` tokens may be computed before the next mark."""
@@ -57,4 +59,4 @@ class Slot:
         self.length = 0
         self.is_running = self.is_saved = False
         self.marks = []
-        self.key = b""
+        self.prompt = NO_PROMPT

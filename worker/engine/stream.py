@@ -31,6 +31,7 @@ class Stream:
         it took them; what it raises the reader gets
     watcher: who wants to know how its requests end
     ids: of its requests, in order
+    key: of their prompts
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class Stream:
         ids: Iterable[str],
         abort: Callable[[str], None],
         catch_up: Callable[[], object] = lambda: None,
+        key: bytes = b"",
     ) -> None:
         """catch_up: puts in what has been said and is not here yet"""
         self.wants_all = False
         self.direct: Callable[[Sequence[Delta]], bool] | None = None
         self.ids = tuple(ids)
+        self.key = key
         self._running: set[str] = set(self.ids)
         self._abort = abort
         self._catch_up = catch_up

@@ -30,25 +30,7 @@ _READY_S = 0.05
 # that comes sooner goes with those that follow it in this time.
 _PAUSE_S = 0.01
 
-
-ResultT = TypeVar("ResultT")
-
-
-class Errand:
-    """Something besides requests that is to be done with the engine."""
-
-    def __init__(self, work: Callable[[Engine], Any]) -> None:
-        self._work = work
-        self.future: Future[Any] = Future()
-
-    def run(self, engine: Engine) -> None:
-        """In the engine's thread."""
-        if not self.future.set_running_or_notify_cancel():
-            return
-        try:
-            self.future.set_result(self._work(engine))
-        except Exception as error:  # noqa: BLE001  (who asked gets it)
-            self.future.set_exception(error)
+T = TypeVar("T")
 
 
 class EngineThread:
@@ -74,7 +56,10 @@ class EngineThread:
         self.tick = time.monotonic()
         self._on_failure = on_failure
         self._begin = begin
-        self._inbox: queue.SimpleQueue[Request | str | Errand | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Request | str | Callable[[], None] | None]
+        self._inbox = queue.SimpleQueue()
+        self._jobs: set[Future[Any]] = set()
+        self._has_ended = False
         self._streams: dict[str, Stream] = {}
         self._num_prepared = 0  # requests that are made ready
         self._loop = asyncio.get_running_loop()
@@ -112,6 +97,31 @@ class EngineThread:
     def num_streams(self) -> int:
         """Requests that were accepted or are made ready, and have not ended."""
         return len(self._streams) + self._num_prepared
+
+    @property
+    def keys(self) -> set[bytes]:
+        """Of the prompts of all requests that were accepted and have not ended."""
+        return {stream.key for stream in self._streams.values()}
+
+    async def between_steps(self, function: Callable[[], T]) -> T:
+        """What the engine's thread computes by `function`, after all that was submitted and aborted
+        before. Raises what it raises; UnavailableError where the thread ends before."""
+        future: Future[T] = Future()
+
+        def job() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001  (it is raised where it is awaited)
+                future.set_exception(error)
+
+        if self._has_ended:
+            raise _stopped()
+        self._jobs.add(future)
+        self._inbox.put(job)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        finally:
+            self._jobs.discard(future)
 
     def check_place(self, besides: int = 0) -> None:
         """Raise QueueFullError or UnavailableError where no request can be accepted now.
@@ -155,20 +165,12 @@ class EngineThread:
             raise QueueFullError(
                 f"{self.num_streams} requests run or wait already.", hint="Try again shortly."
             )
-        stream = Stream([request.id for request in requests], self.abort, self._outbox.empty)
+        ids, key = [request.id for request in requests], requests[0].prompt.key
+        stream = Stream(ids, self.abort, self._outbox.empty, key)
         for request in requests:
             self._streams[request.id] = stream
             self._inbox.put(request)
         return stream
-
-    async def call(self, work: Callable[[Engine], ResultT]) -> ResultT:
-        """What the engine's thread makes of its engine between two steps. Raises what it raises,
-        UnavailableError where the thread has ended."""
-        if self._closed is not None:
-            raise self._closed
-        errand = Errand(work)
-        self._inbox.put(errand)
-        return await asyncio.wrap_future(errand.future)
 
     def abort(self, request_id: str) -> None:
         """Stop a request within a step; safe to call again and for ids that have ended."""
@@ -191,7 +193,7 @@ class EngineThread:
         self.close(self._closing)
         left = dict(self._streams)
         for stream in left.values():
-            stream.fail(UnavailableError("The worker stopped.", code="draining"))
+            stream.fail(_stopped())
         return len(left)
 
     def stop(self, seconds: float) -> bool:
@@ -215,10 +217,6 @@ class EngineThread:
                 if isinstance(error, WorkerError)
                 else WorkerError(f"The engine failed: {error!r}.", code="ENGINE_FAILED")
             )
-        while not self._inbox.empty():
-            if isinstance(message := self._inbox.get(), Errand):
-                gone = UnavailableError("The worker stopped.", code="draining")
-                message.future.set_exception(gone)
         try:
             self._loop.call_soon_threadsafe(self._end, failure)
         except RuntimeError:  # the loop is closed; nobody is left to tell
@@ -246,8 +244,8 @@ class EngineThread:
             if isinstance(message, str):
                 self.engine.abort(message)
                 continue
-            if isinstance(message, Errand):
-                message.run(self.engine)
+            if callable(message):
+                message()
                 continue
             self._outbox.ring()  # the next step is longer than those that others wait for
             try:
@@ -275,6 +273,10 @@ class EngineThread:
         After a failure, end every stream and tell the owner.
         """
         self._outbox.close()
+        self._has_ended = True
+        for job in self._jobs:
+            if not job.done():
+                job.set_exception(_stopped())
         if failure is not None:
             self.close(failure)
             self._deliver([[Delta(request_id, error=failure) for request_id in self._streams]])
@@ -292,6 +294,10 @@ class EngineThread:
             found.setdefault(stream, []).append(delta)
         for stream, deltas in found.items():
             stream.put(*deltas)
+
+
+def _stopped() -> UnavailableError:
+    return UnavailableError("The worker stopped.", code="draining")
 
 
 def _is_last(delta: Delta) -> bool:

@@ -58,6 +58,7 @@ def reach_of(
     """What a worker with these settings needs once it has started; what does not exist is left
     out."""
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
+    reads += settings.lora_dir
     addresses = _addresses(settings, environ)
     if any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
@@ -85,10 +86,11 @@ def _code(environ: Mapping[str, str]) -> list[str]:
 
 
 def _files(settings: Settings, model: Path) -> list[str]:
-    """The files of the model, of the one that guesses and of adapters, and the key file."""
+    """The files of the model, of the one that guesses, of adapters and control vectors; the key
+    file."""
     models = [model, *([] if settings.draft_model is None else [Path(settings.draft_model)])]
     files = [str(first.with_name(name)) for first in models for name in all_files(first.name)]
-    files += [adapter.file for adapter in settings.lora]
+    files += [adapter.file for adapter in (*settings.lora, *settings.control_vector)]
     if settings.api_key_file is not None:
         files.append(settings.api_key_file.path)
     return [file for file in files if Path(file).is_file()]  # never a folder with all that is in it

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from worker.engine.prompt import Prompt
 from worker.errors import NotFoundError, RequestError, UsageError
-from worker.llama.adapters import DIGEST_BYTES, adapter_key
+from worker.llama.adapters import DIGEST_BYTES, adapter_key, digests_in
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
 from worker.settings import Settings
@@ -22,7 +23,7 @@ _OLLAMAS_TAG = ":latest"
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """One of them.
 
-    id      its place on the command line, from 0
+    id      its place on the command line, from 0; of one that is loaded later the next number
     name    that a request gives as its model
     scale   with which it counts when it is named
     counts  whether it counts for requests that choose nothing
@@ -41,11 +42,26 @@ class AdapterChoice(msgspec.Struct, frozen=True):
     """What a request gets: the key of its prompts, and the model's name in its answer.
 
     is_named  the request names an adapter
+    invocation  token ids where the adapter begins to count (aLoRA); empty: at the first one
     """
 
     key: bytes
     model: str
     is_named: bool = False
+    invocation: tuple[int, ...] = ()
+
+    def of(self, prompt: Prompt) -> Prompt:
+        """The prompt with this key: from the last invocation in it on, or without the key where
+        there is none."""
+        if not self.invocation:
+            return msgspec.structs.replace(prompt, key=self.key)
+        count, tokens = len(self.invocation), prompt.tokens
+        for begin in range(len(tokens) - count, -1, -1):
+            if tokens[begin] == self.invocation[0] and (
+                tokens[begin : begin + count] == self.invocation
+            ):
+                return msgspec.structs.replace(prompt, key=self.key, begin=begin)
+        return prompt
 
 
 def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...]:
@@ -60,7 +76,7 @@ def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...
         adapter = load_adapter(spec.file, config.path)
         counts = spec.name is None and not settings.lora_init_without_apply
         name = spec.name or Path(spec.file).stem
-        digest = _digest(adapter)
+        digest = file_digest(adapter)
         if any(name == each.name or digest == each.digest for each in found):
             raise UsageError(
                 f"Two adapters are called {name}, or are one and the same.",
@@ -74,7 +90,7 @@ def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...
     return tuple(found)
 
 
-def _digest(adapter: AdapterConfig) -> bytes:
+def file_digest(adapter: AdapterConfig) -> bytes:
     """Of all bytes: its states on disk outlive the worker."""
     with Path(adapter.files[0].path).open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).digest()
@@ -86,17 +102,67 @@ class ServedAdapters:
     scales  by number, of requests that choose nothing
     """
 
-    def __init__(self, names: Sequence[str], adapters: Iterable[Adapter]) -> None:
-        """names: the model's id, and its others. Raises UsageError where an adapter has one."""
+    def __init__(
+        self, names: Sequence[str], adapters: Iterable[Adapter], *, may_change: bool = False
+    ) -> None:
+        """names: the model's id, and its others
+        may_change: any of them may come or go
+
+        Raises UsageError where an adapter has the name of the model.
+        """
         self._names = names
-        self.all = tuple(adapters)
-        self._by_name = {adapter.name: adapter for adapter in self.all}
+        self._may_change = may_change
+        self._by_name = {adapter.name: adapter for adapter in adapters}
+        self._next = len(self._by_name)
         if shared := self._by_name.keys() & set(names):
             raise UsageError(
                 f"The model and an adapter are both called {shared.pop()}.",
                 hint="Give the adapter another name: --lora FILE=NAME.",
             )
         self.scales = {each.id: each.scale for each in self.all if each.counts}
+        try:
+            self._activated(self.scales)
+        except RequestError as error:
+            raise UsageError(error.message, hint="Give it a name: --lora FILE=NAME.") from None
+
+    @property
+    def all(self) -> tuple[Adapter, ...]:
+        """By their numbers."""
+        return tuple(self._by_name.values())
+
+    def check_new(self, name: str, digest: bytes | None = None) -> None:
+        """Raise RequestError where the name, or the very file, is here already."""
+        if name in self._names or name in self._by_name:
+            raise RequestError(
+                f"{name} is served already.", param="lora_name", hint="Unload it, or take another."
+            )
+        same = next((each.name for each in self.all if each.digest == digest), None)
+        if same is not None:
+            raise RequestError(f"This adapter is served already, as {same}.", param="lora_path")
+
+    def add(self, name: str, config: AdapterConfig, digest: bytes) -> None:
+        """Serve one more. Its number was never another one's."""
+        self._by_name[name] = Adapter(
+            id=self._next, name=name, scale=1.0, counts=False, digest=digest, config=config
+        )
+        self._next += 1
+
+    def remove(self, name: str) -> Adapter:
+        """Serve one no longer. Raises NotFoundError."""
+        adapter = self._by_name.pop(name, None)
+        if adapter is None:
+            names = ", ".join(map(repr, self._by_name)) or "none"
+            raise NotFoundError(
+                f"There is no adapter {name[:200]!r}.", param="lora_name",
+                hint=f"There are: {names}.",
+            )  # fmt: skip
+        self.scales.pop(adapter.id, None)
+        return adapter
+
+    def check_key(self, key: bytes) -> None:
+        """Raise NotFoundError where one that a prompt was made ready for is not served any more."""
+        if not digests_in(key) <= {each.digest for each in self.all}:
+            raise NotFoundError("The adapter was unloaded.", param="model", code="model_not_found")
 
     def choose(self, model: str | None, scales: Mapping[int, float] | None) -> AdapterChoice:
         """For a request with these fields; `scales` by number, None: it names none.
@@ -107,21 +173,19 @@ class ServedAdapters:
         adapter = self._named(model)
         if scales is None:
             if adapter is not None:
-                return AdapterChoice(
-                    adapter_key([(adapter.digest, adapter.scale)]), adapter.name, True
-                )
-            return AdapterChoice(self._key(self.scales), self._names[0])
+                return self._choice({adapter.id: adapter.scale}, adapter.name)
+            return self._choice(self.scales)
         if adapter is not None:
             raise RequestError(
                 "Both model and lora choose adapters.", param="lora", hint="Leave one of them out."
             )
         self.check(scales)
-        return AdapterChoice(self._key(scales), self._names[0])
+        return self._choice(scales)
 
     def check(self, scales: Mapping[int, float]) -> None:
         """Raise NotFoundError or RequestError where these cannot be."""
         for number, scale in scales.items():
-            if not 0 <= number < len(self.all):
+            if all(each.id != number for each in self.all):
                 numbers = ", ".join(f"{each.id} ({each.name})" for each in self.all) or "none"
                 raise NotFoundError(
                     f"There is no adapter {number}.", param="lora", hint=f"There are: {numbers}."
@@ -131,6 +195,7 @@ class ServedAdapters:
                     f"The scale of an adapter must be from {-MOST_SCALE:g} to {MOST_SCALE:g}.",
                     param="lora",
                 )
+        self._activated(scales)
 
     def find(self, name: str) -> Adapter | None:
         """The adapter of this name, also as `base:NAME`; None where it is the model itself.
@@ -152,9 +217,23 @@ class ServedAdapters:
         return adapter
 
     def _named(self, model: str | None) -> Adapter | None:
-        """Without adapters any name is the model's."""
+        """Where there can be no adapters any name is the model's."""
         name = (model or "").removesuffix(_OLLAMAS_TAG)
-        return self.find(name) if name and self.all else None
+        return self.find(name) if name and (self._may_change or self._by_name) else None
 
-    def _key(self, scales: Mapping[int, float]) -> bytes:
-        return adapter_key((self.all[number].digest, scale) for number, scale in scales.items())
+    def _choice(self, scales: Mapping[int, float], name: str | None = None) -> AdapterChoice:
+        key = adapter_key((each.digest, scales.get(each.id, 0.0)) for each in self.all)
+        invocation = self._activated(scales)
+        return AdapterChoice(key, name or self._names[0], name is not None, invocation)
+
+    def _activated(self, scales: Mapping[int, float]) -> tuple[int, ...]:
+        """Where that one begins to count; empty: at once. Raises RequestError where one that is
+        activated does not count alone."""
+        chosen = [each for each in self.all if scales.get(each.id)]
+        activated = [each for each in chosen if each.config.invocation]
+        if activated and len(chosen) > 1:
+            raise RequestError(
+                f"{activated[0].name} is an activated adapter, which counts alone.", param="lora",
+                hint="Choose it by its name.",
+            )  # fmt: skip
+        return activated[0].config.invocation if activated else ()

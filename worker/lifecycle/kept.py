@@ -56,6 +56,7 @@ def identity_of(settings: Settings, prepared: Prepared, signature: bytes) -> str
         build.bindings,
         build.variant,  # another one rounds otherwise
         signature,
+        *(() if prepared.control is None else (prepared.control.digest,)),
     ))  # fmt: skip
 
 

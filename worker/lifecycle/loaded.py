@@ -9,6 +9,7 @@ from worker import log, machine
 from worker.cache.store import Store
 from worker.engine.thread import EngineThread
 from worker.errors import RequestError
+from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.slots import NamedSlots
@@ -37,6 +38,7 @@ class Loaded:
     guesses     who guesses tokens: auto, none, ngram, model, mtp or both
     draft       the model that does, or the heads
     adapters    which of them a request gets
+    adapter_loader  loads more of them
     store       where the engine's thread keeps states of what has ended; None: nowhere
     slots       what requests said that named a slot
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
@@ -57,6 +59,7 @@ class Loaded:
         guesses: str,
         draft: Companion | None,
         adapters: ServedAdapters,
+        adapter_loader: AdapterLoader,
         engine: EngineThread,
         store: Store | None,
         slots: NamedSlots,
@@ -71,6 +74,7 @@ class Loaded:
         self.guesses = guesses
         self.draft = draft
         self.adapters = adapters
+        self.adapter_loader = adapter_loader
         self.engine = engine
         self.store = store
         self.slots = slots

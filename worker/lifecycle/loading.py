@@ -68,6 +68,7 @@ def open_backend(
         yarn=settings.yarn,
         plain_rows=0 if config.only_embeds else _plain_rows(settings, prepared),
         purpose="text beside heads" if prepared.uses_heads else "text",
+        control=prepared.control,
     )
     shape = embedding_shape(config, settings, plan.num_cells)
     own = options if shape is None else _for_vectors(options, shape)
@@ -99,6 +100,7 @@ def _for_vectors(options: ContextOptions, shape: EmbeddingShape) -> ContextOptio
         ubatch_size=shape.rows,
         plain_rows=0,
         flash_attn=shape.flash_attn,
+        control=None,
         purpose="scores" if shape.pooling == "rank" else "vectors",
     )
 

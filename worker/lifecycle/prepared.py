@@ -20,6 +20,7 @@ from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
 from worker.memory.plan import MemoryPlan, plan_memory
 from worker.model.config import ModelConfig, load_config
+from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
 from worker.model.overrides import RopeWish, Wishes
@@ -36,6 +37,7 @@ class Prepared(msgspec.Struct, frozen=True):
     guesses who guesses tokens: auto, none, ngram, model, mtp or both
     draft   the model that does, or None
     adapters  of the model, that requests can choose
+    control   vector that is added for all of them
     """
 
     config: ModelConfig
@@ -44,6 +46,7 @@ class Prepared(msgspec.Struct, frozen=True):
     guesses: str = "none"
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
+    control: ControlVector | None = None
 
     @property
     def uses_heads(self) -> bool:
@@ -68,11 +71,21 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     check_task(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
+    control = _load_control(config, settings)
     settings = with_heads(config, settings)
     beside = [adapter.config for adapter in adapters]
     plan = plan_memory(config, settings, memory_with(devices), draft, beside)
     guesses = "none" if config.only_embeds else settings.guesses
-    return Prepared(config, devices, plan, guesses, draft, adapters)
+    return Prepared(config, devices, plan, guesses, draft, adapters, control)
+
+
+def _load_control(config: ModelConfig, settings: Settings) -> ControlVector | None:
+    if not settings.control_vector:
+        return None
+    files = [(each.file, each.scale) for each in settings.control_vector]
+    control = load_control_vector(files, settings.control_layers, config)
+    log.get("load").info("control vectors are added", first=control.first, last=control.last)
+    return control
 
 
 def check_task(config: ModelConfig, settings: Settings) -> None:
@@ -81,6 +94,8 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
         "--draft": settings.draft not in (None, "auto", "none"),
         "--draft-model": settings.draft_model is not None,
         "--lora": bool(settings.lora),
+        "--lora-dir": bool(settings.lora_dir),
+        "--control-vector": bool(settings.control_vector),
         "--cache-ram": bool(settings.cache_ram),
         "--cache-dir": settings.cache_dir is not None,
     }

@@ -86,8 +86,9 @@ class NamedSlots:
         """Write its state. Raises RequestError."""
         path, (key, tokens) = self._path(name), self._sequence(number)
         began = time.monotonic()
-        kept = await self._engine.call(
-            lambda engine: engine.taken_out(tokens, key, self._row_bytes)
+        engine = self._engine.engine
+        kept = await self._engine.between_steps(
+            lambda: engine.taken_out(tokens, key, self._row_bytes)
         )
         if kept is None:
             raise RequestError(f"Of slot {number} nothing is kept any more.", param="id_slot")
@@ -110,7 +111,7 @@ class NamedSlots:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise RequestError(f"The file cannot be restored: {why}.", param="filename") from None
-        await self._engine.call(lambda engine: engine.put_in(kept))
+        await self._engine.between_steps(lambda: self._engine.engine.put_in(kept))
         self._known[number] = kept.key, kept.tokens
         return SlotMoved(kept.num_tokens, size, (time.monotonic() - began) * 1e3)
 
@@ -120,7 +121,7 @@ class NamedSlots:
             raise NotSupportedError("With --cache-dir nothing is erased.")
         key, tokens = self._known.pop(number, (b"", np.empty(0, np.int32)))
         if len(tokens):
-            await self._engine.call(lambda engine: engine.erase(tokens, key))
+            await self._engine.between_steps(lambda: self._engine.engine.erase(tokens, key))
         return len(tokens)
 
     def _sequence(self, number: int) -> tuple[bytes, np.ndarray]:

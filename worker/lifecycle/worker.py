@@ -141,6 +141,7 @@ class Worker:
         from worker.engine.draft import GuessLimits
         from worker.engine.engine import Engine
         from worker.engine.thread import EngineThread
+        from worker.lifecycle.adapter_loader import AdapterLoader
         from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
         from worker.lifecycle.slots import named_slots
@@ -168,6 +169,11 @@ class Worker:
         thread = EngineThread(
             engine, self.settings.queue_size, self.fail, write, backend.spin.form_team
         )
+        adapters = ServedAdapters(
+            (self.model_id, *self.settings.alias),
+            prepared.adapters,
+            may_change=bool(self.settings.lora_dir),
+        )
         slots = named_slots(self.settings, prepared, backend, thread)
         self._loaded = Loaded(
             settings=self.settings,
@@ -178,7 +184,8 @@ class Worker:
             backend=backend,
             guesses=prepared.guesses,
             draft=draft,
-            adapters=ServedAdapters((self.model_id, *self.settings.alias), prepared.adapters),
+            adapters=adapters,
+            adapter_loader=AdapterLoader(self.settings, prepared.config, adapters, thread, backend),
             engine=thread,
             store=store,
             slots=slots,

@@ -8,11 +8,14 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from worker.errors import ModelLoadError
+import numpy as np
+
+from worker.errors import DoesNotFitError, ModelLoadError
 from worker.gguf.header import ModelFile
 from worker.gguf.pinned import pinned
 from worker.llama import library
 from worker.llama.library import native
+from worker.model.control_vector import ControlVector
 
 DIGEST_BYTES = 16
 _ENTRY = struct.Struct(f"<{DIGEST_BYTES}sf")
@@ -25,15 +28,35 @@ def adapter_key(scales: Iterable[tuple[bytes, float]]) -> bytes:
     return b"".join(entry for entry in entries if _ENTRY.unpack(entry)[1])
 
 
+def digests_in(key: bytes) -> set[bytes]:
+    """Of the files of the adapters that `key` names."""
+    return {digest for digest, _ in _ENTRY.iter_unpack(key)}
+
+
 class Adapters:
-    """The adapters of one model, which frees them."""
+    """The adapters of one model, which frees them.
+
+    llama.cpp counts a model's adapters where it makes a graph, so what loads and frees them must be
+    done by the thread that computes.
+    """
 
     def __init__(self, model: Any, files: Mapping[bytes, ModelFile]) -> None:
-        """Load them beside the weights, by digest. They must be there before a context is.
+        """Load them beside the weights, by digest. Raises as `load`."""
+        self._model = model
+        self._handles: dict[bytes, Any] = {}
+        for digest, file in files.items():
+            self.load(digest, file)
+
+    def load(self, digest: bytes, file: ModelFile) -> None:
+        """Load one more.
 
         Raises ModelLoadError with llama.cpp's reason, ModelFileError (CHANGED).
         """
-        self._handles = {digest: _load(model, file) for digest, file in files.items()}
+        self._handles[digest] = _load(self._model, file)
+
+    def free(self, digest: bytes) -> None:
+        """Free one that no context computes with."""
+        native.llama_adapter_lora_free(self._handles.pop(digest))
 
     def use(self, context: Any, key: bytes) -> None:
         """Compute with those that `key` says, and with no others. Another set than before costs a
@@ -46,6 +69,18 @@ class Adapters:
         native.llama_set_adapters_lora(  # pyright: ignore[reportUnknownMemberType]
             context, handles, len(entries), scales
         )
+
+
+def add_control_vector(context: Any, control: ControlVector) -> None:
+    """Have a context add it from now on. Raises DoesNotFitError."""
+    values = np.ascontiguousarray(control.values, np.float32)
+    width = values.shape[1]
+    failed = native.llama_set_adapter_cvec(
+        context, values.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), values.size, width,
+        control.first, control.last,
+    )  # fmt: skip
+    if failed:
+        raise DoesNotFitError("There is no memory for the control vector.")
 
 
 def _load(model: Any, file: ModelFile) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from worker.cache.state import Parts
 from worker.engine.backend import CacheShape
 from worker.engine.request import Request
+from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
 from worker.llama import library
 from worker.llama.context import Context
@@ -125,6 +126,15 @@ class LlamaBackend:
     def decode(self) -> None:
         """Compute the batch."""
         self.spin.timed(self.context.decode)
+
+    def load_adapter(self, digest: bytes, file: ModelFile) -> None:
+        """Load an adapter beside the others, between two batches. Raises as `Adapters.load`."""
+        self.weights.adapters.load(digest, file)
+
+    def free_adapter(self, digest: bytes) -> None:
+        """Free one that no request needs any more, between two batches."""
+        self.context.leave_adapters()
+        self.weights.adapters.free(digest)
 
     def make_sampler(self, request: Request) -> Sampler:
         """A sampler for one sequence."""

@@ -12,6 +12,7 @@ from worker.engine.backend import Batch, BatchError, OutOfCells
 from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import hidden_states, library
+from worker.llama.adapters import add_control_vector
 from worker.llama.batch import wire
 from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
@@ -139,6 +140,8 @@ class Context:
         self.residency = cache_residency([line for _, line in lines])
         try:
             check_cells(weights.residency, self.residency)
+            if options.control is not None and options.purpose != "heads":
+                add_control_vector(handle, options.control)
             self._memory = native.llama_get_memory(handle)
             if options.purpose in ("heads", "text beside heads"):
                 hidden_states.give_hidden(handle, outputs_only=options.purpose == "heads")
@@ -197,11 +200,21 @@ class Context:
 
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""
-        if self.handle and self.batch.key != self._key:
-            self._weights.adapters.use(self.handle, self.batch.key)
-            self._key = self.batch.key
+        self.use_adapters(self.batch.key)
         self._batch.n_tokens = self.batch.size
         self._decode(self._batch)
+
+    def use_adapters(self, key: bytes) -> None:
+        """Compute with those that `key` names from now on, and with no others."""
+        if self.handle and key != self._key:
+            self._weights.adapters.use(self.handle, key)
+            self._key = key
+
+    def leave_adapters(self) -> None:
+        """Compute with none, once all is computed that was begun."""
+        if self.handle:
+            native.llama_synchronize(self.handle)
+        self.use_adapters(b"")
 
     def compute_one(self, slot: int) -> None:
         """Compute one token in an empty slot; the batch that is being filled stays as it is."""

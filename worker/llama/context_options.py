@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from worker.memory.buffers import CHUNK_OUTPUTS
+from worker.model.control_vector import ControlVector
 
 
 class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     yarn          YaRN's extrapolation and attention factors, slow and fast beta; below 0: as usual
     purpose       "text"; "heads": of the model's own heads, which guess; "text beside heads": that
                   gives the hidden states which they read, and forgets wrong guesses
+    control       is added behind layers; not to what heads compute
     """
 
     num_cells: int
@@ -37,6 +39,7 @@ class ContextOptions(msgspec.Struct, frozen=True, kw_only=True):
     plain_rows: int = 0
     yarn: tuple[float, float, float, float] = (-1.0, -1.0, -1.0, -1.0)
     purpose: Literal["text", "heads", "text beside heads", "vectors", "scores"] = "text"
+    control: ControlVector | None = None
 
     @property
     def embeds(self) -> bool:

@@ -117,7 +117,7 @@ class NativeLog:
             yield lines
         finally:
             with self._lock:
-                self._captures.remove(lines)
+                self._captures = [each for each in self._captures if each is not lines]
 
 
 def quick(function: Any) -> Any:

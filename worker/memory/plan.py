@@ -15,7 +15,7 @@ import msgspec
 
 from worker.errors import DoesNotFitError
 from worker.machine import Memory, human_bytes
-from worker.memory.adapters import adapters_bytes
+from worker.memory.adapters import adapters_bytes, room_bytes
 from worker.memory.buffers import (
     check_cache_types,
     compute_bytes,
@@ -66,7 +66,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     process_bytes       interpreter, libraries, vocabulary
     draft_bytes         all that a model takes that guesses tokens; or cells, compute and waiting
                         states of heads that do, whose weights are among the model's
-    adapter_bytes       adapters, and what a step computes with them
+    adapter_bytes       adapters, and room for more
     embedding_bytes     a context that makes vectors of texts beside one that writes
     gpu_layers          layers that go to `memory.devices`, the output layer first
     max_cells           the longest context that fits with these slots and layers; 0: none fits
@@ -249,8 +249,11 @@ def _sum(
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
-    if beside.adapters:
-        parts["adapters"] = adapters_bytes(beside.adapters, settings)
+    taken = adapters_bytes(beside.adapters) + room_bytes(settings)
+    if settings.control_vector:
+        taken += 4 * config.layers * config.embedding
+    if taken:
+        parts["adapters"] = taken
     if (shape := embedding_shape(config, settings, num_cells)) is not None:
         taken = embedding_bytes(config, settings, shape)
         if config.only_embeds:  # there is no other context

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
@@ -37,7 +38,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
     base      name of the model that it was made for, where the file says so
     rank      the largest one
     matrices  how many it changes
-    widest    the most rows of one of these
+    invocation  token ids where it begins to count (aLoRA); empty: it counts for the whole text
     """
 
     name: str
@@ -46,17 +47,18 @@ class AdapterConfig(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     alpha: float
     matrices: int
-    widest: int
     n_params: int
     size_bytes: int
+    invocation: tuple[int, ...] = ()
     files: tuple[ModelFile, ...]
 
     @property
     def summary(self) -> str:
         """What it is, in half a sentence."""
         base = f" ({self.base})" if self.base else ""
+        kind = "an activated LoRA" if self.invocation else "a LoRA"
         return (
-            f"a LoRA adapter for {self.architecture} models{base}: rank {self.rank}, "
+            f"{kind} adapter for {self.architecture} models{base}: rank {self.rank}, "
             f"alpha {self.alpha:g}, {self.matrices} matrices"
         )
 
@@ -78,17 +80,14 @@ def load_adapter(
     for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora")):
         if fields.text(key) != wanted:
             fields.bad(key, fields.text(key), repr(wanted))
-    if _INVOCATION in fields:
-        raise _refused(
-            "ADAPTER_KIND",
-            f"{name} is an activated LoRA (aLoRA), which counts only behind its own tokens.",
-            hint="Only adapters that count for the whole text are served.",
-        )
+    invocation = _invocation(fields)
     if _ALPHA in fields and not isinstance(fields.get(_ALPHA), float):
         fields.wrong_type(_ALPHA, "a FLOAT32")
     pairs = _pairs(name, header.tensors)
     if base is not None:
-        _check_fits(name, fields.architecture, pairs, open_header(base))
+        header_of_base = open_header(base)
+        _check_fits(name, fields.architecture, pairs, header_of_base)
+        _check_tokens(name, invocation, header_of_base)
     return AdapterConfig(
         name=fields.word("general.name") or Path(path).stem,
         architecture=fields.architecture,
@@ -96,11 +95,31 @@ def load_adapter(
         rank=max(_rank(target, a) for target, (a, _) in pairs.items()),
         alpha=fields.number(_ALPHA) or 0.0,
         matrices=len(pairs),
-        widest=max(_shape(b)[1] for _, b in pairs.values()),
         n_params=sum(tensor.elements for tensor in header.tensors),
         size_bytes=sum(tensor.nbytes for tensor in header.tensors),
+        invocation=invocation,
         files=header.files,
     )
+
+
+def _invocation(fields: Fields) -> tuple[int, ...]:
+    if _INVOCATION not in fields:
+        return ()
+    value = fields.get(_INVOCATION)
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint32:
+        fields.wrong_type(_INVOCATION, "an array of UINT32")
+    return fields.numbers(_INVOCATION)
+
+
+def _check_tokens(name: str, invocation: tuple[int, ...], base: Header) -> None:
+    size = len(Fields(base, "").strings("tokenizer.ggml.tokens") or ())
+    unknown = [token for token in invocation if token >= size]
+    if unknown:
+        raise _refused(
+            "ADAPTER_MISMATCH",
+            f"{name} is invoked by the token {unknown[0]}, and the model has {size}.",
+            field=_INVOCATION, got=unknown[0], limit=size - 1, hint=_OTHER,
+        )  # fmt: skip
 
 
 def _pairs(name: str, tensors: Iterable[TensorInfo]) -> dict[str, tuple[TensorInfo, TensorInfo]]:

@@ -17,7 +17,12 @@ from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
 from worker.api.info.about import info, is_sleeping, model_ready, version
 from worker.api.info.health import health
-from worker.api.info.lora import lora_adapters, scale_adapters
+from worker.api.info.lora import (
+    load_adapter_file,
+    lora_adapters,
+    scale_adapters,
+    unload_adapter,
+)
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import progress
 from worker.api.info.props import props, slots
@@ -64,6 +69,7 @@ ROUTES: list[Any] = [
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
     *(info, version, is_sleeping, model_ready, props, slots, lora_adapters, scale_adapters),
+    *(load_adapter_file, unload_adapter),
     *(live_requests, cancel_request),
     *(openapi_json, docs),
 ]

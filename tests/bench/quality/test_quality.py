@@ -10,6 +10,7 @@ import pytest
 
 from tests.bench.run.jobs import job_of, section_of
 from tests.support.models import ggufs
+from tests.support.models.adapters import write_lora
 from tests.support.models.reference import ReferenceLlama, log_softmax
 from worker.bench.plan import Questions, open_corpus
 from worker.bench.quality.answers import (
@@ -32,6 +33,7 @@ from worker.lifecycle.prepared import prepare
 from worker.llama.backend import LlamaBackend
 from worker.llama.quantize.target import quantize
 from worker.settings import Settings
+from worker.values import AdapterSpec
 
 WINDOW, WINDOWS = 128, 3
 
@@ -175,6 +177,20 @@ def test_another_tokenizer_is_refused(
                    questions="demo", place=tmp_path / "rows")  # fmt: skip
     with pytest.raises(AssertionError, match="cuts the text differently"):
         section_of(QUALITY, again)
+
+
+def test_an_adapter_diverges(tmp_path: Path) -> None:
+    """It counts for each row, as much as its scale says."""
+    adapter = write_lora(tmp_path / "a.gguf", MODEL_PATH, 1)
+    job = job_of(QUALITY, MODEL_PATH, Settings(), sizes(), corpus=open_corpus(HELDOUT_PATH),
+                 questions="demo", place=tmp_path / "rows", writes=True)  # fmt: skip
+    section_of(QUALITY, job)
+    found: list[float] = []
+    for scale in (0.0, 0.1, 0.5):
+        settings = Settings(lora=(AdapterSpec(str(adapter), scale=scale),))
+        level = msgspec.structs.replace(job, settings=settings, writes=False)
+        found.append(section_of(QUALITY, level).kld_mean)
+    assert found[0] < 1e-6 < found[1] < found[2]
 
 
 def test_windows_are_llama_cpp_s() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.service.description.contract import Contract
 from tests.support import http
 from tests.support.cases import for_each
+from tests.support.models.adapters import write_lora
 from tests.support.models.infilling import write_infilling
 from tests.support.programs.processes import Server, serving
 from worker.api.common.described import EVENTS, HTML, Described
@@ -44,9 +45,14 @@ def path_of(route: Described) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
-    """The demo model with infill and vectors, in a context as large as the examples need."""
-    model = write_infilling(tmp_path_factory.mktemp("demo"))
-    options = ("--ctx-size", "512", "-t", "1", "--pooling", "mean")
+    """The demo model with infill, vectors and adapters, in a context as large as the examples
+    need."""
+    folder = tmp_path_factory.mktemp("demo")
+    model = write_infilling(folder)
+    write_lora(folder / "sql.gguf", model, 1)
+    tales = f"{write_lora(folder / 'tales.gguf', model, 2)}=tales"
+    options = ("--ctx-size", "512", "-t", "1", "--pooling", "mean", "--lora", tales)
+    options += ("--lora-dir", str(folder))
     with serving("--model", model, *options) as running:
         yield running
 

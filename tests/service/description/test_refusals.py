@@ -233,13 +233,17 @@ def told_to_leave(seen: Seen, server: Server) -> None:
 
 
 def without_a_template(seen: Seen, folder: Path) -> None:
-    """A model whose file has no chat template and no infill tokens, and which makes no vectors."""
+    """A model whose file has no chat template and no infill tokens, and which makes no vectors and
+    loads no adapters."""
     model = ggufs.write_llama(folder / "plain.gguf", chat_template=None)
     (infill,) = [(route, path) for route, path in ROUTES if path == "/infill"]
     with serving("--model", model, "-t", "1") as server:
         for route, path in those_that((*CHAT, *NO_VECTORS, *NO_SCORES)):
             noted(seen, route, path, server.post(example_of(route), path))
         noted(seen, *infill, server.post(example_of(infill[0]), infill[1]))
+        for route, path in ROUTES:
+            if path.endswith("load_lora_adapter"):
+                noted(seen, route, path, server.post(example_of(route), path))
 
 
 def busy_and_broken(seen: Seen, folder: Path) -> None:

@@ -49,3 +49,13 @@ def lora_gguf(
 def write_lora(path: Path, model: Path, seed: int) -> Path:
     """An adapter of rank 4, another one for each seed."""
     return lora_gguf(model, seed=seed, name=path.stem).write(path)
+
+
+def control_gguf(layers: Sequence[int], width: int, *, seed: int = 1) -> Gguf:
+    """A control vector for these layers."""
+    rng = np.random.default_rng(seed)
+    gguf = Gguf(keys={"general.architecture": text("controlvector")})
+    for layer in layers:
+        data = (rng.standard_normal(width) / 4).astype("<f4").tobytes()
+        gguf.tensors.append(Tensor(f"direction.{layer}", (width,), TYPE_BY_NAME["F32"], data))
+    return gguf

@@ -44,8 +44,7 @@ def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
     """
     replace = msgspec.structs.replace
     if isinstance(made, Generation):
-        prompts = tuple(replace(prompt, key=choice.key) for prompt in made.prompts)
-        return replace(made, prompts=prompts, model=choice.model)
+        return replace(made, prompts=tuple(map(choice.of, made.prompts)), model=choice.model)
     if choice.is_named:
         raise RequestError("Vectors are computed without adapters.", param="model")
     return made

@@ -96,6 +96,7 @@ def run(generation: Generation, loaded: Loaded) -> Stream:
     continuations of the first prompt, of the second, ...
     """
     requests = generation.requests()
+    loaded.adapters.check_key(requests[0].prompt.key)
     stream = loaded.engine.submit(requests, param=generation.multiplied_by)
     record = current()
     if record is not None:

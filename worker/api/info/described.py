@@ -21,13 +21,25 @@ from worker.api.info.about import (
     version,
 )
 from worker.api.info.health import Health, health
-from worker.api.info.lora import AdapterEntry, Success, lora_adapters, scale_adapters
+from worker.api.info.lora import (
+    AdapterEntry,
+    NewAdapter,
+    OldAdapter,
+    Success,
+    load_adapter_file,
+    lora_adapters,
+    scale_adapters,
+    unload_adapter,
+)
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
 from worker.api.info.shutdown import ShutdownReply, shutdown
-from worker.errors import ForbiddenError, UnavailableError
+from worker.errors import ForbiddenError, NotFoundError, UnavailableError
 from worker.http import paths
+
+_NO_FILE = NotFoundError("There is no such file in the folders of --lora-dir.")
+_NO_ADAPTER = NotFoundError("There is no adapter of this name.")
 
 API = Api(
     name="Worker",
@@ -70,6 +82,23 @@ API = Api(
             refuses=BODY,
             examples={"none": []},
             notes="404 for a number that /lora-adapters does not have.",
+        ),
+        Described(
+            handler=load_adapter_file,
+            takes=NewAdapter,
+            gives={TEXT: str},
+            refuses=(*BODY, _NO_FILE),
+            examples={"named": {"lora_name": "sql", "lora_path": "sql.gguf"}},
+            notes="Without --lora-dir 404. 400 with a code that says what is wrong with the file; "
+            "`no_room`: it is too large.",
+        ),
+        Described(
+            handler=unload_adapter,
+            takes=OldAdapter,
+            gives={TEXT: str},
+            refuses=(*BODY, _NO_ADAPTER),
+            examples={"named": {"lora_name": "tales"}},
+            notes="Without --lora-dir 404.",
         ),
         Described(
             handler=slots,

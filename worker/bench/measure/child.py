@@ -53,6 +53,7 @@ from worker.gguf.splits import open_header
 from worker.lifecycle import parent
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import find_devices, memory_with, prepare
+from worker.llama.adapters import adapter_key
 from worker.llama.backend import LlamaBackend
 from worker.llama.process import large_pages
 from worker.llama.quantize.target import quantize
@@ -194,8 +195,9 @@ def _quality(job: StageJob, report: OnShare) -> Quality:
     slots = max(sizes.greedy_prompts, 1)
     cells = max(sizes.window, slots * (sizes.greedy_tokens + 40)) + 256
     settings = msgspec.structs.replace(
-        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells
-    )
+        _with_threads(job.plan.settings, threads), parallel=slots, ctx_size=cells,
+        lora=job.settings.lora,
+    )  # fmt: skip
     outputs = chunk_outputs(load_config(job.path).vocab_size, sizes.window)
     with open_level(job.path, settings, outputs=outputs) as backend:
         backend.arrange(unified=True, slots=())  # a window has more tokens than a slot's own cells
@@ -219,10 +221,16 @@ _DOERS: dict[str, Callable[[StageJob, OnShare], Any]] = {
 
 
 def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBackend:
-    """A file as the service opens it. Raises WorkerError; DoesNotFitError before anything loads."""
+    """A file as the service opens it, computing with the adapters of the settings.
+
+    Raises WorkerError; DoesNotFitError before anything loads.
+    """
     file = Path(path)
     settings = _undrafted(settings)
-    return load_backend(file, settings, prepare(file, settings), chunk_outputs=outputs)
+    prepared = prepare(file, settings)
+    backend = load_backend(file, settings, prepared, chunk_outputs=outputs)
+    backend.batch.key = adapter_key((each.digest, each.scale) for each in prepared.adapters)
+    return backend
 
 
 def _undrafted(settings: Settings) -> Settings:

@@ -79,6 +79,8 @@ def arguments_of(settings: Settings) -> list[str]:
             words[flags[field]] = "on" if value else "off"
         else:
             words[flags[field]] = str(value)
+    if settings.lora:
+        words["--lora-scaled"] = ",".join(f"{each.file}:{each.scale}" for each in settings.lora)
     return [word for pair in words.items() for word in pair]
 
 

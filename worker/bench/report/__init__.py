@@ -31,6 +31,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     file_type  encoding that the file's metadata names
     encoding   encoding that its tensors bear out
     mix        encoding -> share of the weights
+    adapter    sha256 of the adapter that it is computed with; None: there is none
     errors     stage -> why it has no result
     cached     stages whose result comes from an earlier run
     """
@@ -46,6 +47,7 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     file_type: str | None
     encoding: str
     mix: dict[str, float]
+    adapter: str | None = None
     load: LoadTimes | None = None
     speed: BareSpeed | None = None
     depth: Depths | None = None

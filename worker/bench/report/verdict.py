@@ -132,6 +132,8 @@ class VerdictRule:
         def found(passes: bool | None, why: str) -> Judgement:
             return Judgement(quant=level.quant, passes=passes, why=why)
 
+        if level.adapter is not None:
+            return found(False, "says something else, with an adapter")
         if level.speed is None:
             why = next(iter(level.errors.values()), "no speed")
             return found(False, f"was not measured: {why}")

@@ -31,11 +31,12 @@ T = TypeVar("T")
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A level's file, with its content's hash."""
+    """A level's file, with its content's hash, and that of its adapter."""
 
     path: str
     sha256: str
     config: ModelConfig
+    adapter: str | None = None
 
 
 def open_file(runner: Runner, level: Level, path: Path) -> Events[File]:
@@ -85,7 +86,11 @@ class LevelRunner:
         Raises BackendError where it cannot be made, ModelFileError.
         """
         if level.path is not None:
-            return (yield from open_file(self._runner, level, Path(level.path)))
+            file = yield from open_file(self._runner, level, Path(level.path))
+            if level.lora is None:
+                return file
+            adapter = yield from self._runner.hash(level.name, [Path(level.lora.file)])
+            return msgspec.structs.replace(file, adapter=adapter)
         assert source is not None
         assert level.quant is not None
         cache, plan, maker = self._runner.cache, self._plan, self._machine.versions.bindings
@@ -152,6 +157,7 @@ class LevelRunner:
             bpw_without_embeddings=config.bits_per_weight_without_embeddings,
             file_type=file_type[0] if file_type and config.file_type is not None else None,
             encoding=config.quant,
+            adapter=file.adapter,
             mix={name: share.elements / config.n_params for name, share in config.mix.items()},
         )
 
@@ -165,7 +171,7 @@ class LevelRunner:
                 section = yield from self._score_reference(report, level)
             else:
                 place = self._rows_for(stage)
-                key = self._key(stage, report.sha256, place.name)
+                key = self._key(stage, report.sha256 + _told(report, level), place.name)
                 section = yield from self._run(stage, level, report.file, place, key)
             if stage is stages.NOISE_FLOOR:
                 self.noise_floor = section
@@ -212,8 +218,11 @@ class LevelRunner:
         self, stage: BenchStage[T], level: Level, path: str, place: Path, key: str | None, *,
         writes: bool = False,
     ) -> Events[T]:  # fmt: skip
+        settings = self._settings
+        if level.lora is not None:
+            settings = msgspec.structs.replace(settings, lora=(level.lora,))
         job = StageJob(
-            stage=stage.name, plan=self._plan, settings=self._settings, sizes=self._sizes,
+            stage=stage.name, plan=self._plan, settings=settings, sizes=self._sizes,
             level=level, path=path, place=str(place), writes=writes,
         )  # fmt: skip
         return self._runner.run(stage, job, key)
@@ -230,3 +239,8 @@ class LevelRunner:
             machine.cpu, machine.cpus, plan.threads, plan.corpus and plan.corpus.sha256,
             plan.questions,
         )  # fmt: skip
+
+
+def _told(report: LevelReport, level: Level) -> str:
+    """The adapter and its scale, where there is one."""
+    return f"{report.adapter}:{level.lora.scale}" if level.lora is not None else ""

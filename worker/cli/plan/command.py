@@ -38,7 +38,7 @@ def add_parser(commands: Any, line: str) -> None:
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
         "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
-        "lora", "pooling",
+        "lora", "lora_dir", "lora_memory", "pooling",
         "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -107,7 +107,7 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
          if not config.only_embeds else "each row of a step, read or not"),
         ("copies", plan.copy_bytes, "states on their way out of the KV cache and back"),
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
-        ("adapters", plan.adapter_bytes, "their matrices, and what is computed with them"),
+        ("adapters", plan.adapter_bytes, "their matrices, and room for more"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
         ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip

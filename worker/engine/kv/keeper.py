@@ -11,6 +11,7 @@ from worker.cache.state import BLOCK
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
+from worker.engine.prompt import Prompt
 from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 
@@ -73,11 +74,14 @@ class Keeper:
         wait = self._spent_s + seconds
         return wait > self._max_stall and any(s.num_sampled for s in self._running)
 
-    def find(self, tokens: np.ndarray, key: bytes) -> Found | None:
+    def find(self, tokens: np.ndarray, prompt: Prompt) -> Found | None:
         """What is kept of a prompt; None where it is nothing or takes too long to bring back."""
         if self._store is None:
             return None
-        found = self._store.find(tokens, key)
+        found = self._store.find(tokens, prompt.key_after(len(tokens)))
+        if prompt.begin:
+            alone = self._store.find(tokens[: prompt.begin])
+            found = max(found, alone, key=lambda each: each.num_tokens)
         wait = found.num_read * _READ_S + self.seconds(found.num_tokens)
         return None if not found.num_common or self.holds_up(wait) else found
 
@@ -182,12 +186,13 @@ class Keeper:
     def _save(self, slot: Slot) -> None:
         """Keep what a slot holds."""
         tokens = slot.tokens[: slot.length]
-        if self._store is None or self._store.holds(tokens, slot.key):
+        key = slot.prompt.key_after(slot.length)
+        if self._store is None or self._store.holds(tokens, key):
             return
         started = self._clock()
         state = self._backend.save(slot.index)
         if state is not None and state.num_tokens == slot.length:
-            self._store.keep(tokens, state, slot.key)
+            self._store.keep(tokens, state, key)
             self._spent_s += self._clock() - started
 
 

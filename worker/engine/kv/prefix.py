@@ -74,16 +74,14 @@ class Prefixes:
         best: Slot | None = None
         most = 0
         for slot, num_known in self._knowers(running):
-            if slot.key != sequence.prompt.key:
-                continue
-            limit = min(num_known, len(tokens))
+            limit = sequence.prompt.num_alike(slot.prompt, min(num_known, len(tokens)))
             # Cheap tests first: most slots differ early, or cannot beat the best.
             if limit <= most or slot.tokens[most] != tokens[most]:
                 continue
             common = _num_common(slot.tokens[:limit], tokens[:limit])
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
-        found = self._keeper.find(tokens, sequence.prompt.key)
+        found = self._keeper.find(tokens, sequence.prompt)
         if not running and not self._backend.shape.needs_rest:
             kernels = self._backend.kernels
             # Rows of less than a tile are computed like single ones.
@@ -105,7 +103,8 @@ class Prefixes:
         else:
             slot = self._cells.take(sequence.tokens)
             self._bring(sequence, slot, match.found)
-        slot.key = sequence.prompt.key
+        slot.prompt = sequence.prompt
+        slot.add_mark(sequence.prompt.begin)
         self._keeper.mark(slot, sequence, match.found)
         return slot
 
@@ -161,7 +160,7 @@ class Prefixes:
         del self._following[sequence]
         if not slot.length:  # what the leader had may have left the KV cache
             tokens = sequence.tokens[: sequence.num_known - 1]
-            found = self._keeper.find(tokens, sequence.prompt.key)
+            found = self._keeper.find(tokens, sequence.prompt)
             self._bring(sequence, slot, found)
 
     def _bring(self, sequence: Sequence, slot: Slot, found: Found | None) -> None:

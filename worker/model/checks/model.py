@@ -19,7 +19,7 @@ All codes of ModelFileError, by what they mean:
                     BAD_BYTE_TOKEN NO_BOS
     split files     SPLIT_NAME SPLIT_MISSING SPLIT_MISMATCH NOT_FIRST_SPLIT
     quantising      BAD_IMATRIX
-    adapters        NOT_ADAPTER ADAPTER_KIND ADAPTER_MISMATCH
+    adapters        NOT_ADAPTER ADAPTER_KIND ADAPTER_MISMATCH NOT_CONTROL_VECTOR
     worker check    NOT_FINITE WEIGHT_TOO_LARGE WRONG_CHECKSUM
 
 The pinned llama.cpp decides what is valid. A rule is here for one of two reasons: native code would

@@ -1,0 +1,102 @@
+"""Adapters beside llama-server: `python -m benchmarks.adapters LLAMA_SERVER [--shape NAME]`.
+
+Eight streams write at once from prompts of their own, with one adapter for all, and with four sets:
+the model alone and three adapters. Both get the same requests to /completion, which name a set by
+`lora`, and take turns. A row has the tokens a second of all streams, round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.models import write_model
+from benchmarks.peers.endpoints import HOST
+from benchmarks.peers.processes import free_port, started
+from benchmarks.shapes import SHAPES
+from tests.support.models.adapters import CHANGED, lora_gguf
+
+STREAMS, TOKENS, PROMPT = 8, 64, 64
+SETS: dict[str, list[list[dict[str, Any]]]] = {
+    "one set": [[{"id": 0, "scale": 1.0}]],
+    "four sets": [[], *([{"id": number, "scale": 1.0}] for number in range(3))],
+}
+READY_S = 180.0
+
+
+def ask(url: str, sets: list[list[dict[str, Any]]], number: int, start: int) -> int:
+    """Write in one stream; its tokens."""
+    body = {
+        "prompt": [5 + (start + number * 97 + place) % 200 for place in range(PROMPT)],
+        "n_predict": TOKENS, "temperature": 0, "ignore_eos": True, "cache_prompt": False,
+        "lora": sets[number % len(sets)],
+    }  # fmt: skip
+    answer = httpx.post(f"{url}/completion", json=body, timeout=600).raise_for_status().json()
+    return int(answer["timings"]["predicted_n"])
+
+
+def wait(url: str) -> None:
+    """Until it answers."""
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise SystemExit(f"{url} is not ready after {READY_S:.0f} s")
+
+
+def main() -> None:
+    """Start both, measure in turns, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("llama_server")
+    parser.add_argument("--shape", choices=SHAPES, default="llama-125m")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        model = write_model(folder / "m.gguf", SHAPES[given.shape], "Q8_0")
+        files = [
+            lora_gguf(model, seed=seed, rank=16, changed=CHANGED).write(folder / f"{seed}.gguf")
+            for seed in range(3)
+        ]
+        words = ["--model", str(model), "--host", HOST, "-c", "4096", "-np", str(STREAMS),
+                 "-t", str(given.threads), "--lora", ",".join(map(str, files)),
+                 "--lora-init-without-apply"]  # fmt: skip
+        urls: dict[str, str] = {}
+        for peer, command in (
+            ("worker", [sys.executable, "-m", "worker", "serve"]),
+            ("llama-server", [given.llama_server, "--no-webui"]),
+        ):
+            port = free_port()
+            command = [*command, *words, "--port", str(port)]
+            stack.enter_context(started(command, folder / f"{peer}.log"))
+            urls[peer] = f"http://{HOST}:{port}"
+        for url in urls.values():
+            wait(url)
+        for what, sets in SETS.items():
+            for round_ in range(given.rounds + 1):  # the first one is not told
+                for peer, url in urls.items():
+                    began = time.monotonic()
+                    with ThreadPoolExecutor(STREAMS) as pool:
+                        one = partial(ask, url, sets, start=1_000 * round_)
+                        tokens = sum(pool.map(one, range(STREAMS)))
+                    per_s = tokens / (time.monotonic() - began)
+                    if round_:
+                        print(f"{what:10} {peer:13} {per_s:8.1f} tokens/s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
