@@ -6,15 +6,18 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from worker.engine.prompt import Prompt
 from worker.errors import NotFoundError, RequestError, UsageError
 from worker.llama.adapters import DIGEST_BYTES, adapter_key, digests_in
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
 from worker.settings import Settings
+
+if TYPE_CHECKING:
+    from worker.engine.prompt import Prompt
 
 MOST_SCALE = 100.0
 _OLLAMAS_TAG = ":latest"

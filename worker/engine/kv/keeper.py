@@ -131,7 +131,7 @@ class Keeper:
         if self._store is None:
             return None
         for slot in self._cells.cached:
-            if slot.key == key and _begins(tokens, slot):
+            if slot.prompt.key_after(slot.length) == key and _begins(tokens, slot):
                 self._save(slot)
         found = self._store.load(self._store.find(tokens, key))
         if found is None:
@@ -147,7 +147,9 @@ class Keeper:
 
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
         """Forget what has ended and begins these tokens, as far as nothing else goes on from it."""
-        for slot in [slot for slot in self._cells.cached if slot.key == key]:
+        for slot in [
+            slot for slot in self._cells.cached if slot.prompt.key_after(slot.length) == key
+        ]:
             if _begins(tokens, slot):
                 self._cells.clear(slot)
         if self._store is not None:
