@@ -27,7 +27,7 @@ from benchmarks.peers.processes import free_port, started
 
 CASES = [(inputs, length) for length in (16, 128, 500) for inputs in (1, 64)]
 TOKENS_A_SAMPLE = 6_000
-STREAMS, WRITTEN = 8, 48
+STREAMS, WRITTEN = 8, 200
 
 
 def texts(inputs: int, length: int, seed: int) -> list[list[int]]:
@@ -132,9 +132,9 @@ def _beside_embedders(url: str, measure: Callable[[], float]) -> tuple[float, fl
     def ask(client: int) -> None:
         with httpx.Client(timeout=600) as session:
             while not ended.is_set():
-                given = texts(4, 128, client * 1_000 + count[client])
+                given = texts(1, 128, client * 1_000 + count[client])
                 session.post(f"{url}/v1/embeddings", json={"input": given}).raise_for_status()
-                count[client] += 4
+                count[client] += 1
 
     with ThreadPoolExecutor(STREAMS) as pool:
         asking = [pool.submit(ask, client) for client in range(STREAMS)]
