@@ -91,6 +91,7 @@ RANGE = Limit(10_000, "numbers of a range in the chat template")
 # Vectors
 EMBEDDED = Limit(2048, "texts whose vectors or scores are wanted")
 TOKEN_VECTORS = Limit(16_384, "tokens of a request for a vector of each token")
+ADAPTERS = Limit(8, "adapters that count at once")
 
 # Answers
 SEQUENCES = Limit(128, "continuations: n, best_of, and prompts × best_of")

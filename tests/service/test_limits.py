@@ -133,6 +133,7 @@ SERVED = {
 }  # fmt: skip
 # Limit -> where else it is met
 ELSEWHERE = {
+    "ADAPTERS": "lifecycle/test_adapters.py::test_so_many_count_at_once",
     "CONNECTIONS": "http/test_connections.py::test_health_gets_in_where_all_are_being_answered",
     "COUNTED": "http/test_wire.py::test_what_no_context_holds_is_reckoned",
     "PIPELINED": "http/test_connections.py::test_requests_before_an_answer_are_few",

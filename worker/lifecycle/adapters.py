@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from worker.errors import NotFoundError, RequestError, UsageError
+from worker.limits import ADAPTERS
 from worker.llama.adapters import DIGEST_BYTES, adapter_key, digests_in
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig
@@ -231,8 +232,13 @@ class ServedAdapters:
 
     def _activated(self, scales: Mapping[int, float]) -> tuple[int, ...]:
         """Where that one begins to count; empty: at once. Raises RequestError where one that is
-        activated does not count alone."""
+        activated does not count alone, and where too many count."""
         chosen = [each for each in self.all if scales.get(each.id)]
+        if len(chosen) > ADAPTERS.most:  # some graphs have no room for more
+            raise RequestError(
+                f"{len(chosen)} adapters would count at once, {ADAPTERS.most} is the most.",
+                param="lora",
+            )
         activated = [each for each in chosen if each.config.invocation]
         if activated and len(chosen) > 1:
             raise RequestError(
