@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "lifecycle": {
         "llama", "engine", "cache", "memory", "model", "settings", "machine", "files", "errors",
-        "log",
+        "log", "limits",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "lines", "machine", "errors",
