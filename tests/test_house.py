@@ -46,8 +46,8 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "imports", "log",
     },
     "lifecycle": {
-        "llama", "engine", "cache", "memory", "model", "settings", "machine", "files", "errors",
-        "log", "limits",
+        "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",
+        "limits", "errors", "log",
     },
     "http": {
         "lifecycle", "settings", "values", "keys", "limits", "lines", "machine", "errors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Generator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.support import http, metrics
@@ -290,6 +292,10 @@ def test_what_cannot_be_loaded(tiny: Path, files: dict[str, Path], tmp_path: Pat
     (folder / "model.gguf").write_bytes(tiny.read_bytes())
     (folder / "cut.gguf").write_bytes(files["two"].read_bytes()[:-64])
     lora_gguf(tiny, seed=9, rank=256).write(folder / "large.gguf")
+    # It would leave NaN in cells, and other requests of these cells would get empty answers.
+    nan = np.full(16, np.nan, "<f4").tobytes()
+    (folder / "nan.gguf").write_bytes(files["two"].read_bytes()[: -len(nan)] + nan)
+    lora_gguf(tiny, seed=9, alpha=math.inf).write(folder / "endless.gguf")
     secret = tmp_path / "within-not.gguf"
     secret.write_bytes(files["two"].read_bytes())
     wrong: list[tuple[str, str | Path, int, str]] = [
@@ -302,6 +308,8 @@ def test_what_cannot_be_loaded(tiny: Path, files: dict[str, Path], tmp_path: Pat
         ("new", "a" * 5000, 404, "no file"),
         ("new", "model.gguf", 400, "not an adapter"),
         ("new", "cut.gguf", 400, "ends before"),
+        ("new", "nan.gguf", 400, "not finite"),
+        ("new", "endless.gguf", 400, "a finite number"),
         ("new", "large.gguf", 400, "needs"),
         (BASE, "one.gguf", 400, "served already"),
         ("one", "one.gguf", 400, "served already"),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from worker.audit.numbers import odd_numbers
 from worker.gguf.header import Header, ModelFile, TensorInfo, refuse
 from worker.gguf.pinned import pinned
+from worker.gguf.reader import read_header
 from worker.gguf.scales import MAX_WEIGHT, fields_of
 from worker.hub.checksum import Digest
 
@@ -73,6 +74,14 @@ def read_weights(
             finally:
                 os.close(descriptor)
     return list(found.values())
+
+
+def check_file(path: str, digest: Digest) -> None:
+    """Raise NOT_FINITE or WEIGHT_TOO_LARGE where the numbers in a file are no weights; all of its
+    bytes are added to `digest`. Else raises what `read_weights` raises."""
+    header = read_header(path)
+    digests = [[digest] for _ in header.files]
+    check_numbers(read_weights(header, digests, numbers=True, count=lambda _: None))
 
 
 def check_numbers(odd: Sequence[OddTensor]) -> None:

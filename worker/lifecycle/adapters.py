@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from worker.audit.weights import check_file
 from worker.errors import NotFoundError, RequestError, UsageError
 from worker.limits import ADAPTERS
 from worker.llama.adapters import DIGEST_BYTES, adapter_key, digests_in
@@ -95,9 +96,14 @@ def load_adapters(config: ModelConfig, settings: Settings) -> tuple[Adapter, ...
 
 
 def file_digest(adapter: AdapterConfig) -> bytes:
-    """Of all bytes: its states on disk outlive the worker."""
-    with Path(adapter.files[0].path).open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).digest()
+    """Of all bytes: its states on disk outlive the worker.
+
+    Raises ModelFileError where a number is none: what one sequence leaves in cells as NaN reaches
+    all that share them, because attention multiplies what it masks by 0.
+    """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    check_file(adapter.files[0].path, digest)
+    return digest.digest()
 
 
 class ServedAdapters:

@@ -6,6 +6,7 @@ other shapes.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -83,6 +84,8 @@ def load_adapter(
     invocation = _invocation(fields)
     if _ALPHA in fields and not isinstance(fields.get(_ALPHA), float):
         fields.wrong_type(_ALPHA, "a FLOAT32")
+    if not math.isfinite(alpha := fields.number(_ALPHA) or 0.0):
+        fields.bad(_ALPHA, alpha, "a finite number")
     pairs = _pairs(name, header.tensors)
     if base is not None:
         header_of_base = open_header(base)
@@ -93,7 +96,7 @@ def load_adapter(
         architecture=fields.architecture,
         base=fields.word("general.base_model.0.name") or None,
         rank=max(_rank(target, a) for target, (a, _) in pairs.items()),
-        alpha=fields.number(_ALPHA) or 0.0,
+        alpha=alpha,
         matrices=len(pairs),
         n_params=sum(tensor.elements for tensor in header.tensors),
         size_bytes=sum(tensor.nbytes for tensor in header.tensors),

@@ -16,9 +16,10 @@ from tests.support import http
 from tests.support.programs.processes import serving
 from worker.api.responses.items import ResponseReply
 from worker.api.responses.schemas import ResponseRequest
-from worker.api.responses.store import ResponseStore
+from worker.api.responses.store import ResponseStore, StoredResponse
 from worker.engine.stream import Stream
-from worker.errors import NotFoundError, RequestError
+from worker.errors import NotFoundError, RequestError, TooLargeError
+from worker.limits import PARTS
 
 ASKED: dict[str, Any] = {"model": "any", "temperature": 0, "max_output_tokens": 20}
 FIRST, SECOND = "What is 3 plus 4?", "And 5?"
@@ -141,3 +142,40 @@ def test_one_that_has_not_ended() -> None:
     store.leave("resp_0")
     with pytest.raises(NotFoundError):
         store.get("resp_0")
+
+
+def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of references to a large response held up the event loop for a minute."""
+    item = {"type": "message", "id": f"msg_{'0' * 32}00", "role": "assistant", "content": []}
+    store = ResponseStore()
+    name = f"resp_{'0' * 32}"
+    reply = made(name, output=[item], metadata={"a": "x" * 1000})
+    store.begin(reply, [], Stream(["x-0"], lambda _: None))
+    store.end(reply)
+    asked: list[str] = []
+    output = StoredResponse.output.fget
+    assert output is not None
+
+    def counted(stored: StoredResponse) -> Any:
+        asked.append("")
+        return output(stored)
+
+    monkeypatch.setattr(StoredResponse, "output", property(counted))
+    reference = {"type": "item_reference", "id": item["id"]}
+    assert store.resolved(ResponseRequest(input=[reference] * 9)) == [item] * 9
+    assert len(asked) == 1
+
+
+def test_a_conversation_of_too_many_parts() -> None:
+    """Together they may hold what one body may, because decoding holds up the event loop."""
+    store = ResponseStore()
+    before = None
+    for place in range(3):
+        reply = made(f"resp_{place}", previous_response_id=before)
+        own = [{**said("a"), "more": [[]] * (PARTS.most // 2 - 10)}]
+        store.begin(reply, own, Stream(["x-0"], lambda _: None))
+        store.end(reply)
+        before = reply.id
+    store.whole(ResponseRequest(input="a", previous_response_id="resp_0"))
+    with pytest.raises(TooLargeError, match="conversation holds more than"):
+        store.whole(ResponseRequest(input="a", previous_response_id="resp_2"))

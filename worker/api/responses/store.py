@@ -11,8 +11,8 @@ from worker.api.responses.history import PARAM, InputItem, input_items
 from worker.api.responses.items import ResponseReply
 from worker.api.responses.schemas import ResponseRequest
 from worker.engine.stream import Stream
-from worker.errors import CancelledError, NotFoundError, RequestError
-from worker.limits import STORED, STORED_BYTES
+from worker.errors import CancelledError, NotFoundError, RequestError, TooLargeError
+from worker.limits import PARTS, STORED, STORED_BYTES
 
 _BEFORE = "previous_response_id"
 UNKNOWN = "previous_response_not_found"  # OpenAI's code
@@ -35,12 +35,16 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
     @property
     def output(self) -> list[InputItem]:
-        """As input of what follows."""
-        return msgspec.json.decode(self.reply)["output"]
+        """As input of what follows. The rest of the reply, up to megabytes, is not decoded."""
+        return msgspec.json.decode(self.reply, type=_Said).output
 
     def ended(self, reply: bytes) -> StoredResponse:
         """As it will stay."""
         return msgspec.structs.replace(self, reply=reply, stream=None)
+
+
+class _Said(msgspec.Struct):
+    output: list[InputItem]
 
 
 class ResponseStore:
@@ -57,8 +61,17 @@ class ResponseStore:
         own = self.resolved(body)
         if body.previous_response_id is None:
             return body if own is None else msgspec.structs.replace(body, input=own)
+        chain = list(self._back_from(body.previous_response_id))
+        # Decoding holds up the event loop: together they may hold what one body may.
+        if sum(stored.items.count(part) for stored in chain for part in (b"[", b"{", b":")) > (
+            PARTS.most
+        ):
+            raise TooLargeError(
+                f"The conversation holds more than {PARTS.most} lists, objects and fields.",
+                param=_BEFORE,
+            )
         before: list[InputItem] = []
-        for stored in reversed(list(self._back_from(body.previous_response_id))):
+        for stored in reversed(chain):
             before += [*msgspec.json.decode(stored.items), *stored.output]
         own = [*input_items(body.input).values()] if own is None else own
         return msgspec.structs.replace(body, input=[*before, *own])
@@ -68,7 +81,8 @@ class ResponseStore:
         own = input_items(body.input)
         if not any(map(_reference, own.values())):
             return None
-        return [self._item(item, f"{PARAM}[{place}]") for place, item in own.items()]
+        known: dict[str, list[InputItem]] = {}
+        return [self._item(item, f"{PARAM}[{place}]", known) for place, item in own.items()]
 
     def begin(self, reply: ResponseReply, own: Sequence[InputItem], stream: Stream) -> None:
         """Keep it while it is made, so that it can be cancelled."""
@@ -133,14 +147,17 @@ class ResponseStore:
             yield stored
             name = stored.before
 
-    def _item(self, item: InputItem, place: str) -> InputItem:
-        """What it refers to, or itself."""
+    def _item(self, item: InputItem, place: str, known: dict[str, list[InputItem]]) -> InputItem:
+        """What it refers to, or itself. known: outputs that were decoded, by response"""
         name = _reference(item)
         if name is None:
             return item
         # An item's id holds that of its response.
-        stored = self._found.get("resp_" + name.partition("_")[2][:_NAME])
-        found = [] if stored is None else [each for each in stored.output if each["id"] == name]
+        whose = "resp_" + name.partition("_")[2][:_NAME]
+        if whose not in known:
+            stored = self._found.get(whose)
+            known[whose] = [] if stored is None else stored.output
+        found = [each for each in known[whose] if each["id"] == name]
         if not found:
             raise NotFoundError(
                 f"{place} refers to an item that is not stored, or not any more.",
