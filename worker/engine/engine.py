@@ -22,7 +22,7 @@ from worker.engine.scheduler import Scheduler
 from worker.engine.sequence import Delta, Sequence, SequenceStatus
 from worker.engine.stats import EngineSnapshot, Stats, progress_of
 from worker.engine.steps.plan import StepPlan
-from worker.errors import DecodeError, RequestError, WorkerError
+from worker.errors import BackendError, DecodeError, RequestError, WorkerError
 
 
 class Engine:
@@ -284,7 +284,7 @@ class Engine:
                 if deltas[-1].is_last:
                     break
                 sequence.num_ahead += 1
-        except RequestError as error:  # its own grammar leaves it no token
+        except (RequestError, BackendError) as error:  # no token is left, or no logits are
             deltas += self._fail(sequence, error)
         return deltas
 

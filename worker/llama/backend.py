@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import numpy as np
 from worker.cache.state import Parts
 from worker.engine.backend import CacheShape
 from worker.engine.request import Request
+from worker.errors import BackendError
 from worker.gguf.header import ModelFile
 from worker.grammar.constraint import Constraint
 from worker.llama import library
@@ -141,8 +143,12 @@ class LlamaBackend:
         return Sampler(request, self.vocab, self._workspace, self.guides)
 
     def sample(self, row: int, sampler: Any) -> int:
-        """Choose from the row's logits and accept."""
-        return sampler.sample(self.context.logits(row), (self.context.handle, row))
+        """Choose from the row's logits and accept. Raises BackendError where they are NaN: all are
+        where the last layer's output is."""
+        logits = self.context.logits(row)
+        if math.isnan(logits[0]):
+            raise BackendError("The model computed values that are no numbers.", code="NOT_FINITE")
+        return sampler.sample(logits, (self.context.handle, row))
 
     def ahead(self, sampler: Any) -> list[int]:
         """Tokens that must come next, whatever the model says; they are accepted."""
