@@ -6,7 +6,6 @@ other shapes.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterable
@@ -24,6 +23,8 @@ from worker.gguf.reader import read_header
 from worker.gguf.splits import open_header
 from worker.model.checks.model import check_architecture
 
+# Of a rank. More overflows, and cells that hold NaN spoil those who share them.
+_MOST_ALPHA = 1000
 _PART = re.compile(r"(.+)\.lora_([ab])")
 _ALPHA, _INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
 # Rows of it are looked up: its A and B are the other way round.
@@ -84,9 +85,11 @@ def load_adapter(
     invocation = _invocation(fields)
     if _ALPHA in fields and not isinstance(fields.get(_ALPHA), float):
         fields.wrong_type(_ALPHA, "a FLOAT32")
-    if not math.isfinite(alpha := fields.number(_ALPHA) or 0.0):
-        fields.bad(_ALPHA, alpha, "a finite number")
     pairs = _pairs(name, header.tensors)
+    rank = max(_rank(target, a) for target, (a, _) in pairs.items())
+    alpha = fields.number(_ALPHA) or 0.0
+    if not abs(alpha) <= _MOST_ALPHA * rank:  # NaN is none either
+        fields.bad(_ALPHA, alpha, f"at most {_MOST_ALPHA} times the rank, which is {rank}")
     if base is not None:
         header_of_base = open_header(base)
         _check_fits(name, fields.architecture, pairs, header_of_base)
@@ -95,7 +98,7 @@ def load_adapter(
         name=fields.word("general.name") or Path(path).stem,
         architecture=fields.architecture,
         base=fields.word("general.base_model.0.name") or None,
-        rank=max(_rank(target, a) for target, (a, _) in pairs.items()),
+        rank=rank,
         alpha=alpha,
         matrices=len(pairs),
         n_params=sum(tensor.elements for tensor in header.tensors),

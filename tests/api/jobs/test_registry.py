@@ -18,6 +18,7 @@ from worker.engine.engine import Engine
 from worker.engine.request import GenerationParams
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, NotFoundError, WorkerError
+from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.loaded import Loaded
 
 ASKED = Generation(
@@ -36,7 +37,7 @@ def thread() -> EngineThread:
 
 def loaded_with(engine: EngineThread) -> Loaded:
     """All that a job needs of a model."""
-    return cast(Loaded, SimpleNamespace(engine=engine))
+    return cast(Loaded, SimpleNamespace(engine=engine, adapters=ServedAdapters(["m"], ())))
 
 
 async def until(condition: Callable[[], bool]) -> None:
