@@ -296,8 +296,7 @@ def test_what_cannot_be_loaded(tiny: Path, files: dict[str, Path], tmp_path: Pat
     nan = np.full(16, np.nan, "<f4").tobytes()
     (folder / "nan.gguf").write_bytes(files["two"].read_bytes()[: -len(nan)] + nan)
     lora_gguf(tiny, seed=9, alpha=math.inf).write(folder / "endless.gguf")
-    changed = ("attn_v", "ffn_down", "attn_output")
-    lora_gguf(tiny, seed=9, alpha=1e38, changed=changed).write(folder / "loud.gguf")
+    lora_gguf(tiny, seed=9, alpha=1e5).write(folder / "loud.gguf")
     secret = tmp_path / "within-not.gguf"
     secret.write_bytes(files["two"].read_bytes())
     wrong: list[tuple[str, str | Path, int, str]] = [
@@ -311,7 +310,8 @@ def test_what_cannot_be_loaded(tiny: Path, files: dict[str, Path], tmp_path: Pat
         ("new", "model.gguf", 400, "not an adapter"),
         ("new", "cut.gguf", 400, "ends before"),
         ("new", "nan.gguf", 400, "not finite"),
-        ("new", "endless.gguf", 400, "1000 times the rank"),
+        ("new", "endless.gguf", 400, "100 times the rank"),
+        ("new", "loud.gguf", 400, "100 times the rank"),
         ("new", "large.gguf", 400, "needs"),
         (BASE, "one.gguf", 400, "served already"),
         ("one", "one.gguf", 400, "served already"),
@@ -328,10 +328,6 @@ def test_what_cannot_be_loaded(tiny: Path, files: dict[str, Path], tmp_path: Pat
         assert refused["code"] == "no_room"
         assert re.search(r"needs 1.2 MiB, and 9\d\d.\d KiB are left", refused["message"]), refused
         assert unload(server, "two").status_code == 404
-        assert load(server, "loud", "loud.gguf").is_success
-        answer = server.post({"prompt": START, "model": "loud", "max_tokens": 4})
-        assert (answer.status_code, "no numbers" in answer.text) == (500, True), answer.text
-        assert unload(server, "loud").is_success
         assert len(http.get(server.url + "/lora-adapters").json()) == 1
         assert say(server, "one") != say(server, BASE)
     with serving(*options(tiny, files, "one")) as server:

@@ -24,7 +24,7 @@ from worker.gguf.splits import open_header
 from worker.model.checks.model import check_architecture
 
 # Of a rank. More overflows, and cells that hold NaN spoil those who share them.
-_MOST_ALPHA = 1000
+_MOST_ALPHA = 100
 _PART = re.compile(r"(.+)\.lora_([ab])")
 _ALPHA, _INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
 # Rows of it are looked up: its A and B are the other way round.
