@@ -146,7 +146,12 @@ def test_one_that_has_not_ended() -> None:
 
 def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of references to a large response held up the event loop for a minute."""
-    item = {"type": "message", "id": f"msg_{'0' * 32}00", "role": "assistant", "content": []}
+    item: dict[str, Any] = {
+        "type": "message",
+        "id": f"msg_{'0' * 32}00",
+        "role": "assistant",
+        "content": [],
+    }
     store = ResponseStore()
     name = f"resp_{'0' * 32}"
     reply = made(name, output=[item], metadata={"a": "x" * 1000})
@@ -161,7 +166,7 @@ def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -
         return output(stored)
 
     monkeypatch.setattr(StoredResponse, "output", property(counted))
-    reference = {"type": "item_reference", "id": item["id"]}
+    reference: dict[str, Any] = {"type": "item_reference", "id": item["id"]}
     assert store.resolved(ResponseRequest(input=[reference] * 9)) == [item] * 9
     assert len(asked) == 1
 
@@ -172,7 +177,7 @@ def test_a_conversation_of_too_many_parts() -> None:
     before = None
     for place in range(3):
         reply = made(f"resp_{place}", previous_response_id=before)
-        own = [{**said("a"), "more": [[]] * (PARTS.most // 2 - 10)}]
+        own: list[dict[str, Any]] = [{**said("a"), "more": [[]] * (PARTS.most // 2 - 10)}]
         store.begin(reply, own, Stream(["x-0"], lambda _: None))
         store.end(reply)
         before = reply.id
