@@ -13,7 +13,6 @@ import json
 import random
 import subprocess
 import sys
-import tarfile
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -28,8 +27,7 @@ from transformers import AutoModelForCausalLM
 
 from checks.real.tokenizing import byte_level
 from checks.real.weights import SMOLLM2, bring
-from scripts.install.environment import pinned_version
-from scripts.install.source import fetch
+from checks.suites.sdist import llama_cpp
 from worker.demo import MODEL_PATH
 
 FOLDER = Path(__file__).parent / "adapters"
@@ -138,21 +136,13 @@ def save(network: Any, adapters: dict[str, Adapted], folder: Path) -> None:
               folder / "adapter_model.safetensors")  # fmt: skip
 
 
-def converter(folder: Path) -> Path:
-    """llama.cpp's, from the source of the llama-cpp-python that is pinned."""
-    pip = [sys.executable, "-m", "pip"]
-    with tarfile.open(fetch(pinned_version(), pip, folder, folder / "log")) as archive:
-        archive.extractall(folder, filter="data")
-    return next(folder.glob("*/vendor/llama.cpp/convert_lora_to_gguf.py"))
-
-
 def main() -> None:
     """Train, convert and keep all of them."""
     print(f"torch {version('torch')}, transformers {version('transformers')}")
     bring([SMOLLM2])
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        program = converter(Path(name))
+        program = llama_cpp() / "convert_lora_to_gguf.py"
         for habit, what in HABITS.items():
             place = Path(name) / habit
             place.mkdir()

@@ -21,7 +21,7 @@ from tests.support.models.infilling import write_infilling
 
 _HERE = Path(__file__).parent
 _DOWNLOADS = "ServerPreset.load_all()"
-_ROUTES = ("stories15M-q4_0.gguf",)
+_DRAFTS = ("stories15M-q4_0.gguf",)
 
 
 def weights_in(folder: Path) -> dict[str, str]:
@@ -68,7 +68,7 @@ def outcomes(server: Sequence[str], chosen: Sequence[str], jobs: int) -> dict[st
         weights = weights_in(folder)
         downloads = folder / "tmp"
         downloads.mkdir(exist_ok=True)
-        for known in _ROUTES:
+        for known in _DRAFTS:
             (downloads / known).symlink_to(weights["ggml-org/models/tinyllamas"])
         stand_in = folder / "llama-server"
         stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m checks.suites.stand_in "$@"\n')

@@ -5,26 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import version
+import tempfile
 from pathlib import Path
 
+from scripts.install.environment import pinned_version
+from scripts.install.source import fetch
 from worker.files import cache_folder
 
 
 def llama_cpp() -> Path:
-    """The folder of llama.cpp's sources, of the version that is installed; fetched once."""
-    name = f"llama_cpp_python-{version('llama-cpp-python')}"
-    folder = cache_folder("suites")
-    source = folder / name / "vendor/llama.cpp"
+    """The folder of llama.cpp's sources, of the version that is pinned; fetched once."""
+    known, wanted = cache_folder("suites"), f"llama_cpp_python-{pinned_version()}"
+    source = known / wanted / "vendor/llama.cpp"
     if not source.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:",
-             "--dest", folder, name.replace("-", "==")],
-            check=True,
-        )  # fmt: skip
-        with tarfile.open(folder / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+        known.mkdir(parents=True, exist_ok=True)
+        pip = [sys.executable, "-m", "pip"]
+        with tempfile.TemporaryDirectory(dir=known) as name:
+            folder = Path(name)
+            with tarfile.open(fetch(pinned_version(), pip, folder, folder / "log")) as archive:
+                archive.extractall(folder, filter="data")
+            (folder / wanted).rename(known / wanted)
     return source
 
 

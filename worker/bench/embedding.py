@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -253,7 +252,7 @@ class EmbeddingBench:
         assert self._plan.corpus is not None
         return VectorReport(
             format=FORMAT,
-            created=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
             model=name,
             reference=levels[0].quant,
             effort=self._plan.effort,

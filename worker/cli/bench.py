@@ -20,7 +20,6 @@ from worker.cli.model import model_path, with_draft_path
 from worker.cli.options import add_options, reader, settings_from
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.errors import UsageError
-from worker.files import written_whole
 from worker.settings import Settings
 from worker.values import number
 
@@ -116,17 +115,17 @@ def run(arguments: argparse.Namespace) -> int:
 def _compare_vectors(plan: BenchPlan, cache: BenchCache, out: Path | None, *, as_json: bool) -> int:
     """Levels of a model that makes vectors."""
     from worker.bench.embedding import EmbeddingBench, as_markdown
+    from worker.bench.report.documents import write_documents
     from worker.cli.bench_table import vector_table, watch
     from worker.cli.console import data_console, write_json
 
     with _ending_well():
         report = watch(EmbeddingBench(plan, cache).events(), vector_table)
     if out is not None:
-        texts = {"json": msgspec.json.encode(report), "md": as_markdown(report).encode()}
-        for kind, text in texts.items():
-            with written_whole(out / f"report.{kind}") as partial:
-                partial.write_bytes(text)
-            sys.stderr.write(f"wrote {out / f'report.{kind}'}\n")
+        makers = {"json": lambda: msgspec.json.encode(report).decode(),
+                  "md": lambda: as_markdown(report)}  # fmt: skip
+        for path in write_documents(makers, out):
+            sys.stderr.write(f"wrote {path}\n")
     if as_json:
         write_json(report)
     else:

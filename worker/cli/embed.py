@@ -130,7 +130,7 @@ def _embed(
     lines: Iterator[list[tuple[int, str]]],
     write: Callable[[Sequence[EmbeddedLine]], None],
 ) -> None:
-    from worker.engine.embedding import Embedded, cut, normalised, vectors_wanted
+    from worker.engine.embedding import cut, normalised, vectors_wanted
     from worker.engine.engine import Engine
 
     engine = Engine(backend, time.monotonic, embedder=backend.embedder)
@@ -147,22 +147,14 @@ def _embed(
                     f"Line {number + 1} has {len(found)} tokens, {backend.embedder.max_length} is "
                     "the most.", hint="Add --truncate, and such lines are cut.",
                 )  # fmt: skip
-        request = vectors_wanted(texts, "line")
         try:
-            engine.check(request)
+            made = engine.vectors(vectors_wanted(texts, "line"))
         except RequestError as error:
             raise UsageError(error.message, hint=error.hint) from None
-        engine.add(request)
-        while not engine.is_idle:
-            for delta in engine.step():
-                if delta.error is not None:
-                    raise delta.error
-                assert isinstance(delta, Embedded)
-                made = [normalised(vector).tolist() for vector in delta.vectors]
-                write([
-                    EmbeddedLine(number, len(text), vector)
-                    for (number, _), text, vector in zip(some, texts, made, strict=True)
-                ])  # fmt: skip
+        write([
+            EmbeddedLine(number, len(text), normalised(vector).tolist())
+            for (number, _), text, vector in zip(some, texts, made, strict=True)
+        ])  # fmt: skip
         count, tokens = count + len(some), tokens + sum(map(len, texts))
         _say(f"\r{count} lines" if sys.stderr.isatty() else "")
     write(())

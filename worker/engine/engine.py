@@ -15,7 +15,7 @@ from worker.engine.drafts.drafter import Drafter
 from worker.engine.drafts.heads import HeadBackend, HeadDrafter
 from worker.engine.drafts.recall import Recall
 from worker.engine.drafts.rounds import DraftBackend
-from worker.engine.embedding import EmbeddingBackend, EmbeddingLane, EmbeddingRequest
+from worker.engine.embedding import Embedded, EmbeddingBackend, EmbeddingLane, EmbeddingRequest
 from worker.engine.output import TokenLogprob, token_logprob
 from worker.engine.request import Request, check_request
 from worker.engine.scheduler import Scheduler
@@ -149,6 +149,22 @@ class Engine:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""
         sequence = self._sequences.get(request_id)
         return None if sequence is None else sequence.standing()
+
+    def vectors(self, request: EmbeddingRequest) -> tuple[np.ndarray, ...]:
+        """Step until it has its vectors, for who steps the engine; nothing else may run.
+
+        Raises RequestError where the engine cannot take it, else what its last delta tells.
+        """
+        self.check(request)
+        self.add(request)
+        found: tuple[np.ndarray, ...] = ()
+        while not self.is_idle:
+            for delta in self.step():
+                if delta.error is not None:
+                    raise delta.error
+                assert isinstance(delta, Embedded)
+                found = delta.vectors
+        return found
 
     def step(self) -> list[Delta]:
         """Schedule, fill, compute, commit: what was added to whom. Or a step of the lane's."""

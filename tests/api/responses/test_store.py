@@ -145,7 +145,7 @@ def test_one_that_has_not_ended() -> None:
 
 
 def test_what_one_names_often_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of references to a large response held up the event loop for a minute."""
+    """However many items of a request refer to one reply: decoding holds up the event loop."""
     item: dict[str, Any] = {
         "type": "message",
         "id": f"msg_{'0' * 32}00",

@@ -224,17 +224,9 @@ class Embedder:
             del self.tensors[f"blk.{layer}.ffn_up.bias"]
 
     def _modern_bert(self) -> None:
-        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._in_front("output_norm", joined=True)
         self._vector("token_embd_norm.weight", WIDTH, mean=1.0)
-        self._vector("output_norm.weight", WIDTH, mean=1.0)
-        for layer in range(LAYERS):
-            own = f"blk.{layer}."
-            for name in ("attn_norm", "ffn_norm") if layer else ("ffn_norm",):
-                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
-            self._matrix(own + "attn_qkv.weight", 3 * WIDTH, WIDTH, scale=1.5)
-            self._matrix(own + "attn_output.weight", WIDTH, WIDTH)
-            self._matrix(own + "ffn_up.weight", 2 * INNER, WIDTH)
-            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+        del self.tensors["blk.0.attn_norm.weight"]
 
     def _jina_bert_v3(self) -> None:
         self._common(biases=True)
@@ -249,29 +241,10 @@ class Embedder:
         self._matrix(own + "ffn_down_exps.weight", EXPERTS, WIDTH, INNER, scale=1.5)
 
     def _neo_bert(self) -> None:
-        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
-        self._vector("enc.output_norm.weight", WIDTH, mean=1.0)
-        for layer in range(LAYERS):
-            own = f"blk.{layer}."
-            for name in ("attn_norm", "ffn_norm"):
-                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
-            self._matrix(own + "attn_qkv.weight", 3 * WIDTH, WIDTH, scale=1.5)
-            self._matrix(own + "attn_output.weight", WIDTH, WIDTH)
-            self._matrix(own + "ffn_up.weight", 2 * INNER, WIDTH)
-            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+        self._in_front("enc.output_norm", joined=True)
 
     def _eurobert(self) -> None:
-        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
-        self._vector("output_norm.weight", WIDTH, mean=1.0)
-        for layer in range(LAYERS):
-            own = f"blk.{layer}."
-            for name in ("attn_norm", "ffn_norm"):
-                self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
-            for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-                self._matrix(f"{own}{name}.weight", WIDTH, WIDTH, scale=1.5)
-            for name in ("ffn_gate", "ffn_up"):
-                self._matrix(f"{own}{name}.weight", INNER, WIDTH)
-            self._matrix(own + "ffn_down.weight", WIDTH, INNER)
+        self._in_front("output_norm")
 
     def _gemma_embedding(self) -> None:
         self._eurobert()
@@ -282,17 +255,31 @@ class Embedder:
                 self._vector(f"{own}{name}.weight", length, mean=1.0)
 
     def _t5encoder(self) -> None:
-        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
-        self._vector("enc.output_norm.weight", WIDTH, mean=1.0)
+        self._in_front("enc.output_norm", prefix="enc.blk", out="attn_o", scale=0.5)
         self._matrix("enc.blk.0.attn_rel_b.weight", BUCKETS, HEADS, scale=2.0)
+
+    def _in_front(
+        self, last: str, *, joined: bool = False, prefix: str = "blk", out: str = "attn_output",
+        scale: float = 1.5,
+    ) -> None:  # fmt: skip
+        """Norms in front of attention and feed-forward layers, and the one called `last`.
+
+        joined  one matrix for query, key and value, and one for gate and up
+        scale   of attention's matrices
+        """
+        self._matrix("token_embd.weight", VOCABULARY, WIDTH, scale=8.0)
+        self._vector(f"{last}.weight", WIDTH, mean=1.0)
+        attention = {"attn_qkv": 3} if joined else {"attn_q": 1, "attn_k": 1, "attn_v": 1}
+        inner = {"ffn_up": 2} if joined else {"ffn_gate": 1, "ffn_up": 1}
         for layer in range(LAYERS):
-            own = f"enc.blk.{layer}."
+            own = f"{prefix}.{layer}."
             for name in ("attn_norm", "ffn_norm"):
                 self._vector(f"{own}{name}.weight", WIDTH, mean=1.0)
-            for name in ("attn_q", "attn_k", "attn_v", "attn_o"):
-                self._matrix(f"{own}{name}.weight", WIDTH, WIDTH, scale=0.5)
-            for name in ("ffn_gate", "ffn_up"):
-                self._matrix(f"{own}{name}.weight", INNER, WIDTH)
+            for name, count in attention.items():
+                self._matrix(f"{own}{name}.weight", count * WIDTH, WIDTH, scale=scale)
+            self._matrix(f"{own}{out}.weight", WIDTH, WIDTH, scale=min(scale, 1.0))
+            for name, count in inner.items():
+                self._matrix(f"{own}{name}.weight", count * INNER, WIDTH)
             self._matrix(own + "ffn_down.weight", WIDTH, INNER)
 
     def _common(self, *, biases: bool = False, gate: bool = False) -> None:

@@ -1,5 +1,4 @@
-"""What llama-server's clients send and what they get. Null means not
-given."""
+"""What llama-server's clients send and what they get. Null means not given."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.responses.chat_input import chat_input_of
 from worker.api.responses.exchange import ResponseExchange
-from worker.api.responses.history import input_items
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
@@ -55,9 +54,8 @@ async def responses(
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest, loaded)
     settings = worker.settings
-    whole, own = stored.whole(body), stored.resolved(body)
+    whole, own = stored.whole(body)
     made = await preparing.make(request, whole, loaded, _asked, whole, chat, settings, loaded)
-    own = [*input_items(body.input).values()] if own is None else own
     return ResponseExchange(made, run(made, loaded), body, loaded, stored, own)
 
 
@@ -71,7 +69,7 @@ async def input_tokens(
     stored: ResponseStore,
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    body = stored.whole(await read_json(request, ResponseRequest))
+    body, _ = stored.whole(await read_json(request, ResponseRequest))
     generation = await preparing.aside(
         request, body, partial(_asked, must_fit=False), body, chat, worker.settings, loaded
     )

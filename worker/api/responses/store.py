@@ -56,11 +56,16 @@ class ResponseStore:
         self._bytes = 0
         self._found: dict[str, StoredResponse] = {}  # the one that was used last is the last
 
-    def whole(self, body: ResponseRequest) -> ResponseRequest:
-        """With all that it refers to as its input. Raises RequestError, NotFoundError."""
-        own = self.resolved(body)
+    def whole(self, body: ResponseRequest) -> tuple[ResponseRequest, list[InputItem]]:
+        """With all that it refers to as its input; its own items, which are the last of these.
+
+        Raises RequestError, NotFoundError.
+        """
+        resolved = self.resolved(body)
+        own = [*input_items(body.input).values()] if resolved is None else resolved
         if body.previous_response_id is None:
-            return body if own is None else msgspec.structs.replace(body, input=own)
+            same = resolved is None
+            return (body if same else msgspec.structs.replace(body, input=own)), own
         chain = list(self._back_from(body.previous_response_id))
         # Decoding holds up the event loop: together they may hold what one body may.
         if sum(stored.items.count(part) for stored in chain for part in (b"[", b"{", b":")) > (
@@ -73,8 +78,7 @@ class ResponseStore:
         before: list[InputItem] = []
         for stored in reversed(chain):
             before += [*msgspec.json.decode(stored.items), *stored.output]
-        own = [*input_items(body.input).values()] if own is None else own
-        return msgspec.structs.replace(body, input=[*before, *own])
+        return msgspec.structs.replace(body, input=[*before, *own]), own
 
     def resolved(self, body: ResponseRequest) -> list[InputItem] | None:
         """Its own input with the items that it refers to; None: it refers to none."""

@@ -11,7 +11,7 @@ import numpy as np
 from worker.bench.figures import figure
 from worker.bench.measure.machine import process_memory
 from worker.bench.sections import VectorSpeed
-from worker.engine.embedding import Embedded, cut, normalised, vectors_wanted
+from worker.engine.embedding import cut, normalised, vectors_wanted
 from worker.engine.engine import Engine
 from worker.errors import UsageError
 from worker.llama.backend import LlamaBackend
@@ -67,12 +67,5 @@ def _vectors(engine: Engine, texts: Sequence[Sequence[int]]) -> np.ndarray:
     made: list[np.ndarray] = []
     for first in range(0, len(texts), _AT_ONCE):
         request = vectors_wanted(texts[first : first + _AT_ONCE], "line")
-        engine.check(request)
-        engine.add(request)
-        while not engine.is_idle:
-            for delta in engine.step():
-                if delta.error is not None:
-                    raise delta.error
-                assert isinstance(delta, Embedded)
-                made += map(normalised, delta.vectors)
+        made += map(normalised, engine.vectors(request))
     return np.stack(made)

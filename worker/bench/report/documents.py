@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +46,24 @@ _templates = jinja2.Environment(
 
 
 def write_report(report: BenchReport, folder: Path) -> list[Path]:
-    """Write report.json, .md, .csv, .svg and .html; each is whole or not there.
+    """Write report.json, .md, .csv, .svg and .html. Raises DiskSpaceError."""
+    makers = {"json": _indented, "md": markdown, "csv": comma_separated, "svg": picture,
+              "html": page}  # fmt: skip
+    return write_documents({kind: partial(make, report) for kind, make in makers.items()}, folder)
+
+
+def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> list[Path]:
+    """Write report.KIND for each kind; each is whole or not there.
 
     Raises DiskSpaceError where the folder takes no more.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    makers = {"json": _indented, "md": markdown, "csv": comma_separated, "svg": picture,
-              "html": page}  # fmt: skip
     written: list[Path] = []
     for kind, make in makers.items():
         target = folder / f"report.{kind}"
         try:
-            with written_whole(target) as partial:
-                partial.write_text(make(report), encoding="utf-8")
+            with written_whole(target) as file:
+                file.write_text(make(), encoding="utf-8")
         except OSError as error:
             raise DiskSpaceError(
                 f"{target} cannot be written: {error.strerror}.",
