@@ -16,7 +16,8 @@ class Tally:
     num_drafted, num_accepted   guessed tokens that were computed, and those that were right
     prompt_s      from admission to the first token, of the slowest sequence
     sampling_s    from the first token to the last, of the slowest sequence; before a sequence has
-                  ended both are what a clock here says
+                  ended both are what a clock here says. At least a microsecond once it has ended:
+                  guesses can fill a whole answer in one step, and clients divide by it
     whole_s       from submission to the end, of the slowest sequence
     """
 
@@ -64,5 +65,5 @@ class Tally:
             if not self.whole_s:
                 self.prompt_s = self.sampling_s = 0.0
             self.prompt_s = max(self.prompt_s, times.first_token - times.admitted)
-            self.sampling_s = max(self.sampling_s, times.finished - times.first_token)
+            self.sampling_s = max(self.sampling_s, times.finished - times.first_token, 1e-6)
             self.whole_s = max(self.whole_s, times.finished - times.submitted)
