@@ -41,14 +41,14 @@ class SandboxReach(msgspec.Struct, frozen=True):
     """reads     files and folders, read-only, with all that is below
     devices   files that are read and written
     folders   those that are written to, with all that is below
-    listens   TCP port; 0: any free one
+    listens   TCP port; 0: any free one; None: none
     connects  TCP ports, of whatever host
     """
 
     reads: tuple[str, ...]
     devices: tuple[str, ...]
     folders: tuple[str, ...]
-    listens: int
+    listens: int | None
     connects: tuple[int, ...]
 
 
@@ -71,6 +71,12 @@ def reach_of(
         listens=settings.port,
         connects=tuple(sorted(connects)),
     )
+
+
+def narrow_reach(files: Iterable[str], environ: Mapping[str, str] = os.environ) -> SandboxReach:
+    """What a process of ours needs that computes with these files, and nothing else."""
+    reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *files]
+    return SandboxReach(_there(reads), _there(_DEVICES), (), None, ())
 
 
 def _code(environ: Mapping[str, str]) -> list[str]:

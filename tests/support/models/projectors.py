@@ -1,0 +1,142 @@
+"""Writes tiny random models that see, and a projector for each, as small GGUF files.
+
+    llava    16 vectors of a picture, causal, one position each
+    gemma3   4 vectors of a picture that look at each other, in a model with a sliding window
+    qwen2vl  M-RoPE: vectors of a picture share positions
+
+The projectors' weights are random, so what a picture does to an answer is noise that depends on
+every pixel.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.models import architectures
+from tests.support.models.architectures import WIDTH, Model
+from tests.support.models.ggufs import BOOL, CHAT_TEMPLATE, F32, I32, Gguf, Key, Tensor, array
+from tests.support.models.ggufs import f32, llama_gguf, text, u32
+
+_SEEN = 32  # width of the encoder
+_HEADS = 2
+_INNER = 48
+_LAYERS = 2
+_PATCH = 7
+
+
+def png(width: int = 28, height: int = 28, seed: int = 0) -> bytes:
+    """A picture of coloured noise, RGB with 8 bits each."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width * 3), np.uint8)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + (
+        chunk(b"IEND", b"")
+    )
+
+
+def projector_gguf(kind: str = "mlp", *, side: int = 4 * _PATCH, patch: int = _PATCH) -> Gguf:
+    """A projector of llama.cpp's type `kind` onto vectors of WIDTH numbers."""
+    rng = np.random.default_rng(list(kind.encode()))
+    gguf = Gguf(
+        keys={
+            "general.architecture": text("clip"),
+            "general.type": text("mmproj"),
+            "general.name": text(f"tiny {kind}"),
+            "general.file_type": u32(0),
+            "clip.projector_type": text(kind),
+            "clip.has_vision_encoder": Key(BOOL, 1),
+            "clip.use_gelu": Key(BOOL, 1),
+            "clip.vision.embedding_length": u32(_SEEN),
+            "clip.vision.feed_forward_length": u32(_INNER),
+            "clip.vision.block_count": u32(_LAYERS),
+            "clip.vision.projection_dim": u32(WIDTH),
+            "clip.vision.attention.head_count": u32(_HEADS),
+            "clip.vision.attention.layer_norm_epsilon": f32(1e-5),
+            "clip.vision.image_size": u32(side),
+            "clip.vision.patch_size": u32(patch),
+            "clip.vision.image_mean": array(F32, [0.5, 0.5, 0.5]),
+            "clip.vision.image_std": array(F32, [0.5, 0.5, 0.5]),
+        }
+    )
+
+    def tensor(name: str, *shape: int, norm: bool = False) -> None:
+        count = int(np.prod(shape))
+        spread = 0.1 if norm or len(shape) == 1 else 1 / np.sqrt(np.prod(shape[:-1]))
+        values = (1.0 if norm else 0.0) + spread * rng.standard_normal(count)
+        gguf.tensors.append(Tensor(name, shape, 0, values.astype("<f4").tobytes()))
+
+    def both(name: str, *shape: int, norm: bool = False) -> None:
+        tensor(f"{name}.weight", *shape, norm=norm)
+        tensor(f"{name}.bias", shape[-1])
+
+    tensor("v.patch_embd.weight", patch, patch, 3, _SEEN)
+    if kind == "qwen2vl_merger":
+        tensor("v.patch_embd.weight.1", patch, patch, 3, _SEEN)
+    else:
+        tensor("v.patch_embd.bias", _SEEN)
+        tensor("v.position_embd.weight", _SEEN, (side // patch) ** 2)
+    for layer in range(_LAYERS):
+        block = f"v.blk.{layer}"
+        both(f"{block}.ln1", _SEEN, norm=True)
+        both(f"{block}.ln2", _SEEN, norm=True)
+        for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            both(f"{block}.{part}", _SEEN, _SEEN)
+        both(f"{block}.ffn_up", _SEEN, _INNER)
+        both(f"{block}.ffn_down", _INNER, _SEEN)
+    if kind != "mlp":
+        both("v.post_ln", _SEEN, norm=True)
+    if kind == "gemma3":
+        gguf.keys["clip.vision.projector.scale_factor"] = u32(2)
+        tensor("mm.input_projection.weight", WIDTH, _SEEN)
+        tensor("mm.soft_emb_norm.weight", _SEEN, norm=True)
+    elif kind == "qwen2vl_merger":
+        both("mm.0", 4 * _SEEN, _INNER)
+        both("mm.2", _INNER, WIDTH)
+    else:
+        both("mm.0", _SEEN, _INNER)
+        both("mm.2", _INNER, WIDTH)
+    return gguf
+
+
+def write_llava(folder: Path) -> tuple[Path, Path]:
+    """A Llama and its projector."""
+    model = llama_gguf(context=2048).write(folder / "llava.gguf")
+    return model, projector_gguf("mlp").write(folder / "mmproj-llava.gguf")
+
+
+def write_gemma3(folder: Path) -> tuple[Path, Path]:
+    """A Gemma 3 and its projector."""
+    model = architectures.write_gemma3(folder / "gemma3.gguf")
+    return model, projector_gguf("gemma3").write(folder / "mmproj-gemma3.gguf")
+
+
+def write_qwen2vl(folder: Path) -> tuple[Path, Path]:
+    """A Qwen2-VL and its projector."""
+    model = Model("qwen2vl", layers=2)
+    model.gguf.keys["tokenizer.chat_template"] = text(CHAT_TEMPLATE)
+    model.keys({"rope.dimension_sections": array(I32, [2, 3, 3, 0])})
+    for layer in range(2):
+        prefix = f"blk.{layer}."
+        model.norm(f"{prefix}attn_norm.weight", WIDTH)
+        model.attention(prefix, biases=True)
+        model.feed_forward(prefix)
+    path = model.write(folder / "qwen2vl.gguf")
+    projector = projector_gguf("qwen2vl_merger", side=56)
+    return path, projector.write(folder / "mmproj-qwen2vl.gguf")
+
+
+SEEING: dict[str, Callable[[Path], tuple[Path, Path]]] = {
+    "llava": write_llava,
+    "gemma3": write_gemma3,
+    "qwen2vl": write_qwen2vl,
+}

@@ -1,0 +1,12 @@
+"""libmtmd, by llama-cpp-python's bindings."""
+
+from __future__ import annotations
+
+from worker.imports import bare_package
+from worker.llama import library  # its variables are set before the first library is loaded
+
+assert library.native
+with bare_package("llama_cpp"):
+    import llama_cpp.mtmd_cpp as mtmd
+
+__all__ = ["mtmd"]
