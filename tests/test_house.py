@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "errors", "imports", "log",
+        "isolation", "errors", "imports", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",

@@ -176,6 +176,18 @@ TOPICS: dict[str, tuple[Option, ...]] = {
         Option("lora", ("--lora-scaled",), values.scaled_adapters,
                "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
                repeats=True),
+        Option("mmproj", ("--mmproj", "-mm"), values.nonempty,
+               "projector that makes vectors of pictures and sounds (the one beside the model that "
+               "has its name)", "FILE"),
+        Option("mmproj_auto", ("--mmproj-auto",), values.switch,
+               "look for one beside the model (on)", "on|off", const=True),
+        Option("mmproj_auto", ("--no-mmproj", "--no-mmproj-auto"), values.opposite,
+               "the opposite", "on|off", const=False),
+        Option("mmproj_offload", ("--mmproj-offload",), values.switch,
+               "the projector goes to a GPU too, where the model's layers do (on)", "on|off",
+               const=True),
+        Option("mmproj_offload", ("--no-mmproj-offload",), values.opposite,
+               "the opposite", "on|off", const=False),
         Option("lora_dir", ("--lora-dir",), values.there,
                "folder from whose files /v1/load_lora_adapter may load adapters while the worker "
                "serves, and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR",

@@ -59,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lora             adapters of the model
     control_vector   control vectors that are added, for all requests
     control_layers   first and last layer behind which they are; None: all
+    mmproj           file of the projector; None: where `mmproj_auto`, the one beside the model
+    mmproj_offload   it goes to a GPU, where the model's layers do
     lora_dir         folders from which more of them may be loaded while the worker serves
     lora_memory      MiB for these; None: as `memory/adapters.py` says
     lora_init_without_apply  none of them counts for requests that choose nothing
@@ -158,6 +160,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lora: tuple[AdapterSpec, ...] = ()
     control_vector: tuple[AdapterSpec, ...] = ()
     control_layers: tuple[int, int] | None = None
+    mmproj: str | None = None
+    mmproj_auto: bool = True
+    mmproj_offload: bool = True
     lora_dir: tuple[str, ...] = ()
     lora_memory: int | None = None
     lora_init_without_apply: bool = False

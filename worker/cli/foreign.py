@@ -55,7 +55,6 @@ NEEDLESS: dict[str, str] = {
         --timeout= -to= --threads-http= --sse-ping-interval=""",
     "the model stays loaded": "--sleep-idle-seconds=",
     "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
-    "only text is read": "--no-mmproj --no-mmproj-auto --no-mmproj-offload --media-path=",
     "templates are Jinja, and get past thoughts as they are": "--no-jinja --reasoning-preserve",
     "/slots shows no prompts": "--no-slots",
     "a page whose origin is named may use all methods and headers, and cookies count nowhere": """
@@ -87,7 +86,7 @@ _PLAIN_HTTP = (
 REFUSED: dict[str, str] = {
     _TEMPLATE: "--no-prefill-assistant --skip-chat-parsing --spm-infill",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
-    _TEXT_ONLY: """--mmproj -mm --mmproj-url -mmu --mmproj-auto --image-min-tokens
+    _TEXT_ONLY: """--mmproj-url -mmu --image-min-tokens
         --image-max-tokens --model-vocoder -mv --tts-use-guide-tokens""",
     _AS_TRAINED: "--attention",
     _IN_REQUEST: """--logit-bias -l --grammar --grammar-file --json-schema -j --json-schema-file

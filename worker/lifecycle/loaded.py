@@ -12,6 +12,7 @@ from worker.errors import RequestError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
+from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
@@ -41,6 +42,7 @@ class Loaded:
     adapter_loader  loads more of them
     store       where the engine's thread keeps states of what has ended; None: nowhere
     slots       what requests said that named a slot
+    media       reads pictures and sounds; None: the model takes none
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
 
     It is no struct: msgspec, which checks what Litestar gives to handlers, would look through the
@@ -64,6 +66,7 @@ class Loaded:
         store: Store | None,
         slots: NamedSlots,
         vram_bytes: int,
+        media: MediaReader | None = None,
     ) -> None:
         self.settings = settings
         self.model_id = model_id
@@ -79,6 +82,7 @@ class Loaded:
         self.store = store
         self.slots = slots
         self.vram_bytes = vram_bytes
+        self.media = media
 
     @property
     def writes(self) -> bool:

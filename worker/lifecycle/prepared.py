@@ -24,6 +24,7 @@ from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
 from worker.model.overrides import RopeWish, Wishes
+from worker.model.projector import ProjectorConfig, load_projector, projector_beside
 from worker.settings import Settings
 
 # Backends that need no device file, nor a driver that reads and starts what it likes.
@@ -38,6 +39,7 @@ class Prepared(msgspec.Struct, frozen=True):
     draft   the model that does, or None
     adapters  of the model, that requests can choose
     control   vector that is added for all of them
+    projector makes vectors of pictures and sounds
     """
 
     config: ModelConfig
@@ -47,6 +49,7 @@ class Prepared(msgspec.Struct, frozen=True):
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
     control: ControlVector | None = None
+    projector: ProjectorConfig | None = None
 
     @property
     def uses_heads(self) -> bool:
@@ -76,7 +79,19 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     beside = [adapter.config for adapter in adapters]
     plan = plan_memory(config, settings, memory_with(devices), draft, beside)
     guesses = "none" if config.only_embeds else settings.guesses
-    return Prepared(config, devices, plan, guesses, draft, adapters, control)
+    projector = find_projector(config, settings)
+    return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
+
+
+def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig | None:
+    """The one that is named, or lies beside the model. Raises ModelFileError."""
+    if settings.mmproj is not None:
+        return load_projector(Path(settings.mmproj), config)
+    beside = projector_beside(Path(config.path)) if settings.mmproj_auto else None
+    if beside is None or config.only_embeds:
+        return None
+    log.get("load").info("the projector beside the model is used", file=beside.name)
+    return load_projector(beside, config)
 
 
 def _load_control(config: ModelConfig, settings: Settings) -> ControlVector | None:

@@ -23,6 +23,7 @@ from worker.settings import Settings
 if TYPE_CHECKING:
     from worker.cache.store import Store
     from worker.lifecycle.loaded import Loaded
+    from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import Prepared
     from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
@@ -119,12 +120,12 @@ class Worker:
         """
         try:
             loading = in_thread("load", self._load)
-            prepared, backend, draft, store, recalled, vram_bytes = await loading
+            prepared, backend, draft, store, recalled, vram_bytes, media = await loading
             await beside
             if self.lifecycle.move(State.READY):
-                self._start(prepared, backend, draft, store, recalled, vram_bytes)
+                self._start(prepared, backend, draft, store, recalled, vram_bytes, media)
             else:  # stopped meanwhile
-                _close(backend, draft)
+                _close(backend, draft, media)
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
             if self._cancelled.is_set():
                 return  # the load was given up because the worker stops
@@ -136,6 +137,7 @@ class Worker:
     def _start(
         self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | Heads | None,
         store: Store | None, recalled: Recalled | None, vram_bytes: int,
+        media: MediaReader | None,
     ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
         from worker.engine.draft import GuessLimits
@@ -190,6 +192,7 @@ class Worker:
             store=store,
             slots=slots,
             vram_bytes=vram_bytes,
+            media=media,
         )
         self._recalled = recalled
         thread.start()
@@ -203,9 +206,11 @@ class Worker:
     def _load(
         self,
     ) -> tuple[
-        Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, Recalled | None, int
-    ]:
+        Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, Recalled | None, int,
+        MediaReader | None,
+    ]:  # fmt: skip
         """Everything that blocks; runs in a thread of its own."""
+        media: MediaReader | None = None
         try:
             with self.timed("imports"):
                 from worker.lifecycle.prepared import load_weights, prepare
@@ -214,6 +219,10 @@ class Worker:
             if self._cancelled.is_set():
                 raise ModelLoadError("Loading was given up.")
             self.at_weights.set()
+            if prepared.projector is not None:  # which is loaded beside the weights
+                from worker.lifecycle.media import MediaReader
+
+                media = MediaReader(self.settings, prepared)
             with self.timed("weights"):
                 weights = load_weights(
                     self.model_path, self.settings, prepared, self._report_progress
@@ -232,11 +241,17 @@ class Worker:
                     store = open_store(self.settings, prepared, backend)
                     recalls = prepared.guesses in ("auto", "both")
                     recalled = Recalled(self.settings, prepared) if recalls else None
+                if media is not None:
+                    media.wait(backend.context.rows_together)
                 vram_bytes = gpu_bytes(prepared.devices, backend, draft)
-                return prepared, backend, draft, store, recalled, vram_bytes
+                return prepared, backend, draft, store, recalled, vram_bytes, media
             except BaseException:
                 _close(backend, draft)
                 raise
+        except BaseException:
+            if media is not None:
+                media.close()
+            raise
         finally:
             self.at_weights.set()
 
@@ -322,10 +337,16 @@ class Worker:
                     loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
                 if free:
                     _close(loaded.backend, loaded.draft)
+            if loaded.media is not None:
+                loaded.media.close()
         self.lifecycle.move(State.STOPPED)
 
 
-def _close(backend: LlamaBackend, draft: Companion | None) -> None:
+def _close(
+    backend: LlamaBackend, draft: Companion | None, media: MediaReader | None = None
+) -> None:
+    if media is not None:
+        media.close()
     if draft is not None:  # heads are a part of the model
         draft.close()
     backend.close()

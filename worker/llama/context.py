@@ -99,6 +99,11 @@ class Context:
         return not (self.options.plain_rows and is_own)
 
     @property
+    def rows_together(self) -> int:
+        """Rows that can look at each other in one step."""
+        return min(native.llama_n_ubatch(self.handle), self.batch.capacity)
+
+    @property
     def slot_cells(self) -> int:
         """The most cells that one slot can have now."""
         return self.num_cells if self.unified else self.stream_cells
@@ -217,7 +222,7 @@ class Context:
         if batch.is_causal:
             self._decode(wired)
             return
-        if batch.size > native.llama_n_ubatch(self.handle):  # else llama.cpp ends the process
+        if batch.size > self.rows_together:  # else llama.cpp ends the process
             raise BatchError(f"{batch.size} rows that look at each other do not fit one step.")
         native.llama_set_causal_attn(self.handle, False)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.api.common.gallery import GALLERY
 from worker.engine.prompt import Prompt
 from worker.engine.request import check_length
 from worker.errors import ContextLengthError, RequestError
@@ -94,8 +95,17 @@ def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = T
 
     must_fit  as above. Raises RequestError.
     """
-    tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
-    return TextPrompt(tuple(tokens), text=text)
+    gallery = GALLERY.get()
+    if gallery is None or gallery.is_empty:
+        tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
+        return TextPrompt(tuple(tokens), text=text)
+    tokens, media = gallery.prompt(
+        text,
+        lambda part, is_first: to_be_continued(
+            part, loaded, param, add_special=is_first, must_fit=must_fit
+        ),
+    )
+    return TextPrompt(tuple(tokens), text=text, media=media)
 
 
 def infill_prompt(

@@ -30,12 +30,7 @@ def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
     for number, (place, message, role) in enumerate(told):
         where = f"{PARAM}[{place}]"
         if number >= first and role == "user":
-            if message.images:
-                raise RequestError(
-                    f"{where} has images; this model reads text only.",
-                    param=PARAM,
-                    hint="Ask without them, or describe them.",
-                )
+            check_pictures(pictures_of(message.images), f"{where}.images", PARAM)
             check_pictures(message.content, f"{where}.content", PARAM)
         said = message_of(message, role)
         if said.role == "tool":

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from worker.api.common.chat.notes import is_address
+from worker.api.common.gallery import GALLERY
+from worker.errors import RequestError
 
 _KIND = re.compile(r"(?:input_|output_)?(image|audio|video)(?:[_/].*)?|(?:\w+_)?(screenshot)")
 # What one may say of itself, there or one level deeper.
@@ -42,12 +44,49 @@ def is_heard(part: Mapping[str, Any]) -> bool:
 
 
 def medium_words(part: Mapping[str, Any]) -> str:
-    """The words of a sound, or a note in brackets on a medium."""
+    """Where the model sees or hears it, its words and its mark in the prompt. Else the words of a
+    sound, or a note in brackets on a medium."""
     words = [text for _, text in _words(part)]
+    if (mark := _mark_of(part)) is not None:
+        return "\n".join([*words, mark])
     if is_heard(part):
         return "\n".join(words)
     told = "\n".join(dict.fromkeys([*words, *_addresses(part)]))
     return f"[{medium_of(part)}: {told}]" if told else f"[{medium_of(part)}]"
+
+
+def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
+    """Raise RequestError for a medium that the model will not see or hear."""
+    if _mark_of(part) is not None or is_heard(part):
+        return
+    kind, gallery = medium_of(part) or "", GALLERY.get()
+    told = f"{where} is of type {str(part.get('type'))[:40]}"
+    if gallery is None or not gallery.takes(kind):
+        knows = "text only" if gallery is None else f"no {kind}"
+        raise RequestError(
+            f"{told}: this model reads {knows}, and the question would be about something that it "
+            "cannot see.",
+            param=param,
+            hint="Ask without it, or describe it.",
+        )
+    raise RequestError(
+        f"{told} and holds no bytes: this worker fetches nothing.",
+        param=param,
+        hint="Send it as data:image/png;base64,…",
+    )
+
+
+def _mark_of(part: Mapping[str, Any]) -> str | None:
+    """Where its bytes stand in the prompt; None: there are none, or the model takes none."""
+    kind, gallery = medium_of(part), GALLERY.get()
+    if gallery is None or kind is None:
+        return None
+    for fields in _levels(part):
+        for name in (*_ADDRESSES, "data", "result"):
+            value = fields.get(name)
+            if isinstance(value, str) and value and (mark := gallery.shown(kind, value)):
+                return mark
+    return None
 
 
 def _words(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

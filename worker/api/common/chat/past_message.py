@@ -136,8 +136,13 @@ def _contents(given: PastMessage) -> tuple[MessageContent, ...]:
     return given.content, given.text, given.parts
 
 
-def _shown(images: MessageContent) -> list[str]:
+def pictures_of(images: MessageContent) -> list[Any]:
+    """The pictures of Ollama's field as parts."""
     return [
-        medium_words({**part, "type": "image", "text": None, "url": part.get("text")})
+        {**part, "type": "image", "text": None, "url": part.get("text")}
         for part in parts_of(images)
     ]
+
+
+def _shown(images: MessageContent) -> list[str]:
+    return list(map(medium_words, pictures_of(images)))

@@ -1,0 +1,178 @@
+"""The pictures and sounds of one request: found while its messages are read, put into its prompt.
+
+In the text that a template makes, a mark of letters and digits stands for each of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+import numpy as np
+
+from worker.engine.prompt import Medium
+from worker.errors import RequestError
+from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.lifecycle.media import MediaReader
+from worker.limits import MEDIA, PIXELS
+
+_DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
+# The first bytes of formats that are read -> their kind, as a hint names it.
+_FORMATS: tuple[tuple[bytes, int, str, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, "PNG", "image"),
+    (b"\xff\xd8\xff", 0, "JPEG", "image"),
+    (b"GIF8", 0, "GIF", "image"),
+    (b"BM", 0, "BMP", "image"),
+    (b"WAVE", 8, "WAV", "audio"),
+    (b"fLaC", 0, "FLAC", "audio"),
+    (b"ID3", 0, "MP3", "audio"),
+    (b"\xff\xfb", 0, "MP3", "audio"),
+    (b"\xff\xf3", 0, "MP3", "audio"),
+    (b"\xff\xf2", 0, "MP3", "audio"),
+)
+_TAKEN = {"image": "PNG, JPEG, GIF or BMP", "audio": "WAV, MP3 or FLAC"}
+Tokenize = Callable[[str, bool], list[int]]
+
+
+class UnreadMediaError(ImpatientError):
+    """A picture or sound has to be read first."""
+
+
+class Gallery:
+    """What one request shows."""
+
+    def __init__(self, reader: MediaReader) -> None:
+        self._reader = reader
+        self._mark = f"medium{secrets.token_hex(8)}n"
+        self._marks = re.compile(rf"{self._mark}(\d+)z")
+        self._held: list[bytes] = []
+
+    def takes(self, kind: str) -> bool:
+        """Whether the model sees, or hears, such a medium."""
+        ready = self._reader.ready
+        return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
+
+    def shown(self, kind: str, address: str) -> str | None:
+        """The mark of a medium whose bytes stand in an address, or in its place as base64; None
+        where they do not. Raises RequestError where they are none that can be read."""
+        if not self.takes(kind):
+            return None
+        found = _DATA_URL.match(address)
+        if found is None and "://" in address[:16]:
+            return None
+        data = _decoded(address[found.end() if found else 0 :])
+        check_format(data, kind)
+        if data not in self._held:
+            if len(self._held) >= MEDIA.most:
+                raise RequestError(f"A request may show {MEDIA.most} pictures and sounds.")
+            self._held.append(data)
+        return f"{self._mark}{self._held.index(data)}z"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is shown."""
+        return not self._held
+
+    def prompt(self, text: str, tokenize: Tokenize) -> tuple[list[int], tuple[Medium, ...]]:
+        """The tokens of a text with marks, and the media that stand among them.
+
+        tokenize: a stretch of text, and whether it is the first one
+        Raises RequestError, and ImpatientError where it takes long.
+        """
+        if not IS_PATIENT.get() and not all(map(self._reader.knows, self._held)):
+            raise UnreadMediaError
+        tokens: list[int] = []
+        media: list[Medium] = []
+        parts = self._marks.split(text)
+        for place, part in enumerate(parts):
+            if place % 2:
+                for number, piece in enumerate(self._pieces(int(part), len(tokens))):
+                    if isinstance(piece, Medium):
+                        media.append(piece)
+                        digest = self._reader.digest(self._held[int(part)])
+                        tokens += _ids(digest, number, len(piece.vectors))
+                    else:
+                        tokens += piece
+            elif part or not place:
+                tokens += tokenize(part, not place)
+        return tokens, tuple(media)
+
+    def _pieces(self, number: int, start: int) -> Iterator[Medium | tuple[int, ...]]:
+        width = self._reader.ready.width
+        for piece in self._reader.read(self._held[number]).pieces:
+            if piece.tokens:
+                start += len(piece.tokens)
+                yield piece.tokens
+                continue
+            vectors = np.frombuffer(piece.vectors, np.float32).reshape(-1, width)
+            planes = np.frombuffer(piece.positions, np.int32).reshape(4, -1)
+            yield Medium(
+                start, vectors, piece.length, planes if planes.size else None, piece.is_causal
+            )
+            start += len(vectors)
+
+
+# Of the request whose body is read in this thread; None: the model only reads text.
+GALLERY: ContextVar[Gallery | None] = ContextVar("gallery", default=None)
+
+
+def check_format(data: bytes, kind: str) -> None:
+    """Raise RequestError for bytes that are no such medium, by their first ones, or a picture of
+    too many pixels."""
+    for begin, at, name, found in _FORMATS:
+        if data[at : at + len(begin)] == begin and found == kind:
+            width, height = _size(data, name)
+            if width * height > PIXELS.most:
+                raise RequestError(
+                    f"A picture of {width} × {height} pixels is too large: {PIXELS.most} is the "
+                    "most.",
+                    hint="Make it smaller; the model sees far fewer.",
+                )
+            return
+    what = {"image": "picture", "audio": "sound"}[kind]
+    raise RequestError(
+        f"The {what} is of no known format.", hint=f"Send it as {_TAKEN[kind]}."
+    )  # fmt: skip
+
+
+def _size(data: bytes, name: str) -> tuple[int, int]:
+    """Width and height that a picture's head tells; (0, 0) where it tells none, and for sounds."""
+    if name == "PNG":
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    if name == "GIF":
+        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+    if name == "BMP":
+        return int.from_bytes(data[18:22], "little"), abs(
+            int.from_bytes(data[22:26], "little", signed=True)
+        )
+    return _jpeg_size(data) if name == "JPEG" else (0, 0)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4])
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
+        at += 2 + length
+    return 0, 0
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise RequestError(
+            "A picture or sound is no base64.", hint="Send data:image/png;base64,… or its bytes."
+        ) from None
+
+
+def _ids(digest: bytes, piece: int, count: int) -> list[int]:
+    """What stands for a piece's vectors among the tokens: negative numbers made from the hash."""
+    drawn = hashlib.shake_128(digest + piece.to_bytes(4)).digest(4 * count)
+    return (-1 - (np.frombuffer(drawn, np.int32) & 0x7FFFFFFF).astype(np.int64)).tolist()
