@@ -86,12 +86,12 @@ def prepare(path: Path, settings: Settings) -> Prepared:
 def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig | None:
     """The one that is named, or lies beside the model. Raises ModelFileError."""
     if settings.mmproj is not None:
-        return load_projector(Path(settings.mmproj), config)
+        return load_projector(Path(settings.mmproj))
     beside = projector_beside(Path(config.path)) if settings.mmproj_auto else None
     if beside is None or config.only_embeds:
         return None
     log.get("load").info("the projector beside the model is used", file=beside.name)
-    return load_projector(beside, config)
+    return load_projector(beside)
 
 
 def _load_control(config: ModelConfig, settings: Settings) -> ControlVector | None:

@@ -11,7 +11,6 @@ from worker.errors import ModelFileError
 from worker.gguf.fields import Fields
 from worker.gguf.header import ModelFile, refuse
 from worker.gguf.reader import read_header
-from worker.model.config import ModelConfig
 
 _MODALITIES = ("vision", "audio")
 _NAMED = re.compile(r"mmproj", re.IGNORECASE)
@@ -53,8 +52,8 @@ class ProjectorConfig(msgspec.Struct, frozen=True, kw_only=True):
         return 4 * rows * (self.heads * rows + 8 * self.width + 2 * self.inner)
 
 
-def load_projector(path: Path, config: ModelConfig) -> ProjectorConfig:
-    """Raises ModelFileError where it is none, or none of this model."""
+def load_projector(path: Path) -> ProjectorConfig:
+    """Raises ModelFileError where it is none. Whether it is of the model the encoder tells."""
     header = read_header(path)
     keys = header.keys
     if keys.get("general.architecture") != "clip":

@@ -19,8 +19,20 @@ import numpy as np
 
 from tests.support.models import architectures
 from tests.support.models.architectures import WIDTH, Model
-from tests.support.models.ggufs import BOOL, CHAT_TEMPLATE, F32, I32, Gguf, Key, Tensor, array
-from tests.support.models.ggufs import f32, llama_gguf, text, u32
+from tests.support.models.ggufs import (
+    BOOL,
+    CHAT_TEMPLATE,
+    F32,
+    I32,
+    Gguf,
+    Key,
+    Tensor,
+    array,
+    f32,
+    llama_gguf,
+    text,
+    u32,
+)
 
 _SEEN = 32  # width of the encoder
 _HEADS = 2
@@ -39,8 +51,11 @@ def png(width: int = 28, height: int = 28, seed: int = 0) -> bytes:
         return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + (
-        chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + (chunk(b"IEND", b""))
     )
 
 

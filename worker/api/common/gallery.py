@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 
 import numpy as np
@@ -73,6 +73,14 @@ class Gallery:
             self._held.append(data)
         return f"{self._mark}{self._held.index(data)}z"
 
+    def is_mark(self, text: str) -> bool:
+        """Whether it is one, and nothing else."""
+        return self._marks.fullmatch(text) is not None
+
+    def ends_with_mark(self, text: str) -> bool:
+        """Whether one stands at its end."""
+        return self._marks.fullmatch(text[text.rfind(self._mark) :]) is not None
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is shown."""
@@ -119,6 +127,15 @@ class Gallery:
 
 # Of the request whose body is read in this thread; None: the model only reads text.
 GALLERY: ContextVar[Gallery | None] = ContextVar("gallery", default=None)
+
+
+def in_lines(texts: Iterable[str]) -> str:
+    """Texts, a line each; none ends or begins beside a mark, which is a part of the text around."""
+    gallery, made = GALLERY.get(), ""
+    for text in texts:
+        is_beside = gallery is not None and (gallery.is_mark(text) or gallery.ends_with_mark(made))
+        made += text if is_beside or not made else f"\n{text}"
+    return made
 
 
 def check_format(data: bytes, kind: str) -> None:

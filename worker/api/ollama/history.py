@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from worker.api.common.chat.parts import check_pictures, newest, text_of
-from worker.api.common.chat.past_message import message_of, role_of
+from worker.api.common.chat.past_message import message_of, pictures_of, role_of
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.chat.message import Call, Message
-from worker.errors import RequestError
 
 PARAM = "messages"
 

@@ -42,7 +42,7 @@ class MediaEncoder:
             [*words, msgspec.json.encode(setup).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in a terminal only reaches the worker
         )
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from worker.api.common.chat.media import check_seen, medium_of, medium_words
 from worker.api.common.chat.notes import cited, has_failed, note_of, said_fields, written
+from worker.api.common.gallery import in_lines
 
 ContentPart = dict[str, Any]
 # null, nothing, [] and "" mean the same.
@@ -72,7 +73,7 @@ def text_of(content: MessageContent) -> str:
 
 def joined(parts: Iterable[ContentPart], depth: int = 0) -> str:
     """What these parts say, a line each. depth: of blocks that they stand in"""
-    return "\n".join(said for part in parts if (said := words_of(part, depth)) is not None)
+    return in_lines(said for part in parts if (said := words_of(part, depth)) is not None)
 
 
 def words_of(part: Mapping[str, Any], depth: int = 0) -> str | None:

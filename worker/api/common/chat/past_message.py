@@ -11,6 +11,7 @@ from worker.api.common.chat.notes import cited
 from worker.api.common.chat.outputs import result_of
 from worker.api.common.chat.parts import MessageContent, joined, parts_of, text_of
 from worker.api.common.chat.past_calls import PastCall, PastCalls, Spelled, calls_of, spelled
+from worker.api.common.gallery import GALLERY, in_lines
 from worker.chat.message import Message
 
 # Others' names of roles -> ours.
@@ -94,10 +95,11 @@ def message_of(given: PastMessage, role: str) -> Message:
     parts = [part for each in _contents(given) for part in parts_of(each)]
     said = [joined(part for part in parts if part.get("type") not in kinds), text_of(given.refusal)]
     said += [joined({"type": "audio", **part} for part in parts_of(given.audio))]
-    said += [*_shown(given.images), *cited(given.citations), *cited(given.annotations)]
+    said = _with_pictures(said, given.images)
+    said += [*cited(given.citations), *cited(given.annotations)]
     calls, notes = calls_of(given.tool_calls)
     older, more = calls_of(given.function_call)
-    content = "\n".join(filter(None, (*said, *notes, *more)))
+    content = in_lines(filter(None, (*said, *notes, *more)))
     thoughts = [given.reasoning_content, given.reasoning, given.reasoning_text, given.thinking]
     thoughts += [
         [part for part in parts_of(details) if part.keys() & _THOUGHT_WORDS]
@@ -124,7 +126,7 @@ def _result(given: PastMessage) -> Message:
     whose = spelled(given.tool_call_id) or spelled(given.call_id)
     name = spelled(given.name) or spelled(given.tool_name)
     found = result_of(fields, call_id=whose, name=name)
-    content = "\n".join(filter(None, (found.content, *_shown(given.images))))
+    content = in_lines(filter(None, _with_pictures([found.content or ""], given.images)))
     return msgspec.structs.replace(found, content=content)
 
 
@@ -144,5 +146,7 @@ def pictures_of(images: MessageContent) -> list[Any]:
     ]
 
 
-def _shown(images: MessageContent) -> list[str]:
-    return list(map(medium_words, pictures_of(images)))
+def _with_pictures(said: list[str], images: MessageContent) -> list[str]:
+    """Pictures that the model sees stand before the words, notes on others behind them."""
+    shown = list(map(medium_words, pictures_of(images)))
+    return [*shown, *said] if GALLERY.get() is not None else [*said, *shown]
