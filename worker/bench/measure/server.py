@@ -16,8 +16,7 @@ from typing import IO
 import msgspec
 
 from worker.errors import BackendError
-from worker.options import OPTIONS
-from worker.settings import Settings
+from worker.settings import OPTIONS, Settings
 
 START_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
