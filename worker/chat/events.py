@@ -21,8 +21,6 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
 
 class Thought(msgspec.Struct, frozen=True, gc=False):
-    """More of what the model thinks."""
-
     text: str
 
 

@@ -30,7 +30,6 @@ class PlainReader:
     is_thinking = False
 
     def feed(self, text: str) -> list[ChatEvent]:
-        """The text."""
         return [Content(text)] if text else []
 
     def finish(self) -> list[ChatEvent]:

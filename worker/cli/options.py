@@ -74,7 +74,6 @@ def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def environment_help() -> str:
-    """One paragraph of help on the environment variables."""
     extra = [name for option in OPTIONS for name in option.variables[1:]]
     return (
         "Each option can also be set as LLAMA_ARG_<NAME> in the environment, for example "

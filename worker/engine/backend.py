@@ -39,7 +39,6 @@ class Batch:
         self.outputs = np.zeros(capacity, np.int8)
 
     def clear(self) -> None:
-        """Forget all rows."""
         self.size = 0
 
     def add(self, tokens: np.ndarray, start: int, slot: int) -> int:

@@ -77,7 +77,6 @@ class HitRates:
         return self._sure[source][bisect_right(_MARKS[source], mark)]
 
     def note(self, source: DraftSource, right: bool, mark: float) -> None:
-        """A guess was right or wrong."""
         self.rates[source] += _NEW_OF_ALL * (right - self.rates[source])
         sure, counts = self._sure[source], self._counts[source]
         place = bisect_right(_MARKS[source], mark)

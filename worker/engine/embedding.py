@@ -122,7 +122,6 @@ class _Text:
         return len(self.tokens) - self.num_read
 
     def take(self, rows: np.ndarray, pooling: str) -> None:
-        """Some more of its rows."""
         match pooling:
             case "mean":
                 self._kept.append(rows.sum(axis=0, dtype=np.float64))
@@ -197,7 +196,6 @@ class EmbeddingLane:
             begin = end
 
     def add(self, request: EmbeddingRequest) -> None:
-        """Queue a checked request."""
         self._jobs.append(_Job(request))
 
     def abort(self, request_id: str) -> None:

@@ -327,7 +327,6 @@ class Engine:
         score: TokenLogprob | None = None,
         scores: tuple[TokenLogprob, ...] | None = None,
     ) -> Delta:
-        """One more token of the answer."""
         backend = self.backend
         shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
@@ -350,7 +349,6 @@ class Engine:
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
-        """End the sequence; its last delta."""
         self._forget(sequence, reason)
         return sequence.ended(delta, reason, now)
 

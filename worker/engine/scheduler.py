@@ -77,7 +77,6 @@ class Scheduler:
         return not self.waiting and not self.running and not self.keeper.has_work
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence."""
         if self._guesser is not None:
             sequence.draft = self._guesser.new_draft(sequence)
         self.waiting.append(sequence)

@@ -57,7 +57,6 @@ class _Server(Server):
         self._connections = connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
         make = partial(self._protocol, self.config, self.server_state, self._connections)
         self.servers: Any = [Listener(sock, self._connections, make) for sock in sockets or ()]
         self.started = True

@@ -21,7 +21,6 @@ AtOnce = Callable[[Any], WholeAnswer | None]
 
 
 async def send_whole(send: Any, answer: WholeAnswer) -> None:
-    """Send it as ASGI's messages."""
     status, fields, body = answer
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})

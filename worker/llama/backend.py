@@ -126,7 +126,6 @@ class LlamaBackend:
             return Vocab(self.weights.handle, self.max_length)
 
     def decode(self) -> None:
-        """Compute the batch."""
         self.spin.timed(self.context.decode)
 
     def load_adapter(self, digest: bytes, file: ModelFile) -> None:
@@ -139,7 +138,6 @@ class LlamaBackend:
         self.weights.adapters.free(digest)
 
     def make_sampler(self, request: Request) -> Sampler:
-        """A sampler for one sequence."""
         return Sampler(request, self.vocab, self._workspace, self.guides)
 
     def sample(self, row: int, sampler: Any) -> int:
@@ -161,7 +159,6 @@ class LlamaBackend:
         return logits
 
     def free_sampler(self, sampler: Any) -> None:
-        """Free what is native in it."""
         sampler.free()
 
     def drop(self, slot: int, start: int = 0) -> bool:
@@ -259,7 +256,6 @@ class LlamaBackend:
         self.spin = Spin(self.context.threads)
 
     def _embed_one(self, embedder: LlamaEmbedder) -> None:
-        """Make the vector of a token."""
         embedder.batch.clear()
         embedder.batch.add_one(0, 0, 0)
         embedder.compute()

@@ -282,7 +282,6 @@ class Context:
         return native.llama_state_seq_set_data(self.handle, data, len(blob), number) == len(blob)
 
     def clear(self) -> None:
-        """Forget all sequences."""
         self._first = [0] * self.num_slots
         if self._memory is not None:
             native.llama_memory_clear(self._memory, False)

@@ -41,7 +41,6 @@ def hidden_rows(context: Any, rows: int, width: int) -> np.ndarray:
 
 
 def hidden_width(weights: Any) -> int:
-    """Elements of a hidden state."""
     return native.llama_model_n_embd_out(weights)
 
 

@@ -74,7 +74,6 @@ class Journal:
         return list(self._live)
 
     def begin(self, record: RequestRecord) -> None:
-        """The engine has accepted it."""
         self._live[record] = None
 
     def leave(self, record: RequestRecord) -> None:

@@ -198,7 +198,6 @@ def _is_work(scope: Any) -> bool:
 
 
 def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAnswer:
-    """Its whole answer; its record knows of it."""
     if _is_work(scope):
         entrance.record.pattern = f"POST {scope['path']}"
     entrance.record.failed(error)

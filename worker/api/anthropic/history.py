@@ -112,8 +112,6 @@ def _result(block: ContentPart, names: dict[str, str]) -> Message:
 
 
 def _joined(first: Message, second: Message) -> Message:
-    """Two messages of one role as one."""
-
     def both(left: str | None, right: str | None) -> str | None:
         return f"{left}\n{right}" if left and right else left or right
 

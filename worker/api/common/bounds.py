@@ -33,7 +33,6 @@ def one_of(*words: str) -> Meta:
 
 
 def characters(most: int, *, least: int = 0, pattern: str | None = None) -> Meta:
-    """A text of so many characters."""
     limits: dict[str, Any] = {"maxLength": most}
     limits |= {"minLength": least} if least else {}
     return Meta(extra_json_schema=limits | ({"pattern": f"^{pattern}$"} if pattern else {}))

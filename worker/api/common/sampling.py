@@ -170,7 +170,6 @@ def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
 
 
 def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
-    """With what the fields say, which is checked."""
     tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {

@@ -48,7 +48,6 @@ class Tally:
         return sum(self._cached.values()) if self._cached else None
 
     def add(self, delta: Delta) -> None:
-        """Count one delta."""
         self.num_sampled += delta.token is not None
         if delta.token is not None and not self.whole_s:
             now = time.monotonic()

@@ -90,7 +90,6 @@ def usage_of(tally: Tally, num_thought: int = 0) -> Usage:
 
 
 def timings_of(tally: Tally) -> LlamaTimings:
-    """llama-server's figures."""
     cached = tally.num_cached or 0
     computed = max(0, tally.num_prompt - cached)
     return LlamaTimings(

@@ -145,7 +145,6 @@ def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> Em
 
 
 def usage_of_texts(request: EmbeddingRequest) -> EmbeddingUsage:
-    """What a request read."""
     return EmbeddingUsage(len(request.prompt.tokens), len(request.prompt.tokens))
 
 
@@ -186,11 +185,9 @@ class VectorExchange(Exchange):
             record.follow(RequestWork(stream, [request], 1, loaded.engine))
 
     def frames(self) -> AsyncIterator[bytes]:
-        """There are none."""
         raise NotImplementedError
 
     async def body(self) -> object:
-        """The reply."""
         return self._reply(await vectors_of(self.stream))
 
     def shaped(self, status: int, reply: ErrorReply) -> msgspec.Struct:

@@ -35,7 +35,6 @@ class Writing:
         self.last: Delta | None = None
 
     def take(self, delta: Delta, pieces: Any) -> None:
-        """Add a delta."""
         self.tally.add(delta)
         self.text += delta.text
         self.last = delta
@@ -107,7 +106,6 @@ class WritingExchange(DeltaExchange):
         return told if len(told) > 1 else told[0]
 
     def _only(self, whole: Written) -> object:
-        """The fields that the client wants."""
         fields = self._body.response_fields
         return whole.only(fields) if fields else whole
 
@@ -146,7 +144,6 @@ class WritingExchange(DeltaExchange):
         )
 
     def _spelled(self, prompt: TextPrompt) -> str:
-        """A prompt with its control tokens."""
         backend = self._loaded.backend
         parts = (
             backend.pieces[token] or backend.vocab.name(token).encode() for token in prompt.tokens

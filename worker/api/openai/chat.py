@@ -68,11 +68,9 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
-        """A part of the answer."""
         return ChatCompletion(object="chat.completion.chunk", choices=choices, **self.head, **more)
 
     def reply(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
-        """The whole answer."""
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
 
 

@@ -77,11 +77,9 @@ class ChatAnswer(Answer[ChatChoice]):
         return choices
 
     def silent(self) -> ChatChoice:
-        """No message."""
         return ChatChoice(index=self._index, delta=ChatDelta())
 
     def whole(self, index: int) -> ChatChoice:
-        """The message."""
         said = self._said
         calls = [
             ToolCallDelta(FunctionDelta(call.name, call.arguments), id=call.id, type=_TYPE)

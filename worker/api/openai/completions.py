@@ -52,7 +52,6 @@ class Continuation(Answer[Choice]):
         self._finish_reason: str | None = None
 
     def take(self, delta: Delta) -> list[Choice]:
-        """One event for each token."""
         text = self._echo + delta.text
         self._echo = ""
         self._texts.append(text)
@@ -70,7 +69,6 @@ class Continuation(Answer[Choice]):
         return [choice]
 
     def silent(self) -> Choice:
-        """No text."""
         return Choice("", self._index)
 
     def whole(self, index: int) -> Choice:

@@ -127,7 +127,6 @@ class ResponseExchange(DeltaExchange):
         return [told + self._frames([kind(response=reply)])]
 
     async def body(self) -> ResponseReply:
-        """The whole response."""
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._take(delta)
@@ -235,7 +234,6 @@ def _reasoning(body: ResponseRequest) -> ReasoningOptions:
 
 
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
-    """As it was declared."""
     if tool.type != "namespace":
         return _function(tool)
     inside = tool.tools if isinstance(tool.tools, list) else ()

@@ -39,7 +39,6 @@ class StoredResponse(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.reply, type=_Said).output
 
     def ended(self, reply: bytes) -> StoredResponse:
-        """As it will stay."""
         return msgspec.structs.replace(self, reply=reply, stream=None)
 
 

@@ -51,7 +51,6 @@ class DeclaredFunctions:
                 found.add_kind(spelled(tool.type) or "")
 
     def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
-        """A namespace's functions."""
         inside = space.tools if isinstance(space.tools, list) else ()
         functions: ResponseTools = [
             tool

@@ -123,7 +123,6 @@ def _entry(line: str) -> _LogEntry:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask, then end."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(_STOP_TIMEOUT_S)

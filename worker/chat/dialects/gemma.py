@@ -23,8 +23,6 @@ _MAX_KEY = 256
 
 
 class Gemma(Syntax, frozen=True):
-    """All texts are fixed."""
-
     @property
     def name(self) -> str:
         return "gemma"
@@ -58,7 +56,6 @@ class Gemma(Syntax, frozen=True):
         return CallGrammar(OPEN, lark.again(call, OPEN, one=one))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
-        """One call."""
         yield from source.expect(OPEN)
         yield from source.space()
         yield from source.expect("call:")

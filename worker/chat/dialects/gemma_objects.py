@@ -13,8 +13,6 @@ _PLAIN = ("boolean", "integer", "null", "number")
 
 
 class GemmaObjects:
-    """Schemas to Lark."""
-
     def __init__(self, lark: Lark, quote: str) -> None:
         """quote: the text around strings"""
         self._lark = lark
@@ -23,7 +21,6 @@ class GemmaObjects:
         self._referred: dict[str, str] = {}  # rules of what references lead to
 
     def of(self, schema: dict[str, Any]) -> str:
-        """An object of this schema."""
         self._referred = {}
         return self._value(schema, schema, 0)
 
@@ -80,7 +77,6 @@ class GemmaObjects:
         return f'"[" ({named} ("," {named})*)? "]"'
 
     def _string(self, text: str | None) -> str:
-        """This one, or any."""
         quote = self._lark.text(self._quote)
         if text is None:
             return row(quote, self._lark.until(self._quote))

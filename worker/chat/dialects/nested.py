@@ -68,7 +68,6 @@ class NestedTags(Syntax, frozen=True):
         return CallGrammar(section, spaced(repeated(call, one=one), close))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
-        """One call after the other."""
         section, begin = self.opens
         yield from source.one_of(section)
         yield from source.space()

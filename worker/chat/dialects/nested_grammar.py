@@ -14,8 +14,6 @@ _MAX_DEPTH = 4  # of schemas in each other; what lies deeper may be any text
 
 
 class NestedGrammar:
-    """Schemas to Lark."""
-
     def __init__(self, lark: Lark, mark: str) -> None:
         """mark: text before each tag"""
         self._lark = lark

@@ -36,7 +36,6 @@ class TextSource:
         self._place = self._marked = 0
 
     def mark(self) -> None:
-        """Remember this place."""
         self._kept.clear()
         self._marked = self._place
 
@@ -46,7 +45,6 @@ class TextSource:
         return "".join(self._kept) + self._text[self._marked : self._place]
 
     def rewind(self) -> None:
-        """Go back to the mark."""
         if self._kept:
             self._text = "".join(self._kept) + self._text[self._marked :]
             self._kept.clear()
@@ -103,7 +101,6 @@ class TextSource:
         return self._text[self._place : self._place + count]
 
     def space(self) -> Steps[None]:
-        """Skip white space."""
         while True:
             char = yield from self.peek()
             if not char or char not in _SPACE:

@@ -19,12 +19,10 @@ class StepwiseReader(ABC):
         self._steps: Generator[None, None, None] | None = self._read()
 
     def feed(self, text: str) -> list[ChatEvent]:
-        """What the text makes certain."""
         self._source.feed(text)
         return self._go_on()
 
     def finish(self) -> list[ChatEvent]:
-        """The last events."""
         self._source.is_ended = True
         return self._go_on()
 

@@ -33,7 +33,6 @@ def summary(bad: int, good: int) -> str:
 
 
 def _sentence(verdict: FileVerdict) -> str:
-    """What is wrong, where, and what to do."""
     places = [
         f"byte {verdict.offset:,}" if verdict.offset is not None else "",
         verdict.field or "",

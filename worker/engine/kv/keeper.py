@@ -186,7 +186,6 @@ class Keeper:
                 self._save(slot)
 
     def _save(self, slot: Slot) -> None:
-        """Keep what a slot holds."""
         tokens = slot.tokens[: slot.length]
         key = slot.prompt.key_after(slot.length)
         if self._store is None or self._store.holds(tokens, key):

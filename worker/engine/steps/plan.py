@@ -32,7 +32,6 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     @property
     def num_rows(self) -> int:
-        """Rows of the batch."""
         return self.decode_rows + self.prompt_rows
 
 
@@ -114,7 +113,6 @@ class Planner:
         return StepPlan(runs, len(streams), prompt_rows, num_waiting)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
-        """A step of the streams alone."""
         streams = self._in_turn(streams)
         room = min(self.most_rows, num_available) - len(streams)
         if len(streams) > 1:

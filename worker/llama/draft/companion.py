@@ -33,7 +33,6 @@ class Companion:
         self.batch = context.batch
 
     def decode(self) -> None:
-        """Compute the batch."""
         self.context.decode()
 
     def logits(self, row: int) -> np.ndarray:

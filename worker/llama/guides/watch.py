@@ -33,5 +33,4 @@ class Watch:
         self._tail = (self._tail + piece)[-self._room :] if self._room else b""
 
     def clear(self) -> None:
-        """Begin with an empty text."""
         self._tail = b""

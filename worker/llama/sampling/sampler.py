@@ -17,8 +17,6 @@ from worker.llama.vocab import Vocab
 
 
 class Sampler:
-    """Chooses the tokens of one sequence."""
-
     def __init__(
         self, request: Request, vocab: Vocab, workspace: Workspace, guides: Guides
     ) -> None:

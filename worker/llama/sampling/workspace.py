@@ -80,7 +80,6 @@ class Workspace:
         return np.add(row, self._added.reshape(-1)[: len(row)], out=self._row)
 
     def copied(self, row: np.ndarray) -> np.ndarray:
-        """A copy of a row, to be changed."""
         np.copyto(self._row, row)
         return self._row
 

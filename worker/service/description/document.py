@@ -84,7 +84,6 @@ def document_of(
 
 
 def _given(routes: list[Described]) -> Iterator[Any]:
-    """All types of answers."""
     for route in routes:
         for kind in (*route.gives.values(), *route.also.values()):
             yield from kind if isinstance(kind, tuple) else (kind,)

@@ -90,7 +90,6 @@ def _apis(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _grouped(paths: dict[str, Any]) -> list[tuple[Operation, list[str]]]:
-    """Operations under all their names."""
     found: list[tuple[Operation, list[str]]] = []
     for path, methods in paths.items():
         for method, operation in methods.items():

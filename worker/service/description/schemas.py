@@ -33,7 +33,6 @@ class Schemas:
                 _complete(schema, structs[name])
 
     def of(self, kind: Any) -> JsonSchema:
-        """The schema of a type, or of one of several."""
         if isinstance(kind, tuple):
             kinds = cast("tuple[Any, ...]", kind)
             return {"anyOf": [self.of(each) for each in kinds]}

@@ -51,7 +51,6 @@ def medium_words(part: Mapping[str, Any]) -> str:
 
 
 def _words(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Field -> text."""
     for fields in _levels(part):
         for name in _WORDS:
             if isinstance(text := fields.get(name), str) and text:

@@ -84,11 +84,9 @@ class _NamedReader:
         return self._reader.is_thinking
 
     def feed(self, text: str) -> list[ChatEvent]:
-        """As `ChatReader` says."""
         return [self._named(event) for event in self._reader.feed(text)]
 
     def finish(self) -> list[ChatEvent]:
-        """As `ChatReader` says."""
         return [self._named(event) for event in self._reader.finish()]
 
     def _named(self, event: ChatEvent) -> ChatEvent:

@@ -146,7 +146,6 @@ class ToolChoice(msgspec.Struct, frozen=True):
     allowed: tuple[str, ...] | None = None
 
     def among(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Those that the model is shown."""
         if self.allowed is None:
             return tools
         return tuple(tool for tool in tools if tool.name in self.allowed)

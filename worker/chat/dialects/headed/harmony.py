@@ -196,8 +196,6 @@ class HarmonyReader(StepwiseReader):
 
 
 class Harmony(msgspec.Struct, frozen=True):
-    """All texts are fixed."""
-
     @property
     def name(self) -> str:
         return "harmony"
