@@ -21,8 +21,6 @@ ROOT = TOP / "worker"
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
-    "imports": set(),
-    "lines": set(),
     "log": set(),
     "demo": set(),
     "machine": set(),
@@ -42,24 +40,24 @@ ALLOWED: dict[str, set[str]] = {
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "errors", "imports", "log",
+        "errors", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",
         "limits", "errors", "log",
     },
     "http": {
-        "lifecycle", "settings", "values", "keys", "limits", "lines", "machine", "errors",
-        "imports", "log",
+        "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",
+        "log",
     },
-    "requests": {"http", "engine", "lifecycle", "lines", "errors", "log"},
+    "requests": {"http", "engine", "lifecycle", "errors", "log"},
     "api": {
         "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "lines", "machine", "errors", "log",
+        "values", "keys", "limits", "machine", "errors", "log",
     },
     "service": {
         "api", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "lines", "machine", "errors", "imports", "log",
+        "values", "keys", "limits", "machine", "errors", "log",
     },
     "bench": {
         "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",
@@ -92,7 +90,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/index.py", "imports.py", "log.py", "cli/top/screen.py",
+        "cache/index.py", "log.py", "cli/top/screen.py",
     },
 }  # fmt: skip
 

@@ -21,8 +21,8 @@ from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 from worker.http.connections import Connections
 from worker.http.listener import Listener
 from worker.http.protocol import Protocol
+from worker.http.replies import WholeAnswer
 from worker.http.sockets import bind
-from worker.http.whole import WholeAnswer
 
 PATH = "/v1/completions"
 LONG = {"prompt": "a", "max_tokens": 1_500, "ignore_eos": True, "stream": True}

@@ -21,7 +21,7 @@ from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import prepare
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.heads import Heads
+from worker.llama.draft.companion import Heads
 from worker.model.config import load_config
 from worker.settings import Settings
 

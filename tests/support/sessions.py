@@ -19,8 +19,7 @@ from worker.engine.sequence import Delta, Sequence
 from worker.engine.steps.plan import StepPlan
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
-from worker.llama.draft.heads import Heads
-from worker.llama.draft.model import DraftModel
+from worker.llama.draft.companion import DraftModel, Heads
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from worker.cache.slot_file import KeptSequence
-from worker.cache.stats import CacheStats
-from worker.cache.store import Store
+from worker.cache.store import CacheStats, Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
 from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter

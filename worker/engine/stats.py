@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from worker.cache.stats import CacheStats
+from worker.cache.store import CacheStats
 from worker.engine.sequence import Sequence
 
 # Seconds. The same borders for all, from one step of a small model to a long queue.

@@ -14,7 +14,7 @@ from uvicorn.server import Server
 from worker.http.connections import Connections
 from worker.http.listener import Listener
 from worker.http.protocol import Protocol
-from worker.http.whole import AtOnce
+from worker.http.replies import AtOnce
 
 # A connection without a request stays open for so long: a client, or a gateway, that comes back
 # needs no new one. Where there is no room the one that rests longest goes at once.

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from worker import log
 from worker.http.connections import GUEST, Connection, Connections
-from worker.http.whole import AtOnce, WholeAnswer
+from worker.http.replies import AtOnce, WholeAnswer
 from worker.limits import HEADERS, PATH, PIPELINED
 
 # What a client must take in its time; less is as good as nothing.

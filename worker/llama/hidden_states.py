@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.imports import bare_package
-from worker.llama.library import native
+from worker.llama.library import bare_package, native
 
 calls: Any = None
 missing: str | None = None

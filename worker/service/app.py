@@ -26,15 +26,14 @@ from worker.api.info.lora import (
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import progress
 from worker.api.info.props import props, slots
-from worker.api.info.ratio import Window
+from worker.api.info.readings import Window
 from worker.api.info.shutdown import shutdown
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
 from worker.api.llama_server.routes import completion, infill
 from worker.api.llama_server.slots import slot_action
 from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
-from worker.api.ollama.missing import delete_model, store_models
-from worker.api.ollama.models import ollama_version, ps, show, tags
+from worker.api.ollama.models import delete_model, ollama_version, ps, show, store_models, tags
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions

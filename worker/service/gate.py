@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from worker import log
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import shaped
 from worker.api.page import page
 from worker.errors import (
     NotAuthenticatedError,
@@ -22,10 +22,8 @@ from worker.http import paths
 from worker.http.auth import Auth
 from worker.http.connections import GUEST, WIRE
 from worker.http.cors import Cors
-from worker.http.host import refusal_of_host
-from worker.http.ids import ids_of
-from worker.http.replies import reply_of_ours
-from worker.http.whole import HeaderFields, WholeAnswer, send_whole
+from worker.http.headers import ids_of, refusal_of_host
+from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.limits import CONNECTIONS

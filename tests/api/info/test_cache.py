@@ -9,8 +9,8 @@ from tests.support.metrics import fake_worker, scrape
 from tests.support.programs.processes import Server
 from worker.api.info.collector import WorkerCollector
 from worker.api.info.health import health_of
-from worker.api.info.ratio import Window
-from worker.cache.stats import CacheStats
+from worker.api.info.readings import Window
+from worker.cache.store import CacheStats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.outcomes import Outcomes

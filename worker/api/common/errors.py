@@ -9,7 +9,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from worker import log
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import shaped
 from worker.errors import TooLargeError, WorkerError
 from worker.http.replies import ErrorReply, reply, reply_of_ours
 from worker.limits import BODY

@@ -18,7 +18,7 @@ from worker.api.common.constraints import ConstraintFields
 from worker.api.common.generation import Generation
 from worker.api.common.unknown import told
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
-from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
+from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 from worker.requests.record import RequestRecord, current

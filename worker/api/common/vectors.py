@@ -10,7 +10,7 @@ import numpy as np
 
 from worker.api.common.exchange import Exchange
 from worker.api.common.prompts import check_hopeless
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import shaped
 from worker.engine.embedding import Embedded, EmbeddingRequest, cut, vectors_wanted
 from worker.engine.stream import Stream
 from worker.errors import RequestError

@@ -10,8 +10,8 @@ import msgspec
 from litestar import Request, Response, get
 
 from worker import __version__
+from worker.api.common.adapters import named
 from worker.api.common.errors import json_response
-from worker.api.common.model_ids import named
 from worker.errors import NotFoundError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info

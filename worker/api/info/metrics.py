@@ -6,7 +6,7 @@ from typing import Any
 
 from litestar import Request, Response, get
 
-from worker.api.info.ratio import Window
+from worker.api.info.readings import Window
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker

@@ -12,7 +12,7 @@ from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.shapes.ollama import OllamaErrorReply, ollama_reply
+from worker.api.common.shapes import OllamaErrorReply, ollama_reply
 from worker.api.common.tally import Tally
 from worker.api.ollama.replies import (
     AnswerLine,
@@ -24,13 +24,13 @@ from worker.api.ollama.replies import (
     cost_of,
     now,
 )
-from worker.chat.events import Content, Thought
 from worker.chat.message import Call
+from worker.chat.reader import Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
+from worker.http.sse import encoded
 from worker.lifecycle.loaded import Loaded
-from worker.lines import encoded
 
 
 class LinePiece(msgspec.Struct):

@@ -16,7 +16,7 @@ from worker.api.openai.chat_schemas import (
     ToolCallDelta,
 )
 from worker.api.openai.exchange import Answer, tells
-from worker.chat.events import Arguments, CallBegun, CallEnded, Content, Thought
+from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
 from worker.engine.sequence import Delta
 
 ROLE = "assistant"

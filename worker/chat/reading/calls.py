@@ -7,8 +7,8 @@ import secrets
 import string
 from collections.abc import Callable, Sequence
 
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent
 from worker.chat.message import Tool
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent
 from worker.chat.reading.source import DamagedError, TextSource
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

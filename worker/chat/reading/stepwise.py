@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 
-from worker.chat.events import ChatEvent
+from worker.chat.reader import ChatEvent
 from worker.chat.reading.source import TextSource
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.llama.guides.mask import TokenMask
+from worker.llama.guides.matcher import TokenMask
 from worker.llama.library import native
 from worker.llama.sampling.chain import Chain
 

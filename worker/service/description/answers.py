@@ -10,8 +10,7 @@ import msgspec
 from worker.api.common.described import EVENTS, HTML, JSON, LINES, Described
 from worker.api.common.errors import reply_of
 from worker.api.common.refusals import BROKEN, before
-from worker.api.common.shapes.anthropic import AnthropicErrorReply
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import AnthropicErrorReply, shaped
 from worker.http.replies import ErrorReply
 from worker.service.description.schemas import JsonSchema, Schemas
 

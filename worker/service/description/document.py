@@ -15,8 +15,7 @@ import msgspec
 
 from worker import __version__
 from worker.api.common.described import JSON, Api, Described
-from worker.api.common.shapes.anthropic import AnthropicErrorReply
-from worker.api.common.shapes.ollama import OllamaErrorReply
+from worker.api.common.shapes import AnthropicErrorReply, OllamaErrorReply
 from worker.http import paths
 from worker.http.replies import ErrorReply
 from worker.service.description.answers import Responded

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import msgspec
 
-from worker.chat.events import Content, Thought
 from worker.chat.message import Tool
+from worker.chat.reader import Content, Thought
 from worker.chat.reading.answer import CallGrammar
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
