@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
 
 import msgspec
 import numpy as np
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
     Tokens,
@@ -125,9 +124,7 @@ _PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
 
 
 @post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
-async def rerank(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The best first."""
     body = await preparing.body(request, RerankRequest, loaded)
     match = await preparing.make(request, body, loaded, _rerank, body, loaded)
@@ -172,9 +169,7 @@ def _score(body: ScoreRequest, loaded: Loaded) -> _Match:
 
 
 @post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
-async def score(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A score for each pair."""
     body = await preparing.body(request, ScoreRequest, loaded)
     match = await preparing.make(request, body, loaded, _score, body, loaded)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, get
 
 from worker import __version__
 from worker.api.common.adapters import named
+from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
 from worker.errors import NotFoundError
 from worker.lifecycle.loaded import Loaded
@@ -107,7 +107,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
 
 
 @get("/info", summary="The worker as its manager sees it")
-async def info(request: Request[Any, Any, Any], worker: Worker, loaded: Loaded) -> Response[bytes]:
+async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response[bytes]:
     """What it is, what it may hold, how it is now."""
     server = request.scope["server"]  # the socket's own address: --port may have been 0
     port = worker.settings.port if server is None else server[1]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from litestar import Response, get
 
-from litestar import Request, Response, get
-
+from worker.api.common.body import HttpRequest
 from worker.api.info.readings import Window
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
@@ -15,11 +14,7 @@ from worker.requests.journal import Journal
 
 @get(paths.METRICS, summary="Prometheus metrics")
 async def metrics(
-    request: Request[Any, Any, Any],
-    worker: Worker,
-    loaded: Loaded,
-    journal: Journal,
-    window: Window,
+    request: HttpRequest, worker: Worker, loaded: Loaded, journal: Journal, window: Window
 ) -> Response[bytes]:
     """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
     from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms

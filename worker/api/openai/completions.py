@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 from msgspec import UNSET
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.constraints import not_held
 from worker.api.common.generation import Generation, run
 from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
@@ -214,9 +214,7 @@ def _logprobs(body: CompletionRequest) -> int | None:
 
 
 @post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
-async def completions(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def completions(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, CompletionRequest, loaded)
     generation = await preparing.make(request, body, loaded, generation_of, body, loaded)
