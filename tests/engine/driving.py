@@ -9,8 +9,7 @@ import msgspec
 
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sequence import Delta
 from worker.engine.stats import Histogram, Stats
 
@@ -22,7 +21,7 @@ KINDS: list[dict[str, Any]] = [
     {"cuts_tails": False, "has_rows": False},
     {"cuts_tails": False},
     {"cuts_tails": False, "takes_back": 3},
-    {"cuts_tails": False, "window": 5, "one_prompt_a_step": True},
+    {"cuts_tails": False, "window": 5, "one_prompt": True},
 ]
 
 

@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.api.common.sampling import defaults_of
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
-    from worker.engine.prompt import Prompt
-    from worker.engine.request import GenerationParams, Request
+    from worker.engine.request import GenerationParams, Prompt, Request
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from worker.cli.check.places import places
+from worker.cli.check.report import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes

@@ -12,8 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from worker.engine.backend import Batch
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request, check_length
+from worker.engine.request import GenerationParams, Prompt, Request, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stats import Stats
 from worker.errors import RequestError, WorkerError

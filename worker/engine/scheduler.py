@@ -21,8 +21,7 @@ from worker.engine.kv.prefix import Prefixes
 from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
-from worker.engine.steps.plan import Planner, StepPlan
-from worker.engine.steps.turns import Turns
+from worker.engine.steps.plan import Planner, StepPlan, Turns
 
 
 class Scheduler:

@@ -86,6 +86,11 @@ class LlamaBackend:
                 cuts_tails=not self.weights.is_recurrent,
                 takes_back=self.context.takes_back,
                 needs_rest=self.weights.is_recurrent or self.weights.sliding_window > 0,
+                # llama.cpp splits a hybrid model's batch where sequences have different numbers of
+                # rows, and a split batch can lose cells inside a window (see Context): where one
+                # sequence takes the place of cells that another's window has passed. Where all
+                # sequences but one have a single row, nothing looks at the lost cells.
+                one_prompt=self.weights.is_recurrent and self.weights.sliding_window > 0,
             )
             self.batch = self.context.batch
             self.kernels = kernels_of(
@@ -182,17 +187,6 @@ class LlamaBackend:
     def unified(self) -> bool:
         """Whether all slots share one pool of cells now."""
         return self.context.unified
-
-    @property
-    def one_prompt_a_step(self) -> bool:
-        """Whether a batch must not hold more than one row of more than one sequence.
-
-        llama.cpp splits a hybrid model's batch where sequences have different numbers of rows, and
-        a split batch can lose cells inside a window (see Context). It loses cells only where one
-        sequence takes the place of cells that another's window has passed, so only in the unified
-        layout. Where all sequences but one have a single row, nothing looks at the lost cells.
-        """
-        return self.unified and not self.shape.cuts_tails and self.weights.sliding_window > 0
 
     @property
     def state_form(self) -> StateForm | None:

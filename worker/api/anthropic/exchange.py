@@ -23,7 +23,7 @@ from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.shapes import AnthropicErrorReply, anthropic_reply
-from worker.api.common.tally import Tally
+from worker.api.common.usage import Tally
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse

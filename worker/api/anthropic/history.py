@@ -15,8 +15,7 @@ from worker.api.common.chat.parts import (
     parts_of,
     words_of,
 )
-from worker.api.common.chat.past_calls import arguments_of, called_name, spelled
-from worker.api.common.chat.past_message import role_of
+from worker.api.common.chat.past_message import arguments_of, called_name, role_of, spelled
 from worker.chat.message import Call, Message
 
 PARAM = "messages"

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.adapters import AdapterScale
-from worker.api.common.bounds import count_from, items
+from worker.api.common.bounds import count_from, items, tokens_of
 from worker.api.common.constraints import ConstraintFields, constraint_of
-from worker.api.common.limits import tokens_of
 from worker.engine.sampling import (
     INFILL,
     LIMITS,

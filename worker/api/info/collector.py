@@ -21,7 +21,7 @@ from worker.api.info.readings import Reading, Window, readings
 from worker.engine.stats import Histogram
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.requests.outcomes import Outcomes
+from worker.requests.journal import Outcomes
 
 
 class WorkerCollector(Collector):

@@ -13,7 +13,7 @@ from worker import machine
 from worker.engine.stats import EngineSnapshot, Histogram
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.requests.outcomes import Outcomes
+from worker.requests.journal import Outcomes
 
 
 class Reading(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from worker.api.common.exchange import Exchange
-from worker.api.common.tally import Tally
+from worker.api.common.usage import Tally
 from worker.api.jobs.errors import job_reply_of
 from worker.api.jobs.registry import Job, Jobs
 from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token

@@ -12,8 +12,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.logprobs import token_score
 from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import told_settings
-from worker.api.common.tally import Tally
-from worker.api.common.usage import progress_of, timings_of
+from worker.api.common.usage import Tally, progress_of, timings_of
 from worker.api.llama_server.schemas import WritingFields, Written, WrittenPart, WrittenScore
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream

@@ -6,8 +6,8 @@ from litestar import post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest
+from worker.api.common.bounds import check_alternatives, stops_of, tokens_of
 from worker.api.common.generation import Generation, run
-from worker.api.common.limits import check_alternatives, stops_of, tokens_of
 from worker.api.common.preparing import Preparing
 from worker.api.common.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange

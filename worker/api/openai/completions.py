@@ -9,9 +9,9 @@ from litestar.types import ASGIApp
 from msgspec import UNSET
 
 from worker.api.common.body import HttpRequest
+from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.constraints import not_held
 from worker.api.common.generation import Generation, run
-from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
 from worker.api.common.preparing import Preparing
 from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt

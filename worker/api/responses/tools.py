@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.api.common.chat.past_calls import spelled
+from worker.api.common.chat.past_message import spelled
 from worker.api.common.chat.tools import Tools
 from worker.api.responses.schemas import ResponseTool, ResponseTools
 

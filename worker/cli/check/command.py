@@ -44,9 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.audit.found import candidates
     from worker.audit.verdict import judge
-    from worker.cli.check.places import places
     from worker.cli.check.progress import check_progress
-    from worker.cli.check.report import show, summary
+    from worker.cli.check.report import places, show, summary
     from worker.cli.model import model_path
     from worker.errors import ModelFileError
     from worker.gguf.splits import open_header

@@ -11,7 +11,7 @@ from worker.cache.state import BLOCK
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
-from worker.engine.prompt import Prompt
+from worker.engine.request import Prompt
 from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 

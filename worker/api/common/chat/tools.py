@@ -10,7 +10,7 @@ import msgspec
 
 from worker import log
 from worker.api.common.chat.parts import MessageContent, text_of
-from worker.api.common.chat.past_calls import Spelled, spelled
+from worker.api.common.chat.past_message import Spelled, spelled
 from worker.chat.message import Tool
 from worker.errors import RequestError
 from worker.limits import TOOLS

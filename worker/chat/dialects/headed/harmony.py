@@ -18,8 +18,7 @@ from worker.chat.reading.answer import CallGrammar
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
 from worker.chat.reading.lark import Lark, row
-from worker.chat.reading.source import DamagedError, Steps
-from worker.chat.reading.stepwise import StepwiseReader
+from worker.chat.reading.source import DamagedError, Steps, StepwiseReader
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"
