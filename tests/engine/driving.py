@@ -80,7 +80,7 @@ def check_books(engine: Engine, backend: FakeBackend) -> None:
         held = backend.tokens(slot.index)
         assert len(held) == slot.length
         assert held == slot.tokens[: slot.length].tolist()
-    booked = cells.num_cells - cells.num_free
+    booked = cells.pool.num_cells - cells.pool.num_free
     # The books still count what was lost behind a window.
     assert backend.num_used <= booked if backend.window else backend.num_used == booked
 

@@ -175,7 +175,7 @@ class Worker:
             self.step()
         assert not self.running, "somebody starves"
         assert self.backend.live_samplers == 0
-        assert self.engine.scheduler.cells.num_live == 0
+        assert self.engine.scheduler.cells.pool.num_live == 0
 
     def answer(self, request: Request) -> list[int]:
         """What the request gets alone."""

@@ -183,7 +183,7 @@ def run_arrivals(
     assert engine.is_idle, "somebody starves"
     assert set(ended) | cancelled == set(requests)
     assert backend.live_samplers == 0
-    assert engine.scheduler.cells.num_live == 0
+    assert engine.scheduler.cells.pool.num_live == 0
     for name, request in requests.items():
         expected = alone(request, backend)
         if name in cancelled or ended[name] == "error":

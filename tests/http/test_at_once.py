@@ -19,7 +19,7 @@ from tests.requests.client import address
 from tests.support import http
 from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 from worker.http.connections import Connections
-from worker.http.listener import Listener
+from worker.http.http import Listener
 from worker.http.protocol import Protocol
 from worker.http.replies import WholeAnswer
 from worker.http.sockets import bind

@@ -118,10 +118,10 @@ class Store:
             return memory
         return msgspec.structs.replace(
             memory,
-            disk_limit=self._disk.max_bytes,
-            disk_bytes=self._disk.num_bytes,
-            disk_written=self._disk.num_written,
-            disk_read=self._disk.num_read,
+            disk_limit=self._disk.folder.max_bytes,
+            disk_bytes=self._disk.folder.index.num_bytes,
+            disk_written=self._disk.folder.num_written,
+            disk_read=self._disk.folder.num_read,
             disk_errors=self._disk.num_errors,
         )
 
@@ -292,7 +292,7 @@ class Store:
         for key, begin in wanted:
             if key not in bodies:
                 tokens = prompt[begin * WIDTH : (begin + key.num_tokens) * WIDTH]
-                body = self._disk.read(key, tokens) if self._disk is not None else None
+                body = self._disk.folder.read(key, tokens) if self._disk is not None else None
                 if body is None:
                     return False
                 bodies[key] = body

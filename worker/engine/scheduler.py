@@ -224,11 +224,11 @@ class Scheduler:
                     self.stuck = sequence
                 return
             match = prefixes.match(sequence, self.running)
-            needed = cells.num_live + sequence.num_known + RESERVE
+            needed = cells.pool.num_live + sequence.num_known + RESERVE
             needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
             if match.slot is not None:
-                needed += cells.num_idle(match.slot, match.num_tokens) - match.num_tokens
-            if self.running and self.layout.is_shared and needed > cells.num_cells:
+                needed += cells.pool.num_idle(match.slot, match.num_tokens) - match.num_tokens
+            if self.running and self.layout.is_shared and needed > cells.pool.num_cells:
                 return
             self.waiting.popleft()
             sequence.slot = prefixes.slot_for(sequence, match)

@@ -10,7 +10,7 @@ from tests.support.guided import Writer
 from worker.engine.request import GenerationParams, Prompt, Request, SpanLimit
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
-from worker.llama.guides.watch import Watch
+from worker.llama.guides.matcher import Watch
 from worker.llama.sampling.sampler import Sampler
 
 CALL = 'start: "<" /[a-c]{1,3}/ ">"'

@@ -11,8 +11,7 @@ from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
 from worker.api.common.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange
-from worker.api.llama_server.place import place_of
-from worker.api.llama_server.prompts import PARAM, prompts_of
+from worker.api.llama_server.prompts import PARAM, place_of, prompts_of
 from worker.api.llama_server.schemas import InfillRequest, WritingFields, WritingRequest
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
