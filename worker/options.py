@@ -222,9 +222,9 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                values.repository, "the same of the Hub, as --hf-repo", "REPO"),
         Option("draft", ("--draft",),
                values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
-               "who guesses tokens, which are verified in the same step: auto, what the worker "
-               "read and wrote lately, and the draft model; ngram, the text itself; the draft "
-               "model; mtp, the file's own heads; or text and model or heads (auto)",
+               "who guesses tokens, which are verified in the same step: ngram, the text itself; "
+               "the draft model; mtp, the file's own heads; auto, all that there is and what the "
+               "worker read and wrote lately; both, the same, with model or heads (auto)",
                "auto|none|ngram|model|mtp|both"),
         Option("draft", ("--spec-type",), values.speculation,
                "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp",
