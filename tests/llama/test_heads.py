@@ -175,7 +175,7 @@ def test_they_guess_what_they_guess_alone(
     made: dict[Known, list[int]] = {}
     guess = HeadDrafter.guess
 
-    def noted(self: Rounds, asked: Iterable[Sequence], length: int, floor: float) -> None:
+    def noted(self: Rounds[Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
         asked = list(asked)
         assert isinstance(self, HeadDrafter)
         guess(self, asked, length, floor)
