@@ -26,7 +26,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     slots         sequences that run at once
     threads       compute threads of a step of one row; threads_batch of several
     attention     where each sequence has cells of its own: fused or plain
-    draft         who guesses tokens: auto, none, ngram, model, mtp or both
+    draft         who guesses tokens: auto, none, ngram, model, mtp; or both: auto and heads
     draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
