@@ -47,6 +47,7 @@ def accepted(*words: str) -> list[str]:
     [
         ("-m x.gguf -a name", {"model": "x.gguf", "alias": ("name",)}),
         ("--served-model-name a,b --tags fast", {"alias": ("a", "b"), "tags": ("fast",)}),
+        ("--chat_template=a_b --ctx_size 64", {"chat_template": "a_b", "ctx_size": 64}),
         ("-hf Org/Repo-GGUF:q8_0", {"model": "hf:Org/Repo-GGUF:q8_0", "offline": False}),
         ("-hf a/b:Q8_0 -hff b.gguf --offline", {"model": "hf:a/b::file=b.gguf", "offline": True}),
         ("-hfd a/b", {"draft_model": "hf:a/b", "guesses": "auto"}),

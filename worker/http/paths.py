@@ -30,16 +30,18 @@ GENERATING = WRITING | {
     "/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score", "/score",
 }  # fmt: skip
 # llama-server has these without /v1 too, for clients whose base address lacks it.
-ALIASES = {
-    path.removeprefix("/v1"): path
-    for path in ("/v1/chat/completions", "/v1/models", "/v1/responses")
-}
+_SHORT = ("/chat/completions", "/models", "/responses")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
 _ALWAYS = frozenset({PROGRESS, *SHUTDOWN})
 # What concerns work that was accepted before.
 _WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
+
+
+def full(path: str) -> str:
+    """With the version that a path may lack."""
+    return f"/v1{path}" if path.startswith(_SHORT) else path
 
 
 def passes(path: str, state: State) -> bool:

@@ -77,7 +77,7 @@ class Gate:
         if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
             path = path.removeprefix(self._prefix) or paths.PAGE
             scope["raw_path"] = scope["raw_path"].removeprefix(self._prefix.encode())
-        path = scope["path"] = paths.ALIASES.get(path, path)
+        path = scope["path"] = paths.full(path)
         headers = scope["headers"]
         ids = ids_of(headers)
         request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
@@ -146,7 +146,7 @@ class Gate:
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
         if preflight is not None:
-            return WholeAnswer(204, [*preflight, *entrance.fields], b"")
+            return WholeAnswer(200, [*preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
         error = refusal_of_host(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope)

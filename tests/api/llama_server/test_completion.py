@@ -30,6 +30,9 @@ def test_whole_and_in_events(server: Server) -> None:
     assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 6)
     assert len(whole["tokens"]) == whole["timings"]["predicted_n"] == 6
     assert whole["generation_settings"]["n_predict"] == 6
+    biased = post(server, ignore_eos=True, logit_bias={"7": 2})["generation_settings"]
+    assert biased["logit_bias"][0] == {"token": 7, "bias": 2.0}
+    assert {each["bias"] for each in biased["logit_bias"][1:]} == {None}
     assert whole["prompt"].endswith("Once upon a time")
     assert http.post(server.url + "/completions", json=STORY).json()["tokens"] == []
     *parts, last = events(server)
@@ -91,6 +94,7 @@ def test_probabilities(server: Server) -> None:
     ):
         assert len(scores) == 6
         assert all(len(score["top_logprobs"]) == 3 and score["logprob"] <= 0 for score in scores)
+        assert all(each["id"] >= 0 for score in scores for each in score["top_logprobs"])
     stop = {"stop": [post(server)["content"][3:6]], "n_probs": 3}
     whole = post(server, **stop)["completion_probabilities"]
     told = [

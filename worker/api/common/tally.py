@@ -39,6 +39,11 @@ class Tally:
         self._first: float | None = None
 
     @property
+    def num_following(self) -> int:
+        """Sampled tokens behind the first ones of their sequences."""
+        return max(0, self.num_sampled - len(self._prompts))
+
+    @property
     def num_cached(self) -> int | None:
         """Prompt tokens that the cache gave; None until the first sequence has ended.
 

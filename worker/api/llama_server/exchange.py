@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import msgspec
 from msgspec import UNSET
 
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.logprobs import token_score
+from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import told_settings
 from worker.api.common.tally import Tally
 from worker.api.common.usage import progress_of, timings_of
-from worker.api.llama_server.schemas import WritingFields, Written, WrittenPart, WrittenScore
+from worker.api.llama_server.schemas import WritingFields, Written, WrittenPart
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
@@ -31,7 +30,7 @@ class Writing:
         self.tally = Tally(len(prompt.tokens), [name])
         self.text = ""
         self.tokens: list[int] = []
-        self.scores: list[WrittenScore] = []
+        self.scores: list[TokenScore] = []
         self.last: Delta | None = None
 
     def take(self, delta: Delta, pieces: Any) -> None:
@@ -42,8 +41,7 @@ class Writing:
         if delta.token is not None:
             self.tokens.append(delta.token)
         for score in delta.logprobs:
-            fields = msgspec.structs.asdict(token_score(score, pieces))
-            self.scores.append(WrittenScore(**fields, id=score.token))
+            self.scores.append(token_score(score, pieces))
 
 
 class WritingExchange(DeltaExchange):
@@ -87,7 +85,9 @@ class WritingExchange(DeltaExchange):
                 tokens_evaluated=writing.tally.num_prompt,
                 completion_probabilities=writing.scores[num_scores:] if self._scores else UNSET,
                 prompt_progress=progress,
-                timings=timings_of(writing.tally) if self._body.timings_per_token else UNSET,
+                timings=timings_of(writing.tally, delta.progress)
+                if self._body.timings_per_token
+                else UNSET,
             )
             events.append(sse.frame(part))
         if delta.finish_reason is not None:
@@ -156,7 +156,8 @@ class WritingExchange(DeltaExchange):
     def _settings(self) -> dict[str, Any]:
         """What was asked for, with what it left open, under llama-server's names."""
         params = self._params
-        return told_settings(params.sampling, params.max_tokens) | {
+        ends = self._loaded.backend.end_tokens
+        return told_settings(params.sampling, params.max_tokens, ends) | {
             "stop": params.stop,
             "stream": self.streaming,
             "n_probs": params.logprobs or 0,

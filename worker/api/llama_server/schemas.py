@@ -84,12 +84,6 @@ class WritingRequest(WritingFields, kw_only=True):
     n_cmpl: Annotated[int | None, between(1, SEQUENCES.most)] = None
 
 
-class WrittenScore(TokenScore):
-    """A sampled token, with its id."""
-
-    id: int
-
-
 class WrittenPart(msgspec.Struct, kw_only=True):
     """What one token adds, in a stream."""
 
@@ -100,7 +94,7 @@ class WrittenPart(msgspec.Struct, kw_only=True):
     id_slot: int = -1
     tokens_predicted: int
     tokens_evaluated: int
-    completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    completion_probabilities: list[TokenScore] | msgspec.UnsetType = msgspec.UNSET
     prompt_progress: PromptProgress | msgspec.UnsetType = msgspec.UNSET
     timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
 
@@ -131,7 +125,7 @@ class Written(msgspec.Struct, kw_only=True):
     stop_type: str
     stopping_word: str
     timings: LlamaTimings
-    completion_probabilities: list[WrittenScore] | msgspec.UnsetType = msgspec.UNSET
+    completion_probabilities: list[TokenScore] | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def only(self, paths: list[str]) -> dict[str, Any]:
