@@ -14,7 +14,7 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
-from worker.cli.main import main, parser
+from worker.cli.main import main, parse, parser
 from worker.cli.options import settings_from
 from worker.errors import UsageError
 from worker.keys import key_file
@@ -42,12 +42,17 @@ def accepted(*words: str) -> list[str]:
     return [flag for flag, _ in found]
 
 
+def test_underscores() -> None:
+    """In an option's name they are dashes, in its value they are not."""
+    settings = settings_from(parse(["serve", "--chat_template=a_b", "--ctx_size", "64"]))
+    assert (settings.chat_template, settings.ctx_size) == ("a_b", 64)
+
+
 @for_each(
     ("words", "expected"),
     [
         ("-m x.gguf -a name", {"model": "x.gguf", "alias": ("name",)}),
         ("--served-model-name a,b --tags fast", {"alias": ("a", "b"), "tags": ("fast",)}),
-        ("--chat_template=a_b --ctx_size 64", {"chat_template": "a_b", "ctx_size": 64}),
         ("-hf Org/Repo-GGUF:q8_0", {"model": "hf:Org/Repo-GGUF:q8_0", "offline": False}),
         ("-hf a/b:Q8_0 -hff b.gguf --offline", {"model": "hf:a/b::file=b.gguf", "offline": True}),
         ("-hfd a/b", {"draft_model": "hf:a/b", "guesses": "auto"}),

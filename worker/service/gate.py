@@ -5,6 +5,7 @@ origins may read. It is there before the application that it wraps."""
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, NamedTuple
 
 import msgspec
@@ -121,7 +122,9 @@ class Gate:
                 return
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *fields]}
+                unknown = json.dumps(record.unknown).encode()
+                told = [(b"x-unknown-fields", unknown)] if record.unknown else []
+                message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
                 has_ended = True
