@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.support import http
 from tests.support.cases import for_each
 from tests.support.programs.processes import Server
@@ -106,6 +108,26 @@ def test_probabilities(server: Server) -> None:
     assert len(whole) < 6
 
 
+DRAWS: list[dict[str, Any]] = [
+    {"temperature": 0.8, "top_p": 0.7}, {"temperature": 1, "top_k": 3}, {"temperature": 0},
+    {"temperature": 1, "mirostat": 2}, {"temperature": 1, "top_k": 0, "logit_bias": {"300": -100}},
+]  # fmt: skip
+
+
+@for_each("draw", DRAWS)
+def test_probabilities_that_samplers_left(server: Server, draw: dict[str, Any]) -> None:
+    """Of each token, in the same text; where less is left than asked for their sum is 1."""
+    asked = {**draw, "n_probs": 5, "seed": 5}
+    plain = post(server, **asked)
+    told = post(server, **asked, post_sampling_probs=True)
+    assert told["content"] == plain["content"]
+    for score in told["completion_probabilities"]:
+        top = [each["prob"] for each in score["top_probs"]]
+        assert 0 < score["prob"] <= top[0] <= 1
+        assert top == sorted(top, reverse=True)
+        assert len(top) == 5 or sum(top) == pytest.approx(1, abs=1e-5)
+
+
 def test_progress(server: Server) -> None:
     """Events say how far the prompt is read, before any text."""
     asked: dict[str, Any] = {"return_progress": True, "timings_per_token": True}
@@ -122,7 +144,8 @@ REFUSED: list[dict[str, Any]] = [
     {"prompt": None}, {"prompt": []}, {"prompt": [[]]}, {"prompt": [True]},
     {"prompt": [1, None]}, {"prompt": [-1]}, {"prompt": 5}, {"prompt": [10**9]},
     {"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, {"prompt": [{"a": 1}]},
-    {"post_sampling_probs": True}, {"n_probs": 101}, {"samplers": ["top_k", "none"]},
+    {"post_sampling_probs": True, "grammar": "root ::= \"a\""}, {"n_probs": 101},
+    {"samplers": ["top_k", "none"]},
     {"samplers": ["infill"], "ignore_eos": True},
 ]  # fmt: skip
 

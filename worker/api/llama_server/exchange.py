@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
+import msgspec
 from msgspec import UNSET
 
 from worker.api.common.exchange import DeltaExchange
@@ -13,11 +15,29 @@ from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import told_settings
 from worker.api.common.tally import Tally
 from worker.api.common.usage import progress_of, timings_of
-from worker.api.llama_server.schemas import WritingFields, Written, WrittenPart
+from worker.api.llama_server.schemas import (
+    DrawnToken,
+    WritingFields,
+    Written,
+    WrittenPart,
+    WrittenScore,
+)
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
+
+
+def _written(score: TokenScore, *, as_drawn: bool) -> WrittenScore:
+    named: dict[str, Any] = {"id": score.id, "token": score.token, "bytes": score.bytes}
+    if not as_drawn:
+        return WrittenScore(**named, logprob=score.logprob, top_logprobs=score.top_logprobs)
+    top = [
+        DrawnToken(each.id, each.token, each.bytes, math.exp(each.logprob))
+        for each in score.top_logprobs
+        if each.logprob > -math.inf
+    ]
+    return WrittenScore(**named, prob=math.exp(score.logprob), top_probs=top)
 
 
 class Writing:
@@ -83,7 +103,7 @@ class WritingExchange(DeltaExchange):
                 tokens=[] if delta.token is None else [delta.token],
                 tokens_predicted=len(writing.tokens),
                 tokens_evaluated=writing.tally.num_prompt,
-                completion_probabilities=writing.scores[num_scores:] if self._scores else UNSET,
+                completion_probabilities=self._told_scores(writing.scores[num_scores:]),
                 prompt_progress=progress,
                 timings=timings_of(writing.tally, delta.progress)
                 if self._body.timings_per_token
@@ -111,9 +131,10 @@ class WritingExchange(DeltaExchange):
         fields = self._body.response_fields
         return whole.only(fields) if fields else whole
 
-    @property
-    def _scores(self) -> bool:
-        return self._params.logprobs is not None
+    def _told_scores(self, scores: list[TokenScore]) -> list[WrittenScore] | msgspec.UnsetType:
+        if self._params.logprobs is None:
+            return UNSET
+        return [_written(score, as_drawn=self._params.as_drawn) for score in scores]
 
     def _whole(self, writing: Writing, content: str, tokens: list[int]) -> Written:
         tally, last, number = writing.tally, writing.last, self._body.id_slot
@@ -140,9 +161,7 @@ class WritingExchange(DeltaExchange):
             stopping_word=(last and last.stopped_by) or "",
             timings=timings_of(tally),
             warnings=self._warnings,
-            completion_probabilities=writing.scores
-            if self._scores and not self.streaming
-            else UNSET,
+            completion_probabilities=UNSET if self.streaming else self._told_scores(writing.scores),
         )
 
     def _spelled(self, prompt: TextPrompt) -> str:

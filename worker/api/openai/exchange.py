@@ -92,7 +92,9 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._include_usage = bool(options and options.include_usage)
         self._times_all = times_all
         self._ids: dict[str, list[int]] = {name: [] for name in stream.ids if returns_ids}
-        self._usage_always = bool(options and options.continuous_usage_stats)
+        self._usage_always = self._include_usage and bool(
+            options and options.continuous_usage_stats
+        )
         self._tally = Tally(generation.num_prompt_tokens, stream.ids, generation.copies)
         notes: dict[str, Any] = {"truncated": generation.truncated, "warnings": generation.warnings}
         self._notes = {name: told for name, told in notes.items() if told}
