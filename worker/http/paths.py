@@ -5,9 +5,11 @@ from __future__ import annotations
 from worker.lifecycle.state import State
 
 PAGE = "/"
-# Open to everybody. The last two are the Open Inference Protocol's, which KServe probes.
+# Open to everybody. SageMaker probes /ping, KServe the last two, which are the Open Inference
+# Protocol's.
 HEALTH = [
-    PAGE, "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
+    PAGE, "/health", "/v1/health", "/livez", "/readyz", "/ping", "/v2/health/live",
+    "/v2/health/ready",
 ]  # fmt: skip
 PROGRESS = "/v1/loading/progress"
 METRICS = "/metrics"
