@@ -138,7 +138,7 @@ def test_several_prompts(server: Server) -> None:
 
 def test_while_it_is_not_known(server: Server) -> None:
     """A count so far does not name a number before the answer has ended."""
-    options = {"continuous_usage_stats": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
     body = body_of(COMPLETIONS, stream_options=options)
     server.post(body)
     *before, last = events(server, COMPLETIONS, body)

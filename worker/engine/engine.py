@@ -315,7 +315,8 @@ class Engine:
         token = backend.sample(row, sequence.sampler)
         score = None
         if params.logprobs is not None:
-            score = token_logprob(backend.logits(row), token, params.logprobs)
+            drawn_by = sequence.sampler if params.as_drawn else None
+            score = token_logprob(backend.logits(row, drawn_by), token, params.logprobs)
         return self._append(sequence, token, now, score, scores)
 
     def _append(

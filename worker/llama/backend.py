@@ -157,8 +157,10 @@ class LlamaBackend:
         """Tokens that must come next, whatever the model says; they are accepted."""
         return sampler.ahead()
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
+        if drawn_by is not None:
+            return drawn_by.left
         logits = self.context.logits(row).view()
         logits.flags.writeable = False
         return logits

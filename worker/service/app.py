@@ -45,6 +45,7 @@ from worker.api.responses.routes import (
     conversations,
     delete_response,
     input_tokens,
+    listed_input,
     responses,
     stored_response,
 )
@@ -59,7 +60,8 @@ from worker.service.description.routes import Description, docs, openapi_json
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(embeddings, llama_embeddings, token_vectors, rerank, score),
-    *(responses, input_tokens, stored_response, delete_response, cancel_response, conversations),
+    *(responses, input_tokens, stored_response, listed_input, delete_response, cancel_response),
+    conversations,
     *(infill, completion, slot_action),
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),

@@ -5,6 +5,7 @@ origins may read. It is there before the application that it wraps."""
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,7 +76,7 @@ class Gate:
         if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
             path = path.removeprefix(self._prefix) or paths.PAGE
             scope["raw_path"] = scope["raw_path"].removeprefix(self._prefix.encode())
-        path = scope["path"] = paths.ALIASES.get(path, path)
+        path = scope["path"] = paths.full(path)
         headers = scope["headers"]
         ids = ids_of(headers)
         request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
@@ -119,7 +120,9 @@ class Gate:
                 return
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *fields]}
+                unknown = json.dumps(record.unknown).encode()
+                told = [(b"x-unknown-fields", unknown)] if record.unknown else []
+                message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
                 has_ended = True
@@ -144,7 +147,7 @@ class Gate:
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
         if preflight is not None:
-            return WholeAnswer(204, [*preflight, *entrance.fields], b"")
+            return WholeAnswer(200, [*preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
         error = refusal_of_host(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope)
