@@ -105,6 +105,9 @@ TOPICS: dict[str, tuple[Option, ...]] = {
                f"({limits.SEND.most})", "SECONDS"),
         Option("drain_timeout", ("--drain-timeout",), values.number(0, 3600),
                "seconds running requests get at SIGTERM (4)", "SECONDS"),
+        Option("sleep_idle_seconds", ("--sleep-idle-seconds",), values.number(-1, 10**9),
+               "seconds without a request after which the model's memory is given back until the "
+               "next one (-1: never)", "SECONDS"),
         Option("page", ("--page", "--webui", "--ui"), values.switch,
                "show browsers a page at / (on); it asks for the key like every client", "on|off",
                const=True, env=("LLAMA_ARG_UI", "LLAMA_ARG_WEBUI")),

@@ -45,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     receive_timeout  seconds for a request's head, and again for its body
     send_timeout     seconds in which a client must take something of its answer
     inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
+    sleep_idle_seconds  without a request, after which the model's memory is given back; 0 or less:
+                     it stays
     heartbeat_url    where heartbeats are sent; None: none are sent
     reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
                      none: in the content
@@ -107,6 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     die_with_parent: str = "off"
     sandbox: bool = False
     drain_timeout: float = 4.0
+    sleep_idle_seconds: float = -1.0
     page: bool = True
     api_prefix: str = ""
     ctx_size: int | None = None

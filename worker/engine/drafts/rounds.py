@@ -186,6 +186,11 @@ class Rounds:
         idle = [held for held in self._slots() if held.owner not in asked]
         return min(idle, key=lambda held: held.used)
 
+    def empty(self) -> None:
+        """Forget what all slots hold."""
+        for held in self._slots():
+            self._forget(held)
+
     def _compute(self, asked: Collection[Draft]) -> bool:
         """Decode the batch; where cells run out, take them from slots that are not asked for."""
         while True:
@@ -194,8 +199,7 @@ class Rounds:
             except OutOfCells:
                 idle = [held for held in self._slots() if held.length and held.owner not in asked]
                 if not idle:
-                    for held in self._slots():
-                        self._forget(held)
+                    self.empty()
                     return False
                 self._forget(min(idle, key=lambda held: held.used))
             except BatchError as error:
