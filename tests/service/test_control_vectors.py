@@ -57,6 +57,14 @@ def test_what_it_adds(folder: Path) -> None:
     assert said(folder, "m.gguf", *only, "3", "3", "-np", "2", "--sandbox") == bare
 
 
+def test_it_is_there_after_a_sleep(folder: Path) -> None:
+    model = ("--model", folder / "m.gguf", *OPTIONS)
+    with serving(*model, "--control-vector", folder / "v.gguf") as server:
+        first = server.post(BODY).json()["choices"][0]["text"]
+        assert server.post({}, "/sleep").status_code == 200
+        assert server.post(BODY).json()["choices"][0]["text"] == first
+
+
 def test_what_is_known_on_disk(folder: Path, tmp_path: Path) -> None:
     """It is known to workers with the same control vector only."""
     runs: list[tuple[str, float]] = []

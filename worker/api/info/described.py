@@ -34,7 +34,7 @@ from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
 from worker.api.info.shutdown import ShutdownReply, shutdown
 from worker.api.info.sleep import Sleeping, is_sleeping, sleep, wake_up
-from worker.errors import ForbiddenError, NotFoundError, UnavailableError
+from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
 from worker.http import paths
 
 _NOT_LOCAL = ForbiddenError("Without a key only programs of this machine may ask.")
@@ -69,7 +69,7 @@ API = Api(
             handler=sleep,
             gives={JSON: Sleeping},
             queries={"mode": Annotated[str, Meta(description="wait: what runs ends first.")]},
-            refuses=(_NOT_LOCAL,),
+            refuses=(RequestError("mode must be wait."), _NOT_LOCAL),
             notes="What comes meanwhile waits, and wakes it again.",
         ),
         Described(handler=wake_up, gives={JSON: Sleeping}, refuses=(_NOT_LOCAL,)),

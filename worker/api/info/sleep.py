@@ -9,7 +9,7 @@ from litestar import Request, Response, get, post
 
 from worker.api.common.errors import json_response
 from worker.api.common.origins import check_local
-from worker.errors import NotSupportedError, UnavailableError
+from worker.errors import RequestError, UnavailableError
 from worker.http import paths
 from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.worker import Worker
@@ -36,7 +36,7 @@ async def sleep(
 ) -> Response[bytes]:
     """Once what runs has ended. With the key; without one, from this machine only."""
     if mode != "wait":
-        raise NotSupportedError("What runs ends before the model sleeps: mode must be wait.")
+        raise RequestError("mode must be wait: what runs ends first.", param="mode")
     await _sleeper(request, worker).sleep()
     return json_response(Sleeping(True))
 
