@@ -94,7 +94,7 @@ def test_refused(folder: Path, words: str, said: str, monkeypatch: pytest.Monkey
     """One sentence at the start."""
     ggufs.write_llama(folder / "within.gguf", embedding=128)
     monkeypatch.chdir(folder)
-    process = WorkerProcess("serve", "--model", "m.gguf", *words.split())
+    process = WorkerProcess("serve", "--port", "0", "--model", "m.gguf", *words.split())
     assert process.wait() != 0
     assert said in process.lines[-1]
     process.end()

@@ -135,7 +135,7 @@ def locked_or_not_ready(seen: Seen) -> None:
             settings = Settings(api_key=KEY)
             engine = SimpleNamespace(check_place=has_place)
             worker: Any = SimpleNamespace(
-                state=state, settings=settings, error=WorkerError("It failed."),
+                state=state, settings=settings, sleeper=None, error=WorkerError("It failed."),
                 loaded=SimpleNamespace(engine=engine, check_writes=lambda: None),
             )  # fmt: skip
             gate = Gate(worker, Journal("demo"))
