@@ -116,6 +116,7 @@ def test_memory(tmp_path: Path) -> None:
     ggufs.write_llama(paths[0], context=512)
     ggufs.write_llama(paths[1], context=8192, embedding=512, feed_forward=8192, layers=6)
     held: list[int] = []
+    awake = 0
     for path in paths:
         with serving("--model", path, "--cache-ram", "0", "--no-mmap", "-c", "8192") as server:
             said(server)
