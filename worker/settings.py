@@ -114,6 +114,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         f"({limits.SEND.most})", "SECONDS")] = limits.SEND.most
     drain_timeout: Annotated[float, Option("--drain-timeout", values.number(0, 3600),
         "seconds running requests get at SIGTERM (4)", "SECONDS")] = 4.0
+    sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
+        "seconds without a request after which the model's memory is given back until the next one "
+        "(-1: never)", "SECONDS")] = -1.0
     page: Annotated[bool, Option("--page --webui --ui", values.switch,
         "show browsers a page at / (on); it asks for the key like every client", "on|off",
         const=True, env="LLAMA_ARG_UI LLAMA_ARG_WEBUI"),

@@ -93,6 +93,13 @@ class Scheduler:
             if self._guesser is not None:
                 self._guesser.forget(sequence)
 
+    def empty(self) -> None:
+        """Save what ended, and forget what all slots hold, in the layout that there is now."""
+        self.keeper.save_ended()
+        self.cells.rearrange(())
+        if self._guesser is not None:
+            self._guesser.empty()
+
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
         self.only_writes = not plan.prompt_rows and not self.waiting

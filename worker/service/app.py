@@ -15,7 +15,7 @@ from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
 from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
-from worker.api.info.about import info, is_sleeping, model_ready, version
+from worker.api.info.about import info, model_ready, version
 from worker.api.info.health import health
 from worker.api.info.lora import (
     load_adapter_file,
@@ -28,6 +28,7 @@ from worker.api.info.progress import progress
 from worker.api.info.props import props, slots
 from worker.api.info.readings import Window
 from worker.api.info.shutdown import shutdown
+from worker.api.info.sleep import is_sleeping, sleep, wake_up
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
 from worker.api.llama_server.routes import completion, infill
@@ -69,7 +70,8 @@ ROUTES: list[Any] = [
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
-    *(info, version, is_sleeping, model_ready, props, slots, lora_adapters, scale_adapters),
+    *(sleep, wake_up, is_sleeping),
+    *(info, version, model_ready, props, slots, lora_adapters, scale_adapters),
     *(load_adapter_file, unload_adapter),
     *(live_requests, cancel_request),
     *(openapi_json, docs),
@@ -93,6 +95,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         description  what the API is, made once
     """
     prepares = Preparing()
+    worker.is_quiet = lambda: prepares.is_idle
     largest = worker.settings.max_body << 20
     bodies = Bodies(worker.settings.receive_timeout, largest)
 

@@ -63,12 +63,6 @@ class Version(msgspec.Struct):
     version: str
 
 
-class Sleeping(msgspec.Struct):
-    """vLLM's routers ask before they send work; this worker never unloads its model."""
-
-    is_sleeping: bool = False
-
-
 class ModelReady(msgspec.Struct):
     """The Open Inference Protocol's answer about one model."""
 
@@ -118,12 +112,6 @@ async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response
 async def version() -> Response[bytes]:
     """vLLM's shape."""
     return json_response(Version(__version__))
-
-
-@get("/is_sleeping", summary="Whether the model is unloaded for now")
-async def is_sleeping() -> Response[bytes]:
-    """It never is."""
-    return json_response(Sleeping())
 
 
 # The id may have slashes, and what is behind such a parameter is a part of it.

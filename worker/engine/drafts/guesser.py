@@ -82,6 +82,11 @@ class Guesser:
             first = max(0, sequence.cached_tokens - RUN)  # those before are known
             self._recall.add(sequence.tokens[first : sequence.num_known])
 
+    def empty(self) -> None:
+        """What a draft model or heads hold is gone."""
+        if self._drafter is not None:
+            self._drafter.empty()
+
     def counts(self, streams: list[Sequence], slot_cells: int, max_rows: int) -> list[int]:
         """Rows of each stream in the coming step: its next token and those guessed behind it.
 

@@ -197,6 +197,11 @@ class Rounds(Generic[Held]):
         idle = [held for held in self._held if held.owner not in asked]
         return min(idle, key=lambda held: held.used)
 
+    def empty(self) -> None:
+        """Forget what all slots hold."""
+        for held in self._held:
+            self._forget(held)
+
     def _compute(self, asked: Collection[Draft]) -> bool:
         """Decode the batch; where cells run out, take them from slots that are not asked for."""
         while True:
@@ -205,8 +210,7 @@ class Rounds(Generic[Held]):
             except OutOfCells:
                 idle = [held for held in self._held if held.length and held.owner not in asked]
                 if not idle:
-                    for held in self._held:
-                        self._forget(held)
+                    self.empty()
                     return False
                 self._forget(min(idle, key=lambda held: held.used))
             except BatchError as error:
