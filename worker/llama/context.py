@@ -214,10 +214,7 @@ class Context:
     def _decode_vectors(self, batch: Batch) -> None:
         """Compute rows of a medium, which have no tokens."""
         wired = wire(batch, batch.vectors)
-        wired.token = None
         wired.n_tokens = batch.size
-        if batch.planes is not None:
-            wired.pos = batch.planes.ctypes.data_as(type(wired.pos))
         if batch.is_causal:
             self._decode(wired)
             return

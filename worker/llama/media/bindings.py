@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.imports import bare_package
+from worker.llama.library import bare_package
 from worker.llama import library  # its variables are set before the first library is loaded
 
 assert library.native
