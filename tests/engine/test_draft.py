@@ -58,7 +58,7 @@ def test_a_guess_is_judged_once() -> None:
     )  # fmt: skip
     engine = drafting_engine(backend)
     engine.add(request("a", [5, 6, 7], max_tokens=3000))
-    for _ in range(30):
+    for _ in range(70):
         engine.step()
     engine.add(request("b", [1 + number % 500 for number in range(1500)], max_tokens=1))
     (draft,) = (sequence.draft for sequence in engine.scheduler.running)
