@@ -243,7 +243,15 @@ class Worker:
             draft = None
             try:
                 with self.timed("draft"):
-                    draft = open_draft(self.settings, prepared, backend)
+                    try:
+                        draft = open_draft(self.settings, prepared, backend)
+                    except WorkerError as error:
+                        if self.settings.uses_heads or not prepared.uses_heads:
+                            raise
+                        prepared = self.prepared = msgspec.structs.replace(prepared, guesses="auto")
+                        log.get("load").warning(
+                            "the file's heads that guess tokens are not used", reason=str(error)
+                        )
                 with self.timed("store"):
                     store = open_store(self.settings, prepared, backend)
                     recalls = prepared.guesses in ("auto", "both")
