@@ -21,13 +21,7 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
         yield lambda _share: True
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     with Progress(
