@@ -48,7 +48,7 @@ class NullBackend:
     def sample(self, row: int, sampler: Any) -> int:
         return 5
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)
 
     def ahead(self, sampler: Any) -> list[int]:

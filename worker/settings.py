@@ -114,6 +114,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         f"({limits.SEND.most})", "SECONDS")] = limits.SEND.most
     drain_timeout: Annotated[float, Option("--drain-timeout", values.number(0, 3600),
         "seconds running requests get at SIGTERM (4)", "SECONDS")] = 4.0
+    sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
+        "seconds without a request after which the model's memory is given back until the next one "
+        "(-1: never)", "SECONDS")] = -1.0
     page: Annotated[bool, Option("--page --webui --ui", values.switch,
         "show browsers a page at / (on); it asks for the key like every client", "on|off",
         const=True, env="LLAMA_ARG_UI LLAMA_ARG_WEBUI"),
@@ -228,9 +231,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         values.repository, "the same of the Hub, as --hf-repo", "REPO")] = None
     draft: Annotated[str | None, Option("--draft",
         values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
-        "who guesses tokens, which are verified in the same step: auto, what the worker read and "
-        "wrote lately, and the draft model; ngram, the text itself; the draft model; mtp, the "
-        "file's own heads; or text and model or heads (auto)", "auto|none|ngram|model|mtp|both"),
+        "who guesses tokens, which are verified in the same step: ngram, the text itself; the "
+        "draft model; mtp, the file's own heads; auto, all that there is and what the worker read "
+        "and wrote lately; both, the same, with model or heads (auto)",
+        "auto|none|ngram|model|mtp|both"),
         Option("--spec-type", values.speculation,
         "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp", "TYPE"),
         Option("--spec-default", values.switch_to("ngram", "none"), "the same as --draft ngram",
@@ -440,7 +444,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_heads(self) -> bool:
-        """Whether heads in the model's own file shall guess."""
+        """Whether heads in the model's own file are asked for; `with_heads` does so for `auto`."""
         return self.guesses == "mtp" or (self.guesses == "both" and self.draft_model is None)
 
     @property

@@ -15,7 +15,7 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
-from worker.cli.main import main, parser
+from worker.cli.main import main, parse, parser
 from worker.cli.options import settings_from
 from worker.errors import UsageError
 from worker.keys import key_file
@@ -40,6 +40,12 @@ def accepted(*words: str) -> list[str]:
     """The flags among `words` that were accepted without a meaning."""
     found = getattr(parser("serve").parse_args(["serve", *words]), "foreign", [])
     return [flag for flag, _ in found]
+
+
+def test_underscores() -> None:
+    """In an option's name they are dashes, in its value they are not."""
+    settings = settings_from(parse(["serve", "--chat_template=a_b", "--ctx_size", "64"]))
+    assert (settings.chat_template, settings.ctx_size) == ("a_b", 64)
 
 
 @for_each(

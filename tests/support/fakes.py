@@ -211,7 +211,7 @@ class FakeBackend:
         self._chosen[sampler] = self._next_tokens[row]
         return self._next_tokens[row]
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """One-hot of the next token."""
         logits = np.zeros(self.vocab_size, np.float32)
         logits[self._next_tokens[row]] = 5

@@ -123,7 +123,11 @@ def _foreign(error: Exception) -> WorkerError:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments. An unknown option is named without its value, which may be a secret."""
+    """The arguments. An unknown option is named without its value, which may be a secret.
+
+    As in llama-server `_` in an option's name is `-`.
+    """
+    words = [_dashed(word) for word in words]
     # No option in front of the command takes a value, so the first word that is none names it.
     command = next((word for word in words if not word.startswith("-")), "")
     arguments, unknown = parser(command).parse_known_args(words)
@@ -136,6 +140,11 @@ def parse(words: list[str]) -> argparse.Namespace:
             see = f"A model is named by --model FILE. {see}"
         raise UsageError("There is an argument too many.", hint=see)
     return arguments
+
+
+def _dashed(word: str) -> str:
+    name, given, value = word.partition("=")
+    return f"{name.replace('_', '-')}{given}{value}" if name.startswith("--") else word
 
 
 def _fail(error: WorkerError) -> int:

@@ -175,8 +175,11 @@ class Backend(Protocol):
         """
         ...
 
-    def logits(self, row: int) -> np.ndarray:
-        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode."""
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode.
+
+        drawn_by: a sampler with `as_drawn` that has just chosen from the row; what it left of them
+        """
         ...
 
     def free_sampler(self, sampler: Any) -> None:

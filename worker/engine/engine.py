@@ -144,6 +144,11 @@ class Engine:
         self.scheduler.keeper.erase(tokens, key)
         self.snapshot = self._take_snapshot()
 
+    def empty(self) -> None:
+        """Keep what ended, and begin with empty cells in the backend's layout; nothing may run."""
+        self.scheduler.empty()
+        self.snapshot = self._take_snapshot()
+
     def standing(self, request_id: str) -> SequenceStatus | None:
         """How a request stands; None: it has ended, or was never added. Any thread may ask."""
         sequence = self._sequences.get(request_id)
@@ -315,7 +320,8 @@ class Engine:
         token = backend.sample(row, sequence.sampler)
         score = None
         if params.logprobs is not None:
-            score = token_logprob(backend.logits(row), token, params.logprobs)
+            drawn_by = sequence.sampler if params.as_drawn else None
+            score = token_logprob(backend.logits(row, drawn_by), token, params.logprobs)
         return self._append(sequence, token, now, score, scores)
 
     def _append(

@@ -68,7 +68,8 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     stop        the text ends before the first of these
     n           sequences of each prompt that are answered
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
-    prompt_logprobs  the same for each prompt token
+    as_drawn    these are of what all samplers left, not of the model's own distribution
+    prompt_logprobs  the model's own for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
     tells_progress   whether each step that reads the prompt says how far it is
     spelled          control tokens that are shown, each as these bytes; others stay hidden
@@ -80,6 +81,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     n: int = 1
     logprobs: int | None = None
+    as_drawn: bool = False
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
     tells_progress: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -44,7 +45,7 @@ class Scheduler:
         *,
         looks_up: bool,
         recall: Recall | None,
-        drafter: Rounds | None,
+        drafter: Rounds[Any] | None,
         stats: Stats,
         guesses: GuessLimits = NO_LIMITS,
     ) -> None:
@@ -65,8 +66,9 @@ class Scheduler:
         self._guesser: Guesser | None = None
         if backend.shape.takes_back and (looks_up or drafter is not None):
             self._guesser = Guesser(
-                self.cost, looks_up=looks_up, recall=recall, drafter=drafter, limits=guesses
-            )
+                self.cost, looks_up=looks_up, recall=recall, drafter=drafter,
+                takes_back=backend.shape.takes_back, limits=guesses,
+            )  # fmt: skip
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
         self._turns = Turns(max_stall)
 
@@ -90,6 +92,13 @@ class Scheduler:
             self.cells.retire(self._take_slot(sequence))
             if self._guesser is not None:
                 self._guesser.forget(sequence)
+
+    def empty(self) -> None:
+        """Save what ended, and forget what all slots hold, in the layout that there is now."""
+        self.keeper.save_ended()
+        self.cells.rearrange(())
+        if self._guesser is not None:
+            self._guesser.empty()
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""

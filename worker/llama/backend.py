@@ -157,8 +157,10 @@ class LlamaBackend:
         """Tokens that must come next, whatever the model says; they are accepted."""
         return sampler.ahead()
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
+        if drawn_by is not None:
+            return drawn_by.left
         logits = self.context.logits(row).view()
         logits.flags.writeable = False
         return logits
@@ -263,8 +265,21 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free context and weights; safe to call again."""
+        self.vocab.follow(None)
         self.spin.close()
         self._stack.close()
+        self._states.free()
+
+    def renew(self, other: LlamaBackend) -> None:
+        """After `close`: be what `other` is, for who holds this one; of the same file and options.
+
+        What was learned of the vocabulary stays.
+        """
+        self.vocab.follow(other.vocab)
+        self.weights, self.context, self.batch = other.weights, other.context, other.batch
+        self._states, self.spin, self._stack = other._states, other.spin, other._stack
+        if self.embedder is not None:
+            vars(self.embedder).update(vars(other.embedder))
 
     def __enter__(self) -> Self:
         return self

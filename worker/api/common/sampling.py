@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -123,15 +124,21 @@ def defaults_of(config: ModelConfig, settings: Settings) -> SamplingParams:
     return SamplingParams(**(found | settings.sampling))
 
 
-def told_settings(params: SamplingParams, max_tokens: int | None) -> dict[str, Any]:
-    """What counts, under llama-server's names."""
+def told_settings(
+    params: SamplingParams, max_tokens: int | None, ends: Iterable[int]
+) -> dict[str, Any]:
+    """What counts, under llama-server's names. ends: tokens that end an answer"""
     found = msgspec.structs.asdict(params)
     del found["constraint"]
+    biases = [{"token": token, "bias": bias} for token, bias in params.logit_bias]
+    if params.ignore_eos:
+        biases += [{"token": token, "bias": None} for token in sorted(ends)]  # -inf
     most = -1 if max_tokens is None else max_tokens
     return found | {
         "seed": SEED_RANGE - 1
         if params.seed is None
         else params.seed,  # its number for a random one
+        "logit_bias": biases,
         "samplers": [name for name in params.samplers if name in SAMPLERS],
         "n_predict": most,
         "max_tokens": most,

@@ -41,6 +41,11 @@ class Tally:
         self._first: float | None = None
 
     @property
+    def num_following(self) -> int:
+        """Sampled tokens behind the first ones of their sequences."""
+        return max(0, self.num_sampled - len(self._prompts))
+
+    @property
     def num_cached(self) -> int | None:
         """Prompt tokens that the cache gave; None until the first sequence has ended.
 
@@ -103,7 +108,11 @@ class InputTokens(msgspec.Struct, tag_field="object", tag="response.input_tokens
 
 
 class LlamaTimings(msgspec.Struct):
-    """llama-server's names. Milliseconds; a prompt's time begins with its admission."""
+    """llama-server's names. Milliseconds; a prompt's time begins with its admission.
+
+    predicted_per_token_ms, predicted_per_second  of what follows a sequence's first token: that
+                                                  came with the prompt
+    """
 
     cache_n: int
     prompt_n: int
@@ -151,19 +160,24 @@ def usage_of(tally: Tally, num_thought: int = 0) -> Usage:
     )
 
 
-def timings_of(tally: Tally) -> LlamaTimings:
-    cached = tally.num_cached or 0
+def timings_of(tally: Tally, progress: PromptRead | None = None) -> LlamaTimings:
+    """llama-server's figures. progress: of a prompt that is still being read"""
+    cached, prompt_s = tally.num_cached or 0, tally.prompt_s
     computed = max(0, tally.num_prompt - cached)
+    if progress is not None:
+        cached, computed = progress.cached, progress.computed - progress.cached
+        prompt_s = progress.seconds if computed else 0.0
+    followed = tally.num_following if tally.sampling_s else 0
     return LlamaTimings(
         cache_n=cached,
         prompt_n=computed,
-        prompt_ms=tally.prompt_s * 1e3,
-        prompt_per_token_ms=_ratio(tally.prompt_s * 1e3, computed),
-        prompt_per_second=_ratio(computed, tally.prompt_s),
+        prompt_ms=prompt_s * 1e3,
+        prompt_per_token_ms=_ratio(prompt_s * 1e3, computed),
+        prompt_per_second=_ratio(computed, prompt_s),
         predicted_n=tally.num_sampled,
         predicted_ms=tally.sampling_s * 1e3,
-        predicted_per_token_ms=_ratio(tally.sampling_s * 1e3, tally.num_sampled),
-        predicted_per_second=_ratio(tally.num_sampled, tally.sampling_s),
+        predicted_per_token_ms=_ratio(tally.sampling_s * 1e3, followed),
+        predicted_per_second=_ratio(followed, tally.sampling_s),
         draft_n=tally.num_drafted,
         draft_n_accepted=tally.num_accepted,
     )

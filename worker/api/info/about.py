@@ -26,7 +26,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     slots         sequences that run at once
     threads       compute threads of a step of one row; threads_batch of several
     attention     where each sequence has cells of its own: fused or plain
-    draft         who guesses tokens: auto, none, ngram, model, mtp or both
+    draft         who guesses tokens: auto, none, ngram, model, mtp; or both: auto and heads
     draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
@@ -61,12 +61,6 @@ class Version(msgspec.Struct):
     """vLLM's shape."""
 
     version: str
-
-
-class Sleeping(msgspec.Struct):
-    """vLLM's routers ask before they send work; this worker never unloads its model."""
-
-    is_sleeping: bool = False
 
 
 class ModelReady(msgspec.Struct):
@@ -118,12 +112,6 @@ async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response
 async def version() -> Response[bytes]:
     """vLLM's shape."""
     return json_response(Version(__version__))
-
-
-@get("/is_sleeping", summary="Whether the model is unloaded for now")
-async def is_sleeping() -> Response[bytes]:
-    """It never is."""
-    return json_response(Sleeping())
 
 
 # The id may have slashes, and what is behind such a parameter is a part of it.

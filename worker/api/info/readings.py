@@ -62,6 +62,8 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
     for name, text, value in (
         ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
          loaded.is_fused),
+        ("worker_sleeping", "Whether the model's memory was given back until somebody asks",
+         worker.is_sleeping),
         ("worker_kv_unified", "Whether all sequences share one pool of KV cells now",
          backend.unified),
         ("worker_neighbours_busy", "Whether compute threads wait for CPUs that others use",

@@ -21,24 +21,24 @@ from worker.limits import SEQUENCES
 
 def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
     """Raises RequestError that names the field."""
-    if body.post_sampling_probs:
-        raise RequestError(
-            "post_sampling_probs is not offered here.",
-            param="post_sampling_probs",
-            hint="n_probs gives the model's own probabilities.",
-        )
     if body.id_slot is not None and body.id_slot >= 0:
         loaded.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
+    sampling = sampling_of(body, loaded)
+    if body.post_sampling_probs and sampling.constraint is not None:
+        raise RequestError(
+            "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
+        )
     return GenerationParams(
         prompt_param=param,
-        sampling=sampling_of(body, loaded),
+        sampling=sampling,
         max_tokens=tokens_of(
             n_predict=body.n_predict, max_tokens=body.max_tokens, default=loaded.settings.n_predict
         ),
         stop=stops_of(body.stop),
         n=n,
         logprobs=body.n_probs or None,
+        as_drawn=bool(body.post_sampling_probs),
         tells_progress=bool(body.stream and body.return_progress),
     )
 

@@ -93,6 +93,11 @@ class Output:
         told += self._end_open(status)
         return told
 
+    def cut(self) -> list[OutputItem]:
+        """All that was said; nothing follows."""
+        self._end_open("incomplete")
+        return self.items(broken=True)
+
     def _go_on(self, kind: type[GrowingMessage | GrowingThought], text: str) -> list[ResponseEvent]:
         told: list[ResponseEvent] = []
         if not isinstance(self._open, kind):

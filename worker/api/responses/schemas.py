@@ -50,6 +50,7 @@ class ResponseRequest(ChatFields, kw_only=True):
     metadata, user        come back as they were sent
     store                 false: the response is not stored
     previous_response_id  a stored response, whose conversation goes on
+    timings_per_token     true: events have timings
     return_progress       true: each step that reads the prompt is an event, too
     stream                true: events
     background            true is refused: nothing goes on unread
@@ -73,6 +74,7 @@ class ResponseRequest(ChatFields, kw_only=True):
     store: bool | None = None
     stream: bool | None = None
     return_progress: bool | None = None
+    timings_per_token: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None

@@ -75,8 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     adapters = [adapter.config for adapter in load_adapters(config, settings)]
-    settings = with_heads(config, settings)
-    plan = estimate(config, settings, memory_with(find_devices(settings)), draft, adapters)
+    memory = memory_with(find_devices(settings))
+    settings = with_heads(config, settings, memory, adapters)
+    plan = estimate(config, settings, memory, draft, adapters)
     if arguments.json:
         write_json(plan)
     else:

@@ -101,8 +101,9 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     settings = with_draft_path(settings)
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
-    settings = with_heads(config, settings)
     own = memory_with(Devices())
     memories = (Memory(each.total, each.available, each.devices, own.packed) for each in places)
-    plans = tuple(estimate(config, settings, memory, draft) for memory in memories)
+    plans = tuple(
+        estimate(config, with_heads(config, settings, memory), memory, draft) for memory in memories
+    )
     return replace(found, layers=config.layers + 1, plans=plans)

@@ -200,10 +200,7 @@ class Planner:
         rows = min(self.most_rows, backend.batch.max_outputs, num_available) - taken
         counts = guesser.counts(streams, slot_cells, rows)
         if not backend.shape.cuts_tails:
-            counts = [
-                _cut(s, min(n, 1 + backend.shape.takes_back))
-                for s, n in zip(streams, counts, strict=True)
-            ]
+            counts = map(_cut, streams, counts)
         return list(zip(streams, counts, strict=True))
 
     def _in_turns(self, prompts: list[Sequence]) -> tuple[list[Sequence], bool]:

@@ -54,8 +54,12 @@ class Workspace:
         return native.llama_token_data_array(self._pointer, count, -1, False)
 
     def logits(self, count: int) -> np.ndarray:
-        """The first candidates' logits as samplers left them, where they changed no order."""
+        """The first candidates' logits as samplers left them."""
         return self._logits[:count]
+
+    def ids(self, count: int) -> np.ndarray:
+        """The first candidates' ids as samplers left them."""
+        return self._ids[:count]
 
     def allowed(self) -> np.ndarray | list[int] | None:
         """Ids of the tokens that have a bit in `mask`, in their order; None: they are many.
