@@ -25,7 +25,7 @@ _NUMBER = struct.Struct("i")
 
 
 class ForkedProcess:
-    """As much of `subprocess.Popen` as the tests use, of a fork that runs a module as `__main__`."""
+    """What the tests use of `subprocess.Popen`, of a fork that runs a module as `__main__`."""
 
     def __init__(self, module: str, arguments: tuple[str, ...], env: dict[str, str]) -> None:
         """env: all variables; the folder is that of this process."""
@@ -94,7 +94,7 @@ def _main(asked: socket.socket) -> None:
                 pass
         words, descriptors, _, _ = socket.recv_fds(asked, 1 << 20, 3)
         if not words:
-            return
+            return None
         if os.fork() == 0:
             asked.close()
             return _become(words, *descriptors)
@@ -113,8 +113,8 @@ def _become(words: bytes, stdout: int, stderr: int, said: int) -> None:
         return
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    sys.stdout = open(1, "w", closefd=False)  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: PTH123, SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for descriptor in (stdout, stderr, said):
         os.close(descriptor)
     module, arguments, env, folder = json.loads(words)
