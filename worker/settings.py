@@ -456,12 +456,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         test = "localhost:9999" in (self.callback_url or "")
         return None if self.local_mode or test else self.callback_url
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The fields that may be shown: without the key, and addresses that could hold one."""
-        return [(n, getattr(self, n)) for n in self.__struct_fields__ if n not in _SECRET]
-
     def __repr__(self) -> str:
-        return f"Settings({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
+        """The fields that may be shown: without keys, and addresses that could hold one."""
+        shown = (name for name in self.__struct_fields__ if name not in _SECRET)
+        return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def _declared() -> Iterator[Option]:

@@ -58,10 +58,7 @@ class Weights:
     """A loaded model. A context manager; it frees the model."""
 
     def __init__(
-        self,
-        path: Path,
-        options: LoadOptions,
-        on_progress: Callable[[float], bool] | None = None,
+        self, path: Path, options: LoadOptions, on_progress: Callable[[float], bool] | None = None
     ) -> None:
         """Load the model whose first or only file is `path`.
 
