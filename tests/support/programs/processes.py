@@ -168,19 +168,20 @@ def starting(
     env: dict[str, str] | None = None,
     module: str = "worker",
     step_seconds: float | None = None,
+    forked: bool | None = None,
 ) -> Generator[Server]:
     """A server that listens and loads its model; gone afterwards.
 
-    It is a process of its own from the first moment where `env` or `module` may change what is
-    imported.
+    forked: see `forked.py`; not said, it is where `env` and `module` cannot change what is imported
     """
-    plain = module == "worker" and (env is None or step_seconds is not None)
+    if forked is None:
+        forked = module == "worker" and (env is None or step_seconds is not None)
     server = Server(
         *map(str, arguments),
         env=env,
         module=module,
         step_seconds=step_seconds,
-        forked=plain and sys.platform == "linux",
+        forked=forked and sys.platform == "linux",
     )
     try:
         yield server
@@ -194,9 +195,12 @@ def serving(
     env: dict[str, str] | None = None,
     module: str = "worker",
     step_seconds: float | None = None,
+    forked: bool | None = None,
 ) -> Generator[Server]:
     """A ready server that is gone afterwards."""
-    with starting(*arguments, env=env, module=module, step_seconds=step_seconds) as server:
+    with starting(
+        *arguments, env=env, module=module, step_seconds=step_seconds, forked=forked
+    ) as server:
         yield server.wait_until_ready()
 
 
