@@ -204,6 +204,25 @@ def serving(
         yield server.wait_until_ready()
 
 
+def ended(
+    *arguments: str | Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself, forked as in `forked.py`; env: all its variables, or ours."""
+    command = [sys.executable, "-m", "worker", *map(str, arguments)]
+    if sys.platform != "linux":
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, env=env, check=False
+        )
+    process = ForkedProcess("worker", tuple(command[3:]), env or dict(os.environ))
+    with process.stdout, process.stderr, ThreadPoolExecutor(2) as pool:
+        said, prose = pool.submit(process.stdout.read), pool.submit(process.stderr.read)
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(command, code, said.result(), prose.result())
+
+
 def became_ready(process: WorkerProcess) -> bool:
     """Wait until a worker is ready or has ended: which of both."""
     try:
