@@ -31,15 +31,18 @@ class ForkedProcess:
         """env: all variables; the folder is that of this process."""
         asked = json.dumps([module, arguments, env, os.getcwd()]).encode()  # noqa: PTH109
         (out, stdout), (err, stderr), (self._said, say) = os.pipe(), os.pipe(), os.pipe()
+        parent, socket_to_it = _parent()
         try:
-            socket.send_fds(_parent(), [asked], [stdout, stderr, say])
+            socket.send_fds(socket_to_it, [asked], [stdout, stderr, say])
         finally:
             for descriptor in (stdout, stderr, say):
                 os.close(descriptor)
         self.stdout, self.stderr = open(out), open(err)  # noqa: PTH123, SIM115
         self.returncode: int | None = None
         self._lock = threading.Lock()
-        self.pid = _NUMBER.unpack(os.read(self._said, _NUMBER.size))[0]
+        pid = os.read(self._said, _NUMBER.size)
+        assert pid, parent.communicate()
+        self.pid = _NUMBER.unpack(pid)[0]
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
@@ -71,16 +74,21 @@ class ForkedProcess:
 
 
 @functools.cache
-def _parent() -> socket.socket:
-    """The socket of the process that forks, which is started by the first who asks."""
+def _parent() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The process that forks, which is started by the first who asks, and our end of its socket.
+
+    Its standard streams are pipes, as those of its forks are.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
+        parent = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         )
-    return ours
+    return parent, ours
 
 
 def _main(asked: socket.socket) -> None:
@@ -113,8 +121,6 @@ def _become(words: bytes, stdout: int, stderr: int, said: int) -> None:
         return
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for descriptor in (stdout, stderr, said):
         os.close(descriptor)
     module, arguments, env, folder = json.loads(words)
