@@ -99,7 +99,7 @@ def test_while_it_is_not_known(server: Server) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = body_of(COMPLETIONS, stream_options=options)
     server.post(body)
-    *before, last = events(server, COMPLETIONS, body)
+    *before, _, last = events(server, COMPLETIONS, body)
     assert before
     assert all("prompt_tokens_details" not in event["usage"] for event in before)
     assert LEAST <= cached(last["usage"]) < last["usage"]["prompt_tokens"]

@@ -104,7 +104,7 @@ def test_progress(client: openai.OpenAI) -> None:
     lines = [line[6:] for line in timed.text.splitlines() if line.startswith("data: ")]
     counts = [json.loads(line)["timings"]["predicted_n"] for line in lines]
     assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (0, 20)
+    assert counts[0] == 0 < counts[-1]
 
 
 def test_one_that_runs_is_cancelled(client: openai.OpenAI) -> None:
