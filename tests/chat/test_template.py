@@ -23,6 +23,14 @@ def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
     return ChatTemplate(source, bos="<s>", eos="</s>").render(messages, **variables)
 
 
+def test_today() -> None:
+    """What a client says goes first, then today's date, then the template's own."""
+    source = "{% if date_string is not defined %}{% set date_string = 'old' %}{% endif %}"
+    source += "{{ date_string == strftime_now('%d %b %Y') }} {{ date_string }}"
+    assert rendered(source).startswith("True")  # midnight is between no two lines
+    assert rendered(source, date_string="May") == "False May"
+
+
 @for_each(
     ("source", "text"),
     [
