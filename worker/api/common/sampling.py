@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.adapters import AdapterScale
-from worker.api.common.bounds import count_from, items
+from worker.api.common.bounds import count_from, items, tokens_of
 from worker.api.common.constraints import ConstraintFields, constraint_of
-from worker.api.common.limits import tokens_of
 from worker.engine.sampling import (
     INFILL,
     LIMITS,
@@ -177,7 +176,6 @@ def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
 
 
 def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
-    """With what the fields say, which is checked."""
     tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from litestar import Request, Response, get
+from litestar import Response, get
 
-from worker.api.info.ratio import Window
+from worker.api.common.body import HttpRequest
+from worker.api.info.readings import Window
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -19,11 +19,7 @@ _STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
 
 @get(paths.METRICS, summary="Prometheus metrics")
 async def metrics(
-    request: Request[Any, Any, Any],
-    worker: Worker,
-    loaded: Loaded,
-    journal: Journal,
-    window: Window,
+    request: HttpRequest, worker: Worker, loaded: Loaded, journal: Journal, window: Window
 ) -> Response[bytes]:
     """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
     from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms

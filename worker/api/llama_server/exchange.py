@@ -13,8 +13,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import told_settings
-from worker.api.common.tally import Tally
-from worker.api.common.usage import progress_of, timings_of
+from worker.api.common.usage import Tally, progress_of, timings_of
 from worker.api.llama_server.schemas import (
     DrawnToken,
     WritingFields,
@@ -54,7 +53,6 @@ class Writing:
         self.last: Delta | None = None
 
     def take(self, delta: Delta, pieces: Any) -> None:
-        """Add a delta."""
         self.tally.add(delta)
         self.text += delta.text
         self.last = delta
@@ -127,7 +125,6 @@ class WritingExchange(DeltaExchange):
         return told if len(told) > 1 else told[0]
 
     def _only(self, whole: Written) -> object:
-        """The fields that the client wants."""
         fields = self._body.response_fields
         return whole.only(fields) if fields else whole
 
@@ -165,7 +162,6 @@ class WritingExchange(DeltaExchange):
         )
 
     def _spelled(self, prompt: TextPrompt) -> str:
-        """A prompt with its control tokens."""
         backend = self._loaded.backend
         parts = (
             backend.pieces[token] or backend.vocab.name(token).encode() for token in prompt.tokens

@@ -13,8 +13,7 @@ import msgspec
 from worker import __version__
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.tally import Tally
-from worker.api.common.usage import Usage, progress_of, timings_of, usage_of
+from worker.api.common.usage import Tally, Usage, progress_of, timings_of, usage_of
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse

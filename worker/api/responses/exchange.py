@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
+from worker.api.common.bounds import truncates
 from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.chat.parts import text_of
-from worker.api.common.chat.past_calls import spelled
+from worker.api.common.chat.past_message import spelled
 from worker.api.common.chat.tools import choice_of
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.limits import truncates
 from worker.api.common.logprobs import token_score
-from worker.api.common.tally import Tally
 from worker.api.common.thinking import ReasoningOptions
-from worker.api.common.usage import progress_of, timings_of
+from worker.api.common.usage import Tally, progress_of, timings_of
 from worker.api.responses.chat_input import SEALED
 from worker.api.responses.events import (
     ErrorEvent,
@@ -131,7 +130,6 @@ class ResponseExchange(DeltaExchange):
         return [told + self._frames([kind(response=reply)])]
 
     async def body(self) -> ResponseReply:
-        """The whole response."""
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._take(delta)
@@ -241,7 +239,6 @@ def _reasoning(body: ResponseRequest) -> ReasoningOptions:
 
 
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
-    """As it was declared."""
     if tool.type != "namespace":
         return _function(tool)
     inside = tool.tools if isinstance(tool.tools, list) else ()

@@ -15,7 +15,7 @@ from worker.api.responses.growing import (
 )
 from worker.api.responses.items import OutputItem
 from worker.api.responses.tools import FunctionPlace
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 
 
 class Output:

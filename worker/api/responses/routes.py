@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
-from litestar import Request as HttpRequest
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
@@ -57,7 +55,7 @@ def _asked(
 
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
-    request: HttpRequest[Any, Any, Any],
+    request: HttpRequest,
     worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
@@ -74,7 +72,7 @@ async def responses(
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
 async def input_tokens(
-    request: HttpRequest[Any, Any, Any],
+    request: HttpRequest,
     worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,

@@ -41,7 +41,6 @@ class StoredResponse(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.reply, type=_Said).output
 
     def ended(self, reply: bytes) -> StoredResponse:
-        """As it will stay."""
         return StoredResponse(reply, self.items, self.before)
 
 

@@ -19,10 +19,7 @@ from worker.llama.vocab import Vocab
 
 
 class Sampler:
-    """Chooses the tokens of one sequence.
-
-    left  with `as_drawn` the logits that the token before was drawn from: -inf where none is left
-    """
+    """left  with `as_drawn` the logits that the token before was drawn from: -inf where none is"""
 
     def __init__(
         self, request: Request, vocab: Vocab, workspace: Workspace, guides: Guides

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.llama.guides.mask import TokenMask
+from worker.llama.guides.matcher import TokenMask
 from worker.llama.library import native
 from worker.llama.sampling.chain import Chain
 
@@ -84,7 +84,6 @@ class Workspace:
         return np.add(row, self._added.reshape(-1)[: len(row)], out=self._row)
 
     def copied(self, row: np.ndarray) -> np.ndarray:
-        """A copy of a row, to be changed."""
         np.copyto(self._row, row)
         return self._row
 
