@@ -113,6 +113,7 @@ def test_one_that_runs_is_cancelled(client: openai.OpenAI) -> None:
     asked = ASKED | {"max_output_tokens": 1500, "extra_body": {"ignore_eos": True}}
     events = send(**asked, input="Tell me a story.", stream=True)
     last: Any = None
+    name = ""
     for event in events:
         if event.type == "response.created":
             assert client.responses.retrieve(event.response.id).status == "in_progress"
