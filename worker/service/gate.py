@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,6 +60,8 @@ class Gate:
         self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
         self._prefix = worker.settings.api_prefix
+        # llama-server's way to tell a new process from counters that began anew, in its letters.
+        self._started = (b"Process-Start-Time-Unix", b"%d" % time.time())
         self._num_entering = 0
         self._turn = asyncio.Lock()
 
@@ -86,6 +89,8 @@ class Gate:
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         if path.startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", request_id.encode("latin-1")))
+        if path == paths.METRICS:
+            fields.append(self._started)
         fields += self._cors.fields(scope)
         entrance = scope[_ENTRANCE] = _Entrance(record, fields)
         answer = self._answer(scope, entrance)
