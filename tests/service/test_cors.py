@@ -77,8 +77,8 @@ def test_other_origins(named: Server, origin: str) -> None:
             answer = http.request(method, named.url + "/v1/models", headers=headers)
             assert cors_of(answer) == {}
             assert answer.headers["vary"] == "origin"
-            is_preflight = method == "OPTIONS" and bool(origin)
-            assert answer.status_code == (200 if is_preflight or key else 401)
+            if origin and method == "OPTIONS":
+                assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_a_preflight_alone_passes_without_the_key(named: Server) -> None:

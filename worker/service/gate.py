@@ -89,8 +89,6 @@ class Gate:
         fields = [(name.encode(), value.encode("latin-1")) for name, value in ids.items()]
         if path.startswith(paths.MESSAGES):  # where Anthropic's clients look for it
             fields.append((b"request-id", request_id.encode("latin-1")))
-        if path == paths.METRICS:
-            fields.append(self._started)
         fields += self._cors.fields(scope)
         entrance = scope[_ENTRANCE] = _Entrance(record, fields)
         answer = self._answer(scope, entrance)
@@ -130,6 +128,8 @@ class Gate:
                 status = message["status"]
                 unknown = json.dumps(record.unknown).encode()
                 told = [(b"x-unknown-fields", unknown)] if record.unknown else []
+                if scope["path"] == paths.METRICS:
+                    told.append(self._started)
                 message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
