@@ -1,7 +1,6 @@
 """Which pages of other origins may read answers (Fetch standard, 3.2): none that is not named.
 
-Litestar could do it for its routes; the gate's own answers (401, 429, 503) need it as well. Some
-clients look for names in these very letters.
+Litestar could do it for its routes; the gate's own answers (401, 429, 503) need it as well.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Cors:
         fields = [(b"vary", b"origin")]
         if self._names(origin := _value(scope, b"origin")):
             fields += [
-                (b"Access-Control-Allow-Origin", origin),
+                (b"access-control-allow-origin", origin),
                 (b"access-control-expose-headers", _EXPOSED),
             ]
         return fields
@@ -64,12 +63,12 @@ class Cors:
         if not self._names(origin):
             return []
         fields = [
-            (b"Access-Control-Allow-Methods", _METHODS),
+            (b"access-control-allow-methods", _METHODS),
             (b"access-control-max-age", _MAX_AGE_S),
             (b"vary", b"access-control-request-headers"),
         ]
         if asked := _value(scope, b"access-control-request-headers"):
-            fields.append((b"Access-Control-Allow-Headers", asked))
+            fields.append((b"access-control-allow-headers", asked))
         return fields
 
 

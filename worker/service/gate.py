@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,8 +59,6 @@ class Gate:
         self._cors = Cors(worker.settings.cors)
         self._has_page = worker.settings.page
         self._prefix = worker.settings.api_prefix
-        # llama-server's way to tell a new process from counters that began anew, in its letters.
-        self._started = (b"Process-Start-Time-Unix", b"%d" % time.time())
         self._num_entering = 0
         self._turn = asyncio.Lock()
 
@@ -128,8 +125,6 @@ class Gate:
                 status = message["status"]
                 unknown = json.dumps(record.unknown).encode()
                 told = [(b"x-unknown-fields", unknown)] if record.unknown else []
-                if scope["path"] == paths.METRICS:
-                    told.append(self._started)
                 message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}

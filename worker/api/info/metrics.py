@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from litestar import Response, get
 
 from worker.api.common.body import HttpRequest
@@ -10,6 +12,9 @@ from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
+
+# llama-server's way to tell a new process from counters that began anew.
+_STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
 
 
 @get(paths.METRICS, summary="Prometheus metrics")
@@ -21,4 +26,4 @@ async def metrics(
 
     accept = request.headers.get("accept", "")
     text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
-    return Response(text, media_type=media_type)
+    return Response(text, media_type=media_type, headers=_STARTED)
