@@ -56,6 +56,8 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         )
         if body.return_token_ids:
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
+        if body.verbose or (body.verbose is None and loaded.settings.verbose):
+            self._notes["verbose"] = TemplateReply(generation.prompts[0].text)
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
         return ChatCompletion(object="chat.completion.chunk", choices=choices, **self.head, **more)
