@@ -68,7 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
     draft_max, ngram_max tokens of a guess, at most; of one from the text
     draft_p_min      least probability of a token that a draft model or heads guess
-    cpu_tensors      some tensors stay on the CPU, whatever device their layer has
+    cpu_moe          layers, the first ones, whose experts stay on the CPU; None: as few as fit
+    override_tensor  expressions, and the device of the tensors that they match
     pooling          how vectors of texts are made, so that the worker gives some; None: as the file
                      says
     rpc              HOST:PORT of RPC servers whose devices are used too
@@ -175,7 +176,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int = 512
     ubatch_size: int = 512
     n_gpu_layers: int | None = None
-    cpu_tensors: bool = False
+    cpu_moe: int | None = None
+    override_tensor: tuple[tuple[str, str], ...] = ()
     backend: str | None = None
     rpc: tuple[str, ...] = ()
     device: tuple[str, ...] = ()

@@ -90,6 +90,14 @@ def accepted(*words: str) -> list[str]:
         ),
         ("--sampler-seq kt", {"samplers": ("top_k", "temperature")}),
         ("-n -2", {"n_predict": -1}),
+        ("-np 2", {"cpu_moe": None}),
+        ("--cpu-moe", {"cpu_moe": 10_000}),
+        ("--cpu-moe off", {"cpu_moe": 0}),
+        ("-ncmoe 3", {"cpu_moe": 3}),
+        (
+            r"-ot ^blk\.(1|2)\.ffn_.*_exps=CPU,output=CUDA0",
+            {"override_tensor": ((r"^blk\.(1|2)\.ffn_.*_exps", "CPU"), ("output", "CUDA0"))},
+        ),
         ("--reasoning off", {"thinks": False}),
         ("--reasoning on", {"thinks": True}),
         ("--reasoning-budget 0", {"thinks": False, "reasoning_budget": 0}),
@@ -153,7 +161,7 @@ VALUES = {
     "lora_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
-    "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_tensors": "on",
+    "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_moe": "4",
     "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
     "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}',
@@ -167,7 +175,7 @@ NEEDED = {
 SPECIAL = {
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
-    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
+    "--cpu-moe": "on", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
     "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
     "--control-vector-scaled": "a.gguf:0.5", "--control-vector-layer-range": "1 2",
 }  # fmt: skip
