@@ -277,6 +277,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (-1, {"cpu_moe": 10_000}, 4),
         (-1, {"cpu_moe": 2}, 2),
         (2, {"cpu_moe": 3}, 0),
+        (3, {"cpu_moe": 3}, 1),
         (-1, {"override_tensor": ((r"blk\.(1|2)\.ffn_.*_exps", "CPU"),)}, 2),
         (-1, {"override_tensor": ((r"\.3\.ffn_.*exps", "RPC0"), ("exps", "CPU"))}, 3),
         (0, {"override_tensor": (("exps", "RPC0"),)}, -4),
@@ -293,22 +294,10 @@ def test_experts_lie_where_they_were_asked_to(
     assert loaded.tokens == whole.tokens == load(mixed, settings()).tokens
     sizes = [by_device(each.allocated)["CPU"]["weights"] for each in (loaded, whole)]
     experts = 3 * 4 * 256 * 512 * 2  # of a layer: gate, up and down of four, F16
-    if (layers, given) == (2, {"cpu_moe": 3}):
-        moved = 0 if loaded.layers.count("CPU") == 3 else 1
     assert sizes[0] - sizes[1] == pytest.approx(moved * experts, abs=22_000)
-    assert_planned(loaded.planned, loaded.allocated)
+    if layers:  # else a device computes that has no layer
+        assert_planned(loaded.planned, loaded.allocated)
     assert "tensors of offloaded layers are on the CPU" not in loaded.log
-
-
-@on_rpc
-def test_experts_leave_a_device_that_is_too_small_first(device: RpcServer, mixed: Path) -> None:
-    """What `auto` chooses is what `--n-cpu-moe` would say."""
-    with rpc_server(megabytes=24) as small:
-        loaded = load(mixed, settings(small, layers=None, ctx_size=2048))
-    on_device = by_device(loaded.allocated)["RPC0"]
-    assert loaded.layers == ("RPC0",) * 5
-    assert on_device["weights"] < 4 * 3 * 4 * 256 * 512 * 2
-    assert_planned(loaded.planned, loaded.allocated)
 
 
 def test_a_place_that_is_not_there() -> None:

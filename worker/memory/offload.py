@@ -79,10 +79,11 @@ def place(
     that is the same matrix as the embeddings is stored twice, and each device has a compute buffer
     of its own.
     """
-    if not gpu_layers and not moved:
+    if not devices or not (gpu_layers or moved):
         return tuple(Placement(HOST, part, size) for part, size in parts.items() if size)
     layers = _layers(config, settings, devices, gpu_layers)
     moves, largest = _moves(devices, layers, moved)
+    apart = _without_experts(config, moved)
     # What is computed elsewhere than its layer forbids it, see `_overlaps`.
     overlaps = not moved and _overlaps(config, settings, devices, gpu_layers)
     copies = _COPIES if overlaps else 1
@@ -92,8 +93,10 @@ def place(
     output = embedding if tied else config.size_bytes - blocks - embedding
     host = dict(parts)
     host["weights"] = config.size_bytes - (0 if tied or not gpu_layers else output) + moves[HOST]
-    if gpu_layers > config.layers and not moves[HOST]:
+    if gpu_layers > config.layers:
         host["compute"] = copies * (step.mask + step.rows) + step.rows
+        if moves[HOST] > 0:  # it computes the experts of each block, and no attention
+            host["compute"] = max(host["compute"], step.block - step.mask - step.rows)
     else:
         host["compute"] = step.block
     placed: list[Placement] = []
@@ -113,7 +116,7 @@ def place(
             if numbers and part in parts:
                 there[part] = int(parts[part] * len(numbers) / gpu_layers)
                 host[part] -= there[part]
-        there["compute"] = _compute(config, step, numbers, copies)
+        there["compute"] = _compute(config, step, numbers, copies, apart)
         if numbers and not device.name.startswith(_PLAIN):
             there["compute"] += largest
         placed += [Placement(device.name, part, size) for part, size in there.items() if size]
@@ -165,9 +168,23 @@ def _overlaps(
     return len(devices) > 1 and settings.split_mode == "layer" and gpu_layers > config.layers
 
 
-def _compute(config: ModelConfig, step: Step, layers: list[int], copies: int) -> int:
+def _without_experts(config: ModelConfig, moved: tuple[Moved, ...]) -> set[int]:
+    """Layers whose experts are elsewhere."""
+    left = dict(enumerate(config.expert_bytes))
+    for each in moved:
+        if each.layer in left:
+            left[each.layer] -= each.nbytes
+    return {layer for layer, size in left.items() if size <= 0 < config.expert_bytes[layer]}
+
+
+def _compute(
+    config: ModelConfig, step: Step, layers: list[int], copies: int, apart: set[int]
+) -> int:
     """Bytes of the compute buffer of a device with these layers. Their input rows come from another
-    device."""
+    device.
+
+    apart: layers whose experts are computed elsewhere
+    """
     if not layers:
         return 0
     output = step.output if config.layers in layers else 0
@@ -175,5 +192,8 @@ def _compute(config: ModelConfig, step: Step, layers: list[int], copies: int) ->
     if layers == [config.layers]:
         return output + more * output * config.embedding // (config.vocab_size + config.embedding)
     inputs = (copies - 1) * step.mask + more * step.rows
-    block = step.last if layers[0] == config.layers - 1 else step.block - step.rows
+    whole = [number for number in layers if number < config.layers - 1]
+    block = step.last if not whole else step.mixing
+    if set(whole) - apart:
+        block = step.block - step.rows
     return max(block, output) + inputs
