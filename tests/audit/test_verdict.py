@@ -24,7 +24,7 @@ from worker.audit.found import Candidate
 from worker.audit.verdict import OTHERS, FileVerdict, judge
 from worker.errors import ModelFileError, WorkerError
 from worker.lifecycle.prepared import prepare
-from worker.settings import make
+from worker.settings import Settings
 
 
 def verdict_of(path: Path, *, found: bool = False, deep: bool = False) -> FileVerdict:
@@ -37,7 +37,7 @@ def verdict_of(path: Path, *, found: bool = False, deep: bool = False) -> FileVe
 def served(path: Path) -> WorkerError | None:
     """What keeps a service from loading the file; None: it loads."""
     try:
-        prepare(path, make({}))
+        prepare(path, Settings())
     except WorkerError as error:
         return error
     return None

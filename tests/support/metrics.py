@@ -8,7 +8,7 @@ from typing import Any, cast
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import http
-from worker.cache.stats import CacheStats
+from worker.cache.store import CacheStats
 from worker.engine.stats import EngineSnapshot, Stats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker

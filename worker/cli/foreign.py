@@ -14,7 +14,7 @@ from typing import Any
 
 from worker import log
 from worker.errors import UsageError
-from worker.options import OPTIONS
+from worker.settings import OPTIONS
 
 # Accepted, and nothing is done: why nothing need be -> the flags. Behind `=` stands a value, behind
 # `?` may stand one.

@@ -39,7 +39,6 @@ class Batch:
         self.outputs = np.zeros(capacity, np.int8)
 
     def clear(self) -> None:
-        """Forget all rows."""
         self.size = 0
 
     def add(self, tokens: np.ndarray, start: int, slot: int) -> int:
@@ -107,6 +106,8 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
                   where tails can be cut
     needs_rest    whether a state has parts that belong to all its tokens together; such a state
                   is of use only as it was saved (recurrent and hybrid models, sliding windows)
+    one_prompt    whether a batch of the unified layout must not hold more than one row of more than
+                  one sequence
     """
 
     num_cells: int
@@ -115,6 +116,7 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
     cuts_tails: bool
     takes_back: int
     needs_rest: bool
+    one_prompt: bool = False
 
 
 class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
@@ -131,7 +133,6 @@ class Backend(Protocol):
     unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
                    looks at everybody's cells; or streams, a number of cells for each slot
     kernels        in which numbers of rows it computes well
-    one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
@@ -151,9 +152,6 @@ class Backend(Protocol):
 
     @property
     def unified(self) -> bool: ...
-
-    @property
-    def one_prompt_a_step(self) -> bool: ...
 
     def decode(self) -> None:
         """Compute the batch. Raises OutOfCells (nothing changed) or BatchError."""
@@ -177,8 +175,11 @@ class Backend(Protocol):
         """
         ...
 
-    def logits(self, row: int) -> np.ndarray:
-        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode."""
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode.
+
+        drawn_by: a sampler with `as_drawn` that has just chosen from the row; what it left of them
+        """
         ...
 
     def free_sampler(self, sampler: Any) -> None:

@@ -6,10 +6,41 @@ from collections.abc import Mapping
 
 import msgspec
 
-from worker.engine.prompt import Prompt
 from worker.engine.sampling import SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import ContextLengthError, RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """What the model reads before it writes; the copies of one prompt hold the same.
+
+    tokens       ids, at least one, exactly as computed (BOS included where it is wanted)
+    checkpoints  lengths of the prompt after which another prompt may go on differently: there the
+                 state of a model is kept that cannot be cut later
+    key          with what it is computed, such as a set of adapters; empty: the model alone. Only
+                 rows of one key share a step
+    begin        tokens before that, which the model computes alone
+    """
+
+    tokens: tuple[int, ...]
+    checkpoints: tuple[int, ...] = ()
+    key: bytes = b""
+    begin: int = 0
+
+    def key_after(self, length: int) -> bytes:
+        """Of what the cache holds of its first `length` tokens."""
+        if length <= self.begin or not self.key:
+            return b""
+        return self.key + self.begin.to_bytes(4) if self.begin else self.key
+
+    def num_alike(self, other: Prompt, length: int) -> int:
+        """How many of these first tokens, if they are the same, are computed in the same way."""
+        if self.key_after(length) == other.key_after(length):
+            return length
+        return min(length, *(each.begin for each in (self, other) if each.key))
+
+
+NO_PROMPT = Prompt(())
 
 
 class SpanLimit(msgspec.Struct, frozen=True):
@@ -37,7 +68,8 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     stop        the text ends before the first of these
     n           sequences of each prompt that are answered
     logprobs    how many likeliest alternatives to report for each sampled token; None: no logprobs
-    prompt_logprobs  the same for each prompt token
+    as_drawn    these are of what all samplers left, not of the model's own distribution
+    prompt_logprobs  the model's own for each prompt token
     prompt_param     the client's field that the prompt was made from, to name in errors
     tells_progress   whether each step that reads the prompt says how far it is
     spelled          control tokens that are shown, each as these bytes; others stay hidden
@@ -49,6 +81,7 @@ class GenerationParams(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     n: int = 1
     logprobs: int | None = None
+    as_drawn: bool = False
     prompt_logprobs: int | None = None
     prompt_param: str = "prompt"
     tells_progress: bool = False

@@ -26,7 +26,7 @@ from worker.api.info.lora import (
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import progress
 from worker.api.info.props import props, slots
-from worker.api.info.ratio import Window
+from worker.api.info.readings import Window
 from worker.api.info.shutdown import shutdown
 from worker.api.info.sleep import is_sleeping, sleep, wake_up
 from worker.api.jobs.registry import Jobs
@@ -34,8 +34,7 @@ from worker.api.jobs.routes import job_routes
 from worker.api.llama_server.routes import completion, infill
 from worker.api.llama_server.slots import slot_action
 from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
-from worker.api.ollama.missing import delete_model, store_models
-from worker.api.ollama.models import ollama_version, ps, show, tags
+from worker.api.ollama.models import delete_model, ollama_version, ps, show, store_models, tags
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions
@@ -47,6 +46,7 @@ from worker.api.responses.routes import (
     conversations,
     delete_response,
     input_tokens,
+    listed_input,
     responses,
     stored_response,
 )
@@ -61,7 +61,8 @@ from worker.service.description.routes import Description, docs, openapi_json
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(embeddings, llama_embeddings, token_vectors, rerank, score),
-    *(responses, input_tokens, stored_response, delete_response, cancel_response, conversations),
+    *(responses, input_tokens, stored_response, listed_input, delete_response, cancel_response),
+    conversations,
     *(infill, completion, slot_action),
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),

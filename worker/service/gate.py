@@ -5,12 +5,13 @@ origins may read. It is there before the application that it wraps."""
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, NamedTuple
 
 import msgspec
 
 from worker import log
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import shaped
 from worker.api.page import page
 from worker.errors import (
     NotAuthenticatedError,
@@ -22,10 +23,8 @@ from worker.http import paths
 from worker.http.auth import Auth
 from worker.http.connections import GUEST, WIRE
 from worker.http.cors import Cors
-from worker.http.host import refusal_of_host
-from worker.http.ids import ids_of
-from worker.http.replies import reply_of_ours
-from worker.http.whole import HeaderFields, WholeAnswer, send_whole
+from worker.http.headers import ids_of, refusal_of_host
+from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
 from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
@@ -78,7 +77,7 @@ class Gate:
         if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
             path = path.removeprefix(self._prefix) or paths.PAGE
             scope["raw_path"] = scope["raw_path"].removeprefix(self._prefix.encode())
-        path = scope["path"] = paths.ALIASES.get(path, path)
+        path = scope["path"] = paths.full(path)
         headers = scope["headers"]
         ids = ids_of(headers)
         request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
@@ -124,7 +123,9 @@ class Gate:
                 return
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *fields]}
+                unknown = json.dumps(record.unknown).encode()
+                told = [(b"x-unknown-fields", unknown)] if record.unknown else []
+                message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
                 has_ended = True
@@ -156,7 +157,7 @@ class Gate:
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
         if preflight is not None:
-            return WholeAnswer(204, [*preflight, *entrance.fields], b"")
+            return WholeAnswer(200, [*preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
         error = refusal_of_host(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope)
@@ -213,7 +214,6 @@ def _is_work(scope: Any) -> bool:
 
 
 def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAnswer:
-    """Its whole answer; its record knows of it."""
     if _is_work(scope):
         entrance.record.pattern = f"POST {scope['path']}"
     entrance.record.failed(error)

@@ -44,8 +44,8 @@ from worker.lifecycle.state import State
 from worker.limits import CONNECTIONS
 from worker.requests.journal import Journal
 from worker.service import app
-from worker.service.description.apis import APIS
 from worker.service.description.document import document_of
+from worker.service.description.making import APIS
 from worker.service.gate import Gate
 from worker.settings import Settings
 

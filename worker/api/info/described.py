@@ -6,9 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from worker.api.common.adapters import AdapterScale
+from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
 from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
-from worker.api.common.model_ids import MODEL_ID, NO_MODEL
 from worker.api.common.refusals import BODY
 from worker.api.info.about import (
     Info,

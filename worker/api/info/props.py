@@ -84,7 +84,11 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
     return Props(
         default_generation_settings=Defaults(
             loaded.backend.max_length,
-            told_settings(defaults_of(loaded.config, worker.settings), worker.settings.n_predict),
+            told_settings(
+                defaults_of(loaded.config, worker.settings),
+                worker.settings.n_predict,
+                loaded.backend.end_tokens,
+            ),
         ),
         total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,

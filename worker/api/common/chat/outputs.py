@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from worker.api.common.chat.media import MEDIA_FIELDS, medium_of
-from worker.api.common.chat.notes import has_failed, note_of, said_fields, written
+from worker.api.common.chat.notes import (
+    MEDIA_FIELDS,
+    has_failed,
+    medium_of,
+    note_of,
+    said_fields,
+    written,
+)
 from worker.api.common.chat.parts import KINDS, PART_FIELDS, text_of
 from worker.chat.message import Message
 

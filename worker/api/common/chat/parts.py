@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from worker.api.common.chat.media import is_heard, medium_of, medium_words
-from worker.api.common.chat.notes import cited, has_failed, note_of, said_fields, written
+from worker.api.common.chat.notes import (
+    cited,
+    has_failed,
+    is_heard,
+    medium_of,
+    medium_words,
+    note_of,
+    said_fields,
+    written,
+)
 from worker.errors import RequestError
 
 ContentPart = dict[str, Any]

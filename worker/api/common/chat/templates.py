@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from worker import log
 from worker.chat.format import ChatFormat
-from worker.chat.jinja.builtin import TEMPLATES
-from worker.chat.template import ChatTemplate
+from worker.chat.template import TEMPLATES, ChatTemplate
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.model.tokenizer import TokenizerConfig
