@@ -323,12 +323,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rpc: Annotated[tuple[str, ...], Option("--rpc", values.servers,
         "llama.cpp RPC servers whose devices are used too; they know no key and no encryption and "
         "trust whoever reaches them: loopback or a closed net only", "HOST:PORT,...")] = ()
-    cpu_tensors: Annotated[bool, Option("--cpu-moe -cmoe", values.switch,
-        "experts stay on the CPU, which is where a build without a GPU has all (off)", "on|off",
-        const="on"),
-        Option("--n-cpu-moe -ncmoe", values.some_layers, "the same for those of the first layers"),
-        Option("--override-tensor -ot", values.placed_on_cpu, "the same for tensors of these names",
-        "REGEX=CPU,...")] = False
+    cpu_moe: Annotated[int | None, Option("--n-cpu-moe -ncmoe", values.integer(0, 10_000),
+        "of so many layers, the first ones, the experts stay on the CPU (as few as fit the GPU)"),
+        Option("--cpu-moe -cmoe", values.every_layer, "of all", "on|off", const="on")] = None
+    override_tensor: Annotated[tuple[tuple[str, str], ...], Option("--override-tensor -ot",
+        values.placements, "device of the tensors whose names an expression matches, of whatever "
+        "layer; the first that matches counts", "REGEX=DEVICE,...")] = ()
     tensor_split: Annotated[tuple[float, ...], Option("--tensor-split -ts", values.shares,
         "share of each device", "S,S")] = ()
     split_mode: Annotated[str, Option("--split-mode -sm", values.one_of("none", "layer", "row"),

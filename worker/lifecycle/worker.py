@@ -277,6 +277,7 @@ class Worker:
         """Load it again. Raises UnavailableError; the worker has failed then, or stops."""
         loaded, began = self._serving(), time.monotonic()
         self._is_waking = True
+        log.get("worker").info("the model wakes")
         try:
             await in_thread("load", lambda: self._load_again(loaded))
             await loaded.engine.between_steps(loaded.engine.engine.empty)
