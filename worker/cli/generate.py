@@ -60,8 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             id="cli",
             prompt=Prompt(tuple(tokens)),
             params=GenerationParams(
-                max_tokens=arguments.max_tokens,
-                sampling=defaults_of(prepared.config, settings),
+                max_tokens=arguments.max_tokens, sampling=defaults_of(prepared.config, settings)
             ),
         )
         try:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from worker.cli.check.report import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
@@ -89,6 +88,8 @@ def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
 
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
     """Titles and their rows: what the model is, how it is built, its files."""
+    from worker.cli.check.report import places
+
     yield config.name or config.architecture, _model(config)
     yield "Model card", {name: str(value) for name, value in config.card.items()}
     if config.layers:
