@@ -84,11 +84,24 @@ def prepare(path: Path, settings: Settings) -> Prepared:
 
 
 def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig | None:
-    """The one that is named, or lies beside the model. Raises ModelFileError."""
+    """The one that is named, or lies beside the model. Raises UsageError, ModelFileError."""
+    can_read = library.reads_media()
     if settings.mmproj is not None:
+        if not can_read:
+            raise UsageError(
+                "--mmproj: this build of llama.cpp has no libmtmd, which reads pictures.",
+                hint="Install it with `make install MTMD=1`, or leave --mmproj out.",
+            )
         return load_projector(Path(settings.mmproj))
     beside = projector_beside(Path(config.path)) if settings.mmproj_auto else None
     if beside is None or config.only_embeds:
+        return None
+    if not can_read:
+        log.get("load").warning(
+            "this build has no libmtmd, so only text is read",
+            file=beside.name,
+            hint="make install MTMD=1",
+        )
         return None
     log.get("load").info("the projector beside the model is used", file=beside.name)
     return load_projector(beside)
@@ -108,6 +121,7 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
     given = {
         "--draft": settings.draft not in (None, "auto", "none"),
         "--draft-model": settings.draft_model is not None,
+        "--mmproj": settings.mmproj is not None,
         "--lora": bool(settings.lora),
         "--lora-dir": bool(settings.lora_dir),
         "--control-vector": bool(settings.control_vector),

@@ -135,7 +135,7 @@ def test_a_prompt(loaded: Loaded) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"messages": [{"role": "user", "images": ["x"]}]}, r"messages\[0\] has images"),
+    ({"messages": [{"role": "user", "images": ["x"]}]}, r"messages\[0\]\.images\[0\] is of"),
     ({"format": "xml"}, "format must be"),
     ({"format": {"$ref": "#/no"}}, "no"),
     ({"options": {"temperature": 101}}, "temperature must be"),
