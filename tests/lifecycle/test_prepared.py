@@ -8,12 +8,15 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from tests.support.models.projectors import write_llava
+from tests.support.models.projectors import SEEING, png, write_llava
 from worker import log
-from worker.errors import UsageError
+from worker.errors import ModelFileError, UsageError
 from worker.lifecycle.prepared import check_task, find_projector
 from worker.llama import library
+from worker.llama.media.encoder import MediaEncoder
+from worker.llama.media.frames import EncoderSetup
 from worker.model.config import load_config
+from worker.model.projector import load_projector
 from worker.settings import Settings
 
 
@@ -44,3 +47,32 @@ def test_vectors_of_texts_have_no_pictures(tmp_path: Path) -> None:
     assert find_projector(config, Settings()) is None
     with pytest.raises(UsageError, match="--mmproj is for text"):
         check_task(config, Settings(mmproj="x"))
+
+
+def test_a_projector_of_another_model(tmp_path: Path) -> None:
+    """Named it is refused; beside the model it is left out, and the log says why."""
+    model, projector = write_llava(tmp_path)
+    config = replace(load_config(model), embedding=128)
+    with pytest.raises(ModelFileError, match="vectors of 64 numbers, and the model's have 128"):
+        find_projector(config, Settings(mmproj=str(projector)))
+    assert find_projector(config, Settings()) is None
+
+
+@pytest.mark.skipif(not library.reads_media(), reason="this build has no libmtmd")
+@pytest.mark.parametrize("kind", SEEING)
+def test_cells_of_a_picture(kind: str, tmp_path: Path) -> None:
+    """The largest picture takes as many as the file is read to say."""
+    model, file = SEEING[kind](tmp_path)
+    setup = EncoderSetup(
+        model=str(model), projector=str(file), threads=1, gpu=False, seconds=60, megabytes=2048,
+        reads=(str(model), str(file)),
+    )  # fmt: skip
+    projector = load_projector(file)
+    with MediaEncoder(setup) as encoder:
+        encoder.wait()
+        made = encoder.encode(png(560, 560))
+    rows = sum(len(piece.vectors) for piece in made.pieces) // (4 * encoder.ready.width)
+    assert encoder.ready.width == projector.output
+    # Qwen2-VL's pictures keep their size, up to the largest.
+    assert rows == {"qwen2vl": (560 // 14) ** 2}.get(kind, projector.cells)
+    assert projector.cells >= rows

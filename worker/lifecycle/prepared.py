@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from worker import log, machine
-from worker.errors import ModelLoadError, UsageError
+from worker.errors import ModelFileError, ModelLoadError, UsageError
 from worker.lifecycle.adapters import Adapter, load_adapters
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import hidden_states, library, rpc
@@ -24,7 +24,12 @@ from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
 from worker.model.overrides import RopeWish, Wishes
-from worker.model.projector import ProjectorConfig, load_projector, projector_beside
+from worker.model.projector import (
+    ProjectorConfig,
+    check_projector,
+    load_projector,
+    projector_beside,
+)
 from worker.settings import Settings
 
 # Backends that need no device file, nor a driver that reads and starts what it likes.
@@ -77,9 +82,9 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     control = _load_control(config, settings)
     settings = with_heads(config, settings)
     beside = [adapter.config for adapter in adapters]
-    plan = plan_memory(config, settings, memory_with(devices), draft, beside)
-    guesses = "none" if config.only_embeds else settings.guesses
     projector = find_projector(config, settings)
+    plan = plan_memory(config, settings, memory_with(devices), draft, beside, projector)
+    guesses = "none" if config.only_embeds else settings.guesses
     return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
 
 
@@ -92,7 +97,9 @@ def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig |
                 "--mmproj: this build of llama.cpp has no libmtmd, which reads pictures.",
                 hint="Install it with `make install MTMD=1`, or leave --mmproj out.",
             )
-        return load_projector(Path(settings.mmproj))
+        projector = load_projector(Path(settings.mmproj))
+        check_projector(projector, config)
+        return projector
     beside = projector_beside(Path(config.path)) if settings.mmproj_auto else None
     if beside is None or config.only_embeds:
         return None
@@ -103,8 +110,14 @@ def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig |
             hint="make install MTMD=1",
         )
         return None
+    try:
+        projector = load_projector(beside)
+        check_projector(projector, config)
+    except ModelFileError as error:
+        log.get("load").warning("the projector beside the model is left out", reason=error.message)
+        return None
     log.get("load").info("the projector beside the model is used", file=beside.name)
-    return load_projector(beside)
+    return projector
 
 
 def _load_control(config: ModelConfig, settings: Settings) -> ControlVector | None:

@@ -26,7 +26,7 @@ _COPIES = 4
 
 Part = Literal[
     "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters",
-    "embedding",
+    "embedding", "projector",
 ]  # fmt: skip
 
 _BESIDE: tuple[Part, ...] = ("draft", "embedding")
@@ -92,7 +92,9 @@ def place(
             host[part] -= size
         if config.layers in numbers:
             there["weights"] += output
-        for part in _BESIDE:  # they go to the same devices as a whole
+        for part in (
+            (*_BESIDE, "projector") if settings.mmproj_offload else _BESIDE
+        ):  # they go to the same devices as a whole
             if numbers and part in parts:
                 there[part] = int(parts[part] * len(numbers) / gpu_layers)
                 host[part] -= there[part]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from worker import log
@@ -16,9 +17,9 @@ def add_parser(commands: Any, line: str) -> None:
         help=line,
         description="Check model files as the service does before it loads one, and say of each "
         "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
-        "count as one. Projectors, importance matrices, vocabularies, encoders and draft models "
-        "are bad where they are named, because they cannot be served, and merely told where a "
-        "folder holds them. With --lora each model is bad that one of these adapters does not fit. "
+        "count as one. Importance matrices, vocabularies, encoders and draft models are bad where "
+        "they are named, because they cannot be served, and merely told where a folder holds "
+        "them. With --lora or --mmproj each model is bad that one of these does not fit. "
         "Exits with 1 when a file is bad.",
         epilog="Example: worker check ~/models; "
         "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'",
@@ -33,7 +34,7 @@ def add_parser(commands: Any, line: str) -> None:
         help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
         "the checksums that the catalogue or the Hub's cache knows",
     )
-    add_options(parser, "catalog", "lora")
+    add_options(parser, "catalog", "lora", "mmproj")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
     parser.set_defaults(run=run)
 
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
+    from worker.model.projector import check_projector, load_projector
 
     settings = settings_from(arguments)
     entries = ()
@@ -76,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
                 try:
                     for adapter in settings.lora:
                         load_adapter(adapter.file, each.path)
+                    if settings.mmproj is not None:
+                        check_projector(load_projector(Path(settings.mmproj)), config)
                 except ModelFileError as error:
                     verdict = replace(
                         verdict, ok=False, code=error.code, message=error.message,

@@ -94,7 +94,13 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     """This machine's CPU is taken to keep weights as those of the places do."""
     from worker.cli.model import model_path, with_draft_path
     from worker.lifecycle.devices import Devices
-    from worker.lifecycle.prepared import load_draft, memory_with, wishes_of, with_heads
+    from worker.lifecycle.prepared import (
+        find_projector,
+        load_draft,
+        memory_with,
+        wishes_of,
+        with_heads,
+    )
     from worker.memory.plan import estimate
     from worker.model.config import load_config
 
@@ -104,5 +110,6 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     settings = with_heads(config, settings)
     own = memory_with(Devices())
     memories = (Memory(each.total, each.available, each.devices, own.packed) for each in places)
-    plans = tuple(estimate(config, settings, memory, draft) for memory in memories)
+    beside = find_projector(config, settings)
+    plans = tuple(estimate(config, settings, each, draft, (), beside) for each in memories)
     return replace(found, layers=config.layers + 1, plans=plans)
