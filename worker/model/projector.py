@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,13 +160,25 @@ def _output(header: Header, name: str) -> int:
 
 
 def projector_beside(model: Path) -> Path | None:
-    """The one in the model's folder that its name belongs to, in the smallest float encoding."""
-    found: list[tuple[bool, str, Path]] = []
-    for path in model.parent.glob("*.gguf"):
-        if path != model and _NAMED.search(path.name):
-            rest = _ENCODING.sub("", _NAMED.sub("", path.stem)).strip("-._").lower()
-            if model.name.lower().startswith(rest):
-                found.append(("f16" not in path.name.lower(), path.name, path))
+    """The one in the model's folder, or in the repository's where that is in the Hub's cache."""
+    folders = [model.parent]
+    if len(model.parents) > 2 and model.parents[2].name == "snapshots":
+        folders.append(model.parents[1])
+    for folder in folders:
+        names = [path.name for path in folder.glob("*.gguf") if path != model]
+        if (name := choose_projector(names, model.name)) is not None:
+            return folder / name
+    return None
+
+
+def choose_projector(files: Iterable[str], model: str) -> str | None:
+    """That of the model's name among the paths, in the smallest float encoding."""
+    found: list[tuple[bool, str]] = []
+    for path in files:
+        name = path.rpartition("/")[2]
+        rest = _ENCODING.sub("", _NAMED.sub("", name.rpartition(".")[0])).strip("-._").lower()
+        if _NAMED.search(name) and model.rpartition("/")[2].lower().startswith(rest):
+            found.append(("f16" not in name.lower(), path))
     return min(found)[-1] if found else None
 
 
