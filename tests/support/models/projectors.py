@@ -131,7 +131,7 @@ def write_llava(folder: Path) -> tuple[Path, Path]:
 
 def write_gemma3(folder: Path) -> tuple[Path, Path]:
     """A Gemma 3 and its projector."""
-    model = architectures.write_gemma3(folder / "gemma3.gguf")
+    model = architectures.write_gemma3(folder / "gemma3.gguf", CHAT_TEMPLATE)
     return model, projector_gguf("gemma3").write(folder / "mmproj-gemma3.gguf")
 
 
