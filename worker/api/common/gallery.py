@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Set
 from contextvars import ContextVar
 
+import msgspec
 import numpy as np
 
 from worker.engine.prompt import Medium
@@ -20,7 +21,6 @@ from worker.errors import RequestError, UnavailableError
 from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA, PIXELS
-from worker.llama.media.frames import EncodedMedium, EncodedPiece
 
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(?:;[^,;]{0,100}){0,4},", re.IGNORECASE)
 # The first bytes of formats that are read -> their kind, as a hint names it.
@@ -121,17 +121,17 @@ class Gallery:
         for place, part in enumerate(self._marks.split(text)):
             if place % 2:
                 digest = self._reader.digest(self._held[int(part)][1])
-                for number, piece in enumerate(read[int(part)].pieces):
-                    if piece.tokens:
-                        tokens += piece.tokens
-                        continue
-                    media.append(self._medium(piece, len(tokens)))
-                    tokens += _ids(digest, number, len(media[-1].vectors))
+                for number, piece in enumerate(read[int(part)]):
+                    if isinstance(piece, Medium):
+                        media.append(msgspec.structs.replace(piece, start=len(tokens)))
+                        tokens += _ids(digest, number, len(piece.vectors))
+                    else:
+                        tokens += piece
             elif part or not place:
                 tokens += tokenize(part, not place)
         return self._noted(text, shown), tokens, tuple(media)
 
-    def _read(self, number: int) -> EncodedMedium | None:
+    def _read(self, number: int) -> tuple[Medium | tuple[int, ...], ...] | None:
         try:
             return self._reader.read(self._held[number][1])
         except UnavailableError:
@@ -149,13 +149,6 @@ class Gallery:
             return f"[{self._held[number][0]}]" if number in numbers else mark[0]
 
         return self._marks.sub(note, text)
-
-    def _medium(self, piece: EncodedPiece, start: int) -> Medium:
-        vectors = np.frombuffer(piece.vectors, np.float32).reshape(-1, self._reader.ready.width)
-        planes = np.frombuffer(piece.positions, np.int32).reshape(4, -1)
-        return Medium(
-            start, vectors, piece.length, planes if planes.size else None, piece.is_causal
-        )
 
 
 # Of the request whose body is read in this thread; None: the model only reads text.
