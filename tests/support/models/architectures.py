@@ -229,9 +229,11 @@ def write_deepseek2(path: Path) -> Path:
     return model.write(path)
 
 
-def _write_gemma3(path: Path, pattern: Key) -> Path:
+def _write_gemma3(path: Path, pattern: Key, template: str = "") -> Path:
     layers = 3
     model = Model("gemma3", layers=layers)
+    if template:
+        model.gguf.keys["tokenizer.chat_template"] = text(template)
     model.keys(
         {
             "attention.key_length": HEAD,
@@ -249,9 +251,9 @@ def _write_gemma3(path: Path, pattern: Key) -> Path:
     return model.write(path)
 
 
-def write_gemma3(path: Path) -> Path:
+def write_gemma3(path: Path, template: str = "") -> Path:
     """Two layers that see the last 16 tokens, then one that sees all."""
-    return _write_gemma3(path, u32(3))
+    return _write_gemma3(path, u32(3), template)
 
 
 def write_gemma3_array(path: Path) -> Path:

@@ -44,7 +44,15 @@ _PATCH = 7
 def png(width: int = 28, height: int = 28, seed: int = 0) -> bytes:
     """A picture of coloured noise, RGB with 8 bits each."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width * 3), np.uint8)
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return _png(width, height, b"".join(b"\0" + row.tobytes() for row in pixels))
+
+
+def blank_png(width: int, height: int) -> bytes:
+    """A black picture, small as a file however large it is."""
+    return _png(width, height, bytes((3 * width + 1) * height))
+
+
+def _png(width: int, height: int, rows: bytes) -> bytes:
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data
@@ -131,7 +139,7 @@ def write_llava(folder: Path) -> tuple[Path, Path]:
 
 def write_gemma3(folder: Path) -> tuple[Path, Path]:
     """A Gemma 3 and its projector."""
-    model = architectures.write_gemma3(folder / "gemma3.gguf")
+    model = architectures.write_gemma3(folder / "gemma3.gguf", CHAT_TEMPLATE)
     return model, projector_gguf("gemma3").write(folder / "mmproj-gemma3.gguf")
 
 

@@ -16,7 +16,7 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     model, projector  the paths of both files
     threads           that compute
     gpu               whether the projector goes to a GPU, where the build knows one
-    seconds           of CPU that one medium may take
+    seconds           that one medium may take
     megabytes         beyond what the projector takes
     reads             files and folders that it may open; all others it cannot reach, where the
                       system has Landlock
@@ -26,7 +26,7 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     projector: str
     threads: int
     gpu: bool
-    seconds: int
+    seconds: float
     megabytes: int
     reads: tuple[str, ...]
 
