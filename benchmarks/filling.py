@@ -19,8 +19,7 @@ from pathlib import Path
 from worker import log, machine
 from worker.engine.backend import Kernels
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions

@@ -23,8 +23,7 @@ from benchmarks.models import write_model
 from benchmarks.shapes import SHAPES
 from worker import log, machine
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions

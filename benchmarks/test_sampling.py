@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from worker.engine.output import token_logprob
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.guides.guides import Guides
 from worker.llama.sampling.sampler import Sampler

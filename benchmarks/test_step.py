@@ -18,8 +18,7 @@ import pytest
 from worker.cache.state import Parts, SlotState
 from worker.engine.backend import Batch, CacheShape, Kernels
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 
 
 class NullBackend:
@@ -35,7 +34,6 @@ class NullBackend:
             needs_rest=False,
         )
         self.unified = slots == 1
-        self.one_prompt_a_step = False
         self.kernels = Kernels()
         self.max_length = cells
         self.vocab_size = 32_000
@@ -50,7 +48,7 @@ class NullBackend:
     def sample(self, row: int, sampler: Any) -> int:
         return 5
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         return np.zeros(self.vocab_size, np.float32)
 
     def ahead(self, sampler: Any) -> list[int]:

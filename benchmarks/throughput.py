@@ -30,8 +30,7 @@ from worker.bench.measure.client import StreamedRequest
 from worker.bench.measure.server import serving
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from argparse import Namespace
 
 from worker.cli.main import main as worker
+from worker.cli.options import settings_from
 from worker.errors import WorkerError
 from worker.hub.catalog import load_catalog
-from worker.settings import make
 
 
 def main() -> int:
@@ -49,7 +50,7 @@ def main() -> int:
 
 def _up_to(parameters: float, quant: str) -> list[str]:
     """Return the names of such models, from the user's own catalogue too (GGUF_WORKER_MODELS)."""
-    entries = load_catalog(make({}).catalog).entries
+    entries = load_catalog(settings_from(Namespace()).catalog).entries
     return [
         f"{name}:{quant}"
         for name, entry in entries.items()

@@ -33,8 +33,7 @@ from tests.support.models.reference import Checkpoints, Floats, ReferenceLlama
 from worker import log
 from worker.demo import MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 from worker.llama import library

@@ -21,54 +21,51 @@ ROOT = TOP / "worker"
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
-    "imports": set(),
-    "lines": set(),
     "log": set(),
     "demo": set(),
     "machine": set(),
     "values": set(),
     "keys": {"values"},
     "files": {"machine", "errors"},
-    "options": {"keys", "values", "limits"},
-    "settings": {"options", "keys", "values", "limits", "errors"},
+    "settings": {"keys", "values", "limits"},
     "gguf": {"errors"},
     "model": {"gguf", "errors"},
     "memory": {"model", "gguf", "settings", "files", "machine", "errors"},
     "hub": {"model", "gguf", "settings", "files", "machine", "errors"},
     "audit": {"hub", "model", "gguf", "errors"},
-    "isolation": {"gguf", "options", "settings", "errors", "log"},
+    "isolation": {"gguf", "settings", "errors", "log"},
     "cache": {"files", "errors", "log"},
     "engine": {"grammar", "cache", "limits", "errors", "log"},
     "chat": {"grammar", "limits", "errors"},
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "isolation", "errors", "imports", "log",
+        "isolation", "errors", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",
         "limits", "errors", "log",
     },
     "http": {
-        "lifecycle", "settings", "values", "keys", "limits", "lines", "machine", "errors",
-        "imports", "log",
+        "lifecycle", "settings", "values", "keys", "limits", "machine", "errors",
+        "log",
     },
-    "requests": {"http", "engine", "lifecycle", "lines", "errors", "log"},
+    "requests": {"http", "engine", "lifecycle", "errors", "log"},
     "api": {
         "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "lines", "machine", "errors", "log",
+        "values", "keys", "limits", "machine", "errors", "log",
     },
     "service": {
         "api", "requests", "http", "lifecycle", "chat", "grammar", "engine", "model", "settings",
-        "values", "keys", "limits", "lines", "machine", "errors", "imports", "log",
+        "values", "keys", "limits", "machine", "errors", "log",
     },
     "bench": {
-        "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "options", "files",
+        "lifecycle", "llama", "engine", "memory", "model", "gguf", "settings", "files",
         "machine", "errors", "log",
     },
     "cli": {
         "service", "api", "requests", "bench", "audit", "chat", "isolation", "lifecycle", "llama",
-        "engine", "hub", "memory", "model", "gguf", "settings", "options", "values", "files",
+        "engine", "hub", "memory", "model", "gguf", "settings", "values", "files",
         "machine", "errors", "log", "demo",
     },
 }  # fmt: skip
@@ -93,7 +90,7 @@ RESERVED: dict[str, set[str]] = {
     },
     "threading": {
         "llama", "lifecycle", "engine/thread.py", "chat/jinja/sandbox.py", "cache/disk.py",
-        "cache/index.py", "imports.py", "log.py", "cli/top/screen.py",
+        "cache/index.py", "log.py", "cli/top/screen.py",
     },
 }  # fmt: skip
 

@@ -13,8 +13,7 @@ import pytest
 from tests import proof
 from tests.support.models.ggufs import Tensor, f32, llama_gguf, text
 from tests.support.models.reference import Cache, ReferenceLlama, perplexity
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 
 #: Kind of tolerance -> encoding that the writer makes; the K-quant mix is made by llama.cpp.
 ENCODINGS = {"exact": "F32", "F32": "F32", "F16": "F16", "Q8_0": "Q8_0", "Q4_K_M": "F32"}

@@ -20,8 +20,7 @@ from tests.support.models.ggufs import write_llama
 from tests.support.models.reference import Floats, ReferenceLlama
 from tests.support.rows import chances, dense, fits
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.engine.sequence import Delta
 

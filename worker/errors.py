@@ -46,6 +46,11 @@ class WorkerError(Exception):
     http_status: ClassVar[int] = 500
     default_code: ClassVar[str] = "INTERNAL"
 
+    def __init_subclass__(cls, *, exit_code: int = 0, http_status: int = 0, code: str = "") -> None:
+        cls.exit_code = exit_code or cls.exit_code
+        cls.http_status = http_status or cls.http_status
+        cls.default_code = code or cls.default_code
+
     def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -57,41 +62,27 @@ class WorkerError(Exception):
         return f"{self.message} {self.hint}" if self.hint else self.message
 
 
-class UsageError(WorkerError):
+class UsageError(WorkerError, exit_code=2, code="USAGE"):
     """The command line, the environment or a name given there is wrong."""
 
-    exit_code = 2
-    default_code = "USAGE"
 
-
-class BindError(WorkerError):
+class BindError(WorkerError, exit_code=3, code="CANNOT_BIND"):
     """The listening address is in use, or this machine does not have it."""
 
-    exit_code = 3
-    default_code = "CANNOT_BIND"
 
-
-class DoesNotFitError(WorkerError):
+class DoesNotFitError(WorkerError, exit_code=4, code="DOES_NOT_FIT"):
     """The model, or the context that was asked for, needs more memory than there is."""
 
-    exit_code = 4
-    default_code = "DOES_NOT_FIT"
 
-
-class CallbackError(WorkerError):
+class CallbackError(WorkerError, exit_code=5, code="CALLBACK_REFUSED"):
     """The pool manager did not accept the ready callback, and all retries are used up."""
 
-    exit_code = 5
-    default_code = "CALLBACK_REFUSED"
 
-
-class StalledError(WorkerError):
+class StalledError(WorkerError, code="ENGINE_STALLED"):
     """The engine's thread hangs. Only a new process helps."""
 
-    default_code = "ENGINE_STALLED"
 
-
-class ModelFileError(WorkerError):
+class ModelFileError(WorkerError, code="MODEL_FILE"):
     """A file that cannot be used as a model, with the place where it went wrong.
 
     code:   what is wrong, from a fixed list (see `model/checks/model.py`)
@@ -100,8 +91,6 @@ class ModelFileError(WorkerError):
     got:    what the file says
     limit:  what would have been accepted
     """
-
-    default_code = "MODEL_FILE"
 
     def __init__(
         self,
@@ -121,47 +110,32 @@ class ModelFileError(WorkerError):
         self.limit = limit
 
 
-class DiskSpaceError(WorkerError):
+class DiskSpaceError(WorkerError, code="NO_DISK_SPACE"):
     """The disk has less room than the file that is to be written needs."""
 
-    default_code = "NO_DISK_SPACE"
 
-
-class DownloadError(WorkerError):
+class DownloadError(WorkerError, code="DOWNLOAD_FAILED"):
     """The Hub cannot be reached, does not have the file, or sent something else."""
 
-    default_code = "DOWNLOAD_FAILED"
 
-
-class BackendError(WorkerError):
+class BackendError(WorkerError, code="BACKEND"):
     """llama.cpp refused or failed."""
 
-    default_code = "BACKEND"
 
-
-class ModelLoadError(BackendError):
+class ModelLoadError(BackendError, code="MODEL_LOAD_FAILED"):
     """llama.cpp could not load a file that passed our own checks."""
 
-    default_code = "MODEL_LOAD_FAILED"
 
-
-class ResidencyError(BackendError):
+class ResidencyError(BackendError, code="NOT_RESIDENT"):
     """Layers or the KV cache landed on another device than the one asked for."""
 
-    default_code = "NOT_RESIDENT"
 
-
-class DecodeError(BackendError):
+class DecodeError(BackendError, code="DECODE_FAILED"):
     """A batch failed, and computing it again would fail too."""
 
-    default_code = "DECODE_FAILED"
 
-
-class RequestError(WorkerError):
+class RequestError(WorkerError, http_status=400, code="invalid_request"):
     """A request that is wrong; `param` names the field."""
-
-    http_status = 400
-    default_code = "invalid_request"
 
     def __init__(
         self,
@@ -175,28 +149,19 @@ class RequestError(WorkerError):
         self.param = param
 
 
-class NotAuthenticatedError(RequestError):
+class NotAuthenticatedError(RequestError, http_status=401, code="INVALID_API_KEY"):
     """The API key is missing or wrong."""
 
-    http_status = 401
-    default_code = "INVALID_API_KEY"
 
-
-class ForbiddenError(RequestError):
+class ForbiddenError(RequestError, http_status=403, code="forbidden"):
     """Only programs on this machine may ask for this."""
 
-    http_status = 403
-    default_code = "forbidden"
 
-
-class NotFoundError(RequestError):
+class NotFoundError(RequestError, http_status=404, code="not_found"):
     """No such path, model or job."""
 
-    http_status = 404
-    default_code = "not_found"
 
-
-class ContextLengthError(RequestError):
+class ContextLengthError(RequestError, code="context_length_exceeded"):
     """A prompt that is longer than the context of one sequence.
 
     count       its tokens
@@ -206,8 +171,6 @@ class ContextLengthError(RequestError):
     Agents look for these words of llama-server and of Anthropic's API, and for the two numbers, and
     shorten the conversation then.
     """
-
-    default_code = "context_length_exceeded"
 
     def __init__(
         self, count: int, max_length: int, *, param: str | None = None, most: int | None = None
@@ -223,59 +186,37 @@ class ContextLengthError(RequestError):
         self.max_length = max_length
 
 
-class ConflictError(RequestError):
+class ConflictError(RequestError, http_status=409, code="conflict"):
     """The job is in a state that does not allow this, for example running already."""
 
-    http_status = 409
-    default_code = "conflict"
 
-
-class TooLargeError(RequestError):
+class TooLargeError(RequestError, http_status=413, code="too_large"):
     """The body is larger than the service reads."""
 
-    http_status = 413
-    default_code = "too_large"
 
-
-class QueueFullError(RequestError):
+class QueueFullError(RequestError, http_status=429, code="queue_full"):
     """The queue is full: as many requests wait as are allowed to."""
 
-    http_status = 429
-    default_code = "queue_full"
     retry_after_s: ClassVar[int] = 1
 
 
-class CancelledError(RequestError):
+class CancelledError(RequestError, http_status=499, code="cancelled"):
     """The request was cancelled by another one."""
 
-    http_status = 499
-    default_code = "cancelled"
 
-
-class LeftError(RequestError):
+class LeftError(RequestError, http_status=499, code="left"):
     """The client left before there was an answer."""
 
-    http_status = 499
-    default_code = "left"
 
-
-class NotSupportedError(RequestError):
+class NotSupportedError(RequestError, http_status=501, code="not_supported"):
     """A part of an API that this worker does not have."""
 
-    http_status = 501
-    default_code = "not_supported"
 
-
-class UnavailableError(RequestError):
+class UnavailableError(RequestError, http_status=503, code="unavailable"):
     """The worker is loading, draining or has failed. Another may answer, or this one later."""
 
-    http_status = 503
-    default_code = "unavailable"
     retry_after_s: ClassVar[int] = 1
 
 
-class InferenceTimeoutError(RequestError):
+class InferenceTimeoutError(RequestError, http_status=504, code="INFERENCE_TIMEOUT"):
     """The job took longer than a job may take."""
-
-    http_status = 504
-    default_code = "INFERENCE_TIMEOUT"

@@ -1,216 +1,422 @@
-"""Settings of a process: the command line counts first, then the environment, then defaults.
+"""Settings of a process, each with the options that set it: flags, variables, help.
 
-`options.py` has the table of options. The parser, its help and the names of the environment
-variables are made from that table.
+`values.py` reads their texts, and `cli/options.py` makes the parser, its help and the settings.
 """
 
-from __future__ import annotations
-
-import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import msgspec
 
-from worker import limits
-from worker.errors import UsageError
-from worker.keys import KeyFile, keys_of
-from worker.options import OPTIONS, SAMPLING, TOPICS, Option
-from worker.values import AUTO, AdapterSpec
+from worker import keys, limits, values
+from worker.keys import KeyFile
+from worker.values import AdapterSpec
 
 DEFAULT_PARALLEL = 4
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+SAMPLING = "Sampling, where a request does not say otherwise"
+_BACKENDS = ("cpu", "cuda", "metal", "vulkan", "rpc")
+_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+_INT32 = 2**31 - 1
 _SECRET = frozenset({"api_key", "callback_url", "heartbeat_url", "hf_token"})
-# Fields whose AUTO means that they are left open.
-_OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel", "seed", "reasoning_budget")
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One way to set a field of Settings: its flags, how its text is read, and its help.
+
+    words    the flags, separated by spaces
+    metavar  what the help calls the value
+    env      environment variables besides LLAMA_ARG_<the first flag>
+    const    the value when the flag stands alone; None: it needs one
+    repeats  each time that the flag is given adds to the values
+    topic    where the help has it; at a field: with those that follow, until another one
+    field    that it is written at
+    """
+
+    words: str
+    read: Callable[[str], Any]
+    help: str
+    metavar: str = "N"
+    env: str = ""
+    const: Any = None
+    repeats: bool = False
+    topic: str = ""
+    field: str = ""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """As the command line has them; the first one is the option's name."""
+        return tuple(self.words.split())
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables that set it; the first one that is set counts."""
+        name = self.flags[0].lstrip("-").replace("-", "_").upper()
+        return (f"LLAMA_ARG_{name}", *self.env.split())
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process was asked to do. `None` means: decided from the model and the machine.
+    """What this process was asked to do. `None` means: decided from the model and the machine."""
 
-    model            file or name
-    hf_repo, hf_draft they were named as on the Hub, and are fetched where they are not here
-    hf_file          file of `hf_repo`
-    hf_token         for the Hub
-    offline          nothing is fetched from the Hub
-    alias            names of the model; the first one is its id
-    tags             words about the model
-    host             addresses, separated by commas
-    api_prefix       beginning of paths that is taken off
-    page             whether browsers get a page at /
-    api_key_file     more keys
-    cors             origins whose pages may read answers
-    public_host      host in the address that a manager gets; None: `host`
-    max_body         MiB of a request's body
-    receive_timeout  seconds for a request's head, and again for its body
-    send_timeout     seconds in which a client must take something of its answer
-    inference_timeout, max_tokens_out  limits of a job; the OpenAI paths do not have them
-    heartbeat_url    where heartbeats are sent; None: none are sent
-    reasoning_format where an answer's thoughts stand: auto or deepseek: in a field of their own;
-                     none: in the content
-    reasoning_field  name of that field in chats
-    reasoning, reasoning_effort, reasoning_budget  whether a model thinks (on, off, auto), how much,
-                     and for how many tokens, where a request does not say so
-    reasoning_budget_message  is written where a thought is cut off
-    n_predict        tokens of an answer where a request does not say so; -1: no limit
-    chat_template    name or text of the chat template; None: the file's own
-    chat_template_file   the text of one, before `chat_template`
-    chat_template_kwargs variables of the template where a request does not name them
-    lora             adapters of the model
-    control_vector   control vectors that are added, for all requests
-    control_layers   first and last layer behind which they are; None: all
-    mmproj           file of the projector; None: where `mmproj_auto`, the one beside the model
-    mmproj_offload   it goes to a GPU, where the model's layers do
-    lora_dir         folders from which more of them may be loaded while the worker serves
-    lora_memory      MiB for these; None: as `memory/adapters.py` says
-    lora_init_without_apply  none of them counts for requests that choose nothing
-    draft_model      file or name of a model that guesses tokens
-    draft            who guesses: auto, none, ngram, model, mtp or both; see `guesses`
-    draft_max, ngram_max tokens of a guess, at most; of one from the text
-    draft_p_min      least probability of a token that a draft model or heads guess
-    cpu_tensors      some tensors stay on the CPU, whatever device their layer has
-    pooling          how vectors of texts are made, so that the worker gives some; None: as the file
-                     says
-    rpc              HOST:PORT of RPC servers whose devices are used too
-    cache_ram        MiB of host memory for states of ended sequences, at most; 0: none are kept
-    cache_dir        folder where these states are also written; None: nothing is written
-    slot_save_path   folder of the files of /slots; None: there are none
-    cache_disk       MiB that this folder may take for one model
-    device           names (CUDA0), numbers, or kind:number (cuda:1); see `lifecycle/devices.py`
-    override_kv      keys of the model's header, and what they are to say
-    rope_scaling, rope_scale, rope_freq_base, yarn_orig_ctx  how positions are rotated; None: as
-                     the file says
-    otel             send a span of each request by OpenTelemetry
-    sandbox          reach nothing but what a worker needs, see `isolation/reach.py`
-    die_with_parent  "process": leave when the parent dies; "stdin": when standard input ends
-    """
+    # fmt: off
+    model: Annotated[str | None, Option("--model -m", values.nonempty,
+        "GGUF file, or a model's name: tinyllama:Q4_K_M (default: the embedded demo model)", "FILE",
+        topic="Model")] = None
+    catalog: Annotated[str | None, Option("--catalog", values.nonempty,
+        "your own list of models, of the form of models.toml", "FILE",
+        env="GGUF_WORKER_MODELS")] = None
+    hf_repo: Annotated[str | None, Option("--hf-repo -hf -hfr", values.repository,
+        "model of the Hub, which is fetched where it is not here: ORGANISATION/REPOSITORY[:QUANT] "
+        "(Q4_K_M where there is one)", "REPO")] = None
+    hf_file: Annotated[str | None, Option("--hf-file -hff", values.nonempty,
+        "file of that repository, in the place of an encoding", "FILE")] = None
+    hf_token: Annotated[str | None, Option("--hf-token -hft", keys.key,
+        "token for the Hub; better the variable HF_TOKEN, which process lists do not show",
+        "TOKEN")] = None
+    offline: Annotated[bool, Option("--offline", values.switch, "fetch nothing from the Hub (off)",
+        "on|off", const=True, env="HF_HUB_OFFLINE")] = False
+    alias: Annotated[tuple[str, ...], Option("--alias -a --served-model-name", values.some_names,
+        "model id in /v1/models, and other names of it (the file's name)", "NAME,...")] = ()
+    tags: Annotated[tuple[str, ...], Option("--tags", values.some_names,
+        "words about it, told there", "WORD,...")] = ()
+    model_ref: Annotated[str | None, Option("--model-ref", values.name,
+        "the manager's name for the model, reported back", "REF")] = None
 
-    model: str | None = None
-    hf_repo: str | None = None
-    hf_file: str | None = None
-    hf_draft: str | None = None
-    hf_token: str | None = None
-    offline: bool = False
-    catalog: str | None = None
-    model_ref: str | None = None
-    alias: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    host: str = "127.0.0.1"
-    port: int = 8080
-    public_host: str | None = None
-    local_mode: bool = False
-    api_key: str | None = None
-    api_key_file: KeyFile | None = None
-    cors: tuple[str, ...] = ()
-    worker_id: str | None = None
-    callback_url: str | None = None
-    heartbeat_url: str | None = None
-    heartbeat_interval: float = 30.0
-    die_with_parent: str = "off"
-    sandbox: bool = False
-    drain_timeout: float = 4.0
-    page: bool = True
-    api_prefix: str = ""
-    ctx_size: int | None = None
-    parallel: int | None = None
-    queue_size: int = 64
-    max_connections: int | None = None
-    max_body: int = limits.BODY.most
-    receive_timeout: float = limits.RECEIVE.most
-    send_timeout: float = limits.SEND.most
-    inference_timeout: float = 300.0
-    max_tokens_out: int = 2048
-    max_stall_ms: int = 400
-    reasoning_format: str = "auto"
-    reasoning_field: str = "reasoning_content"
-    reasoning: str = "auto"
-    reasoning_effort: str | None = None
-    reasoning_budget: int | None = None
-    reasoning_budget_message: str = ""
-    n_predict: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    top_n_sigma: float | None = None
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
-    adaptive_target: float | None = None
-    adaptive_decay: float | None = None
-    samplers: tuple[str, ...] | None = None
-    seed: int | None = None
-    ignore_eos: bool | None = None
-    chat_template: str | None = None
-    chat_template_file: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    lora: tuple[AdapterSpec, ...] = ()
-    control_vector: tuple[AdapterSpec, ...] = ()
-    control_layers: tuple[int, int] | None = None
-    mmproj: str | None = None
-    mmproj_auto: bool = True
-    mmproj_offload: bool = True
-    lora_dir: tuple[str, ...] = ()
-    lora_memory: int | None = None
-    lora_init_without_apply: bool = False
-    draft_model: str | None = None
-    draft: str | None = None
-    pooling: str | None = None
-    draft_max: int | None = None
-    ngram_max: int | None = None
-    draft_p_min: float = 0.0
-    threads: int | None = None
-    threads_batch: int | None = None
-    batch_size: int = 512
-    ubatch_size: int = 512
-    n_gpu_layers: int | None = None
-    cpu_tensors: bool = False
-    backend: str | None = None
-    rpc: tuple[str, ...] = ()
-    device: tuple[str, ...] = ()
-    tensor_split: tuple[float, ...] = ()
-    split_mode: str = "layer"
-    main_gpu: int = 0
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    cache_ram: int | None = None
-    cache_dir: str | None = None
-    slot_save_path: str | None = None
-    cache_disk: int | None = None
-    flash_attn: str = "auto"
-    mmap: bool | None = None
-    mlock: bool = False
-    otel: bool = False
-    override_kv: tuple[tuple[str, bool | int | float | str], ...] = ()
-    rope_scaling: str | None = None
-    rope_scale: float | None = None
-    rope_freq_base: float | None = None
-    yarn_orig_ctx: int | None = None
-    yarn_ext_factor: float = -1.0
-    yarn_attn_factor: float = -1.0
-    yarn_beta_slow: float = -1.0
-    yarn_beta_fast: float = -1.0
-    log_format: str = "console"
-    log_file: str | None = None
-    verbose: bool = False
+    host: Annotated[str, Option("--host", values.hosts, "addresses to listen on (127.0.0.1)",
+        "ADDR,...", topic="Service")] = "127.0.0.1"
+    port: Annotated[int, Option("--port", values.integer(0, 65535),
+        "port to listen on; 0 takes a free one (8080)")] = 8080
+    api_key: Annotated[str | None, Option("--api-key", keys.keys,
+        "bearer key that all paths but /health ask for, or several, separated by commas; process "
+        "lists show it until the worker has overwritten it: better a file or a variable", "KEY",
+        env="LLAMA_API_KEY LLORCH_API_TOKEN")] = None
+    api_key_file: Annotated[KeyFile | None, Option("--api-key-file", keys.key_file,
+        "file of such keys, one a line, # begins a comment; read again at SIGHUP", "FILE")] = None
+    cors: Annotated[tuple[str, ...], Option("--cors --cors-origins", values.origins,
+        "pages of these origins, such as https://chat.example, may read answers; localhost: those "
+        "of this machine, *: all (none)", "A,B")] = ()
+    api_prefix: Annotated[str, Option("--api-prefix", values.prefix,
+        "beginning of a path behind which all paths are found too (none)", "/PATH")] = ""
+    sandbox: Annotated[bool, Option("--sandbox", values.switch,
+        "open nothing but what a worker needs, start no program, connect to the manager's port "
+        "alone: by Landlock, from Linux 6.7 on, without a GPU (off)", "on|off", const=True)] = False
+    queue_size: Annotated[int, Option("--queue-size", values.integer(0, 100_000),
+        "requests that may wait (64)")] = 64
+    max_connections: Annotated[int | None, Option("--max-connections", values.integer(1, 1_000_000),
+        f"connections at once ({limits.CONNECTIONS.most} and one for each request that may run or "
+        "wait)")] = None
+    max_body: Annotated[int, Option("--max-body", values.integer(1, 1024),
+        f"MiB of a request's body ({limits.BODY.most})", "MIB")] = limits.BODY.most
+    receive_timeout: Annotated[float, Option("--receive-timeout", values.number(0.1, 86_400),
+        f"seconds for a request's head to arrive, and again for its body ({limits.RECEIVE.most})",
+        "SECONDS")] = limits.RECEIVE.most
+    send_timeout: Annotated[float, Option("--send-timeout", values.number(0.1, 86_400),
+        "seconds after which a client that takes nothing of its answer is let go "
+        f"({limits.SEND.most})", "SECONDS")] = limits.SEND.most
+    drain_timeout: Annotated[float, Option("--drain-timeout", values.number(0, 3600),
+        "seconds running requests get at SIGTERM (4)", "SECONDS")] = 4.0
+    sleep_idle_seconds: Annotated[float, Option("--sleep-idle-seconds", values.number(-1, 10**9),
+        "seconds without a request after which the model's memory is given back until the next one "
+        "(-1: never)", "SECONDS")] = -1.0
+    page: Annotated[bool, Option("--page --webui --ui", values.switch,
+        "show browsers a page at / (on); it asks for the key like every client", "on|off",
+        const=True, env="LLAMA_ARG_UI LLAMA_ARG_WEBUI"),
+        Option("--no-page --no-webui --no-ui", values.opposite, "the opposite", "on|off",
+        const=False)] = True
+
+    worker_id: Annotated[str | None, Option("--worker-id", values.name,
+        "the manager's id for this worker (a new UUID)", "ID", topic="Pool manager")] = None
+    callback_url: Annotated[str | None, Option("--callback-url", values.address,
+        "POSTed once when ready; exit code 5 when refused", "URL")] = None
+    heartbeat_url: Annotated[str | None, Option("--heartbeat-url", values.address,
+        "POSTed at every heartbeat", "URL"),
+        Option("--hive-url --queen-url", values.heartbeat_base,
+        "the same, given the manager's own address: " + values.HEARTBEAT_PATH + " is added",
+        "URL")] = None
+    heartbeat_interval: Annotated[float, Option("--heartbeat-interval", values.number(0.1, 86_400),
+        "seconds between heartbeats (30)", "SECONDS")] = 30.0
+    public_host: Annotated[str | None, Option("--public-host", values.host,
+        "host in the address that the manager is told (as --host)", "NAME",
+        env="RBEE_WORKER_HOST")] = None
+    local_mode: Annotated[bool, Option("--local-mode", values.switch,
+        "listen on loopback only and call no manager back (off)", "on|off", const=True)] = False
+    die_with_parent: Annotated[str, Option("--die-with-parent", values.parent,
+        "leave when the parent process dies or, with stdin, when standard input ends (off)",
+        "process|stdin", const="process")] = "off"
+
+    ctx_size: Annotated[int | None, Option("--ctx-size -c --n-ctx --max-model-len",
+        values.integer(0, _INT32),
+        "KV cells in all, shared by all sequences, rounded up to a multiple of 256 (fitted to "
+        "model and memory)", topic="Work")] = None
+    parallel: Annotated[int | None, Option("--parallel -np --max-num-seqs",
+        values.integer_or_auto(1, 256),
+        "sequences decoded at once (-1: 4, fewer where memory is short)",
+        env="LLAMA_ARG_N_PARALLEL")] = None
+    inference_timeout: Annotated[float, Option("--inference-timeout-sec --inference-timeout",
+        values.number(0.1, 86_400), "seconds that a job may take (300)", "SECONDS")] = 300.0
+    max_tokens_out: Annotated[int, Option("--max-tokens-out", values.integer(1, _INT32),
+        "tokens that a job may ask for (2048)")] = 2048
+    max_stall_ms: Annotated[int, Option("--max-stall-ms", values.integer(1, 60_000),
+        "milliseconds that reading a prompt may make running streams wait (400)")] = 400
+    n_predict: Annotated[int | None, Option("--predict --n-predict -n", values.num_predicted,
+        "tokens of an answer, at most, where a request does not say; -1: no limit (16 for "
+        "/v1/completions, else no limit)", env="LLAMA_ARG_N_PREDICT")] = None
+    threads: Annotated[int | None, Option("--threads -t", values.integer_or_auto(1, 4096),
+        "compute threads (-1: as many as are fastest, at most the CPUs this process may "
+        "use)")] = None
+    threads_batch: Annotated[int | None, Option("--threads-batch -tb",
+        values.integer_or_auto(1, 4096), "compute threads for prompts (-1: as --threads)")] = None
+    batch_size: Annotated[int, Option("--batch-size -b", values.integer(1, 65536),
+        "tokens in a step, at most (512)", env="LLAMA_ARG_BATCH")] = 512
+    ubatch_size: Annotated[int, Option("--ubatch-size -ub", values.integer(1, 65536),
+        "tokens computed at once inside a step (512)", env="LLAMA_ARG_UBATCH")] = 512
+
+    reasoning_format: Annotated[str, Option("--reasoning-format",
+        values.one_of("auto", "deepseek", "none"),
+        "where a model's thoughts go: into a field of their own (auto, deepseek), or unparsed into "
+        "the content (none); a request may say otherwise (auto)", "auto|deepseek|none",
+        env="LLAMA_ARG_THINK", topic="Chats")] = "auto"
+    reasoning_field: Annotated[str, Option("--reasoning-field",
+        values.one_of("reasoning_content", "reasoning"),
+        "that field's name in chat answers; both are read in messages (reasoning_content)",
+        "NAME")] = "reasoning_content"
+    lora: Annotated[tuple[AdapterSpec, ...], Option("--lora", values.adapters,
+        "adapter of the model, or several: a request whose model is NAME is answered with it, "
+        "scaled by SCALE (1); one without NAME is called like its file and counts for all requests "
+        "that choose nothing (none)", "FILE[=NAME[:SCALE]]", repeats=True),
+        Option("--lora-scaled", values.scaled_adapters,
+        "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
+        repeats=True)] = ()
+    mmproj: Annotated[str | None, Option("--mmproj -mm", values.nonempty,
+        "projector that makes vectors of pictures and sounds (the one beside the model that has "
+        "its name)", "FILE")] = None
+    mmproj_auto: Annotated[bool, Option("--mmproj-auto", values.switch,
+        "look for one beside the model (on)", "on|off", const=True),
+        Option("--no-mmproj --no-mmproj-auto", values.opposite, "the opposite", "on|off",
+        const=False)] = True
+    mmproj_offload: Annotated[bool, Option("--mmproj-offload", values.switch,
+        "the projector goes to a GPU too, where the model's layers do (on)", "on|off", const=True),
+        Option("--no-mmproj-offload", values.opposite, "the opposite", "on|off",
+        const=False)] = True
+    lora_dir: Annotated[tuple[str, ...], Option("--lora-dir", values.there,
+        "folder from whose files /v1/load_lora_adapter may load adapters while the worker serves, "
+        "and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR", repeats=True)] = ()
+    lora_memory: Annotated[int | None, Option("--lora-memory", values.integer(1, _INT32),
+        "MiB for adapters that are loaded so (256)", "MIB")] = None
+    lora_init_without_apply: Annotated[bool, Option("--lora-init-without-apply", values.switch,
+        "no adapter counts for requests that choose nothing, until /lora-adapters is told so (off)",
+        "on|off", const=True)] = False
+    control_vector: Annotated[tuple[AdapterSpec, ...], Option("--control-vector", values.vectors,
+        "control vector, or several: added for all requests (none)", "FILE", repeats=True),
+        Option("--control-vector-scaled", values.scaled_adapters, "the same with its scale",
+        "FILE:SCALE", repeats=True)] = ()
+    control_layers: Annotated[tuple[int, int] | None, Option("--control-vector-layer-range",
+        values.layer_range, "layers behind which it is added, from 1 (all)", "START END")] = None
+    reasoning: Annotated[str, Option("--reasoning -rea", values.one_of("on", "off", "auto"),
+        "whether a model that can think does so where a request does not say; auto: as its "
+        "template has it (auto)", "on|off|auto")] = "auto"
+    reasoning_effort: Annotated[str | None, Option("--reasoning-effort", values.nonempty,
+        "how much it thinks then, in the template's word, such as low (the template's own)",
+        "WORD")] = None
+    reasoning_budget: Annotated[int | None, Option("--reasoning-budget",
+        values.integer_or_auto(0, _INT32),
+        "tokens that it thinks then, at most; 0: it does not think (-1: no limit)",
+        env="LLAMA_ARG_THINK_BUDGET")] = None
+    reasoning_budget_message: Annotated[str, Option("--reasoning-budget-message", values.nonempty,
+        "what is written at the end of a thought that is cut off (nothing)", "TEXT",
+        env="LLAMA_ARG_THINK_BUDGET_MESSAGE")] = ""
+    chat_template: Annotated[str | None, Option("--chat-template", values.nonempty,
+        "chat template: the name of one of the file's, chatml, llama3, phi3, zephyr, gemma, or "
+        "Jinja (the file's own)", "NAME")] = None
+    chat_template_file: Annotated[str | None, Option("--chat-template-file", values.text_file,
+        "file that holds the chat template; it counts before --chat-template", "FILE")] = None
+    chat_template_kwargs: Annotated[dict[str, Any] | None, Option("--chat-template-kwargs",
+        values.json_object,
+        "variables of the chat template where a request does not name them, such as "
+        "'{\"enable_thinking\": false}' (none)", "JSON", env="LLAMA_CHAT_TEMPLATE_KWARGS")] = None
+
+    draft_model: Annotated[str | None, Option("--draft-model --model-draft -md --spec-draft-model",
+        values.nonempty,
+        "smaller model of the same vocabulary, a file or a name, that guesses tokens (none)",
+        "FILE", env="LLAMA_ARG_SPEC_DRAFT_MODEL", topic="Guessed tokens")] = None
+    hf_draft: Annotated[str | None, Option("--hf-repo-draft -hfd -hfrd --spec-draft-hf",
+        values.repository, "the same of the Hub, as --hf-repo", "REPO")] = None
+    draft: Annotated[str | None, Option("--draft",
+        values.one_of("auto", "none", "ngram", "model", "mtp", "both"),
+        "who guesses tokens, which are verified in the same step: ngram, the text itself; the "
+        "draft model; mtp, the file's own heads; auto, all that there is and what the worker read "
+        "and wrote lately; both, the same, with model or heads (auto)",
+        "auto|none|ngram|model|mtp|both"),
+        Option("--spec-type", values.speculation,
+        "the same in llama-server's words: none, ngram-mod, draft-simple, draft-mtp", "TYPE"),
+        Option("--spec-default", values.switch_to("ngram", "none"), "the same as --draft ngram",
+        "on|off", const="on")] = None
+    draft_max: Annotated[int | None, Option("--draft-max --draft-n --spec-draft-n-max",
+        values.integer(1, 1024), "tokens of a guess, at most (as many as pay)")] = None
+    ngram_max: Annotated[int | None, Option("--spec-ngram-mod-n-max --spec-ngram-simple-size-m "
+        "--spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m",
+        values.integer(1, 1024), "the same where the text itself guesses (as --draft-max)")] = None
+    draft_p_min: Annotated[float, Option("--draft-p-min --spec-draft-p-min", values.number(0, 1),
+        "a guess ends where the draft model or the heads give a token less (0)", "P")] = 0.0
+    pooling: Annotated[str | None, Option("--pooling",
+        values.one_of("none", "mean", "cls", "last", "rank"),
+        "make vectors of texts too: one for each token, their mean, the first or the last one's, "
+        "or a classifier's score (embedding models as their file says, others make none)",
+        "none|mean|cls|last|rank"),
+        Option("--rerank --reranking", values.switch_to("rank", None), "the same as --pooling rank",
+        "on|off", const="on")] = None
+
+    temperature: Annotated[float | None, Option("--temp --temperature", values.number(0, 100),
+        "0 is greedy (1)", env="LLAMA_ARG_TEMPERATURE", topic=SAMPLING)] = None
+    top_k: Annotated[int | None, Option("--top-k", values.integer(-1, _INT32),
+        "keep the k likeliest tokens; 0 keeps all (0)")] = None
+    top_p: Annotated[float | None, Option("--top-p", values.number(0, 1),
+        "keep the likeliest with this much probability (1)")] = None
+    min_p: Annotated[float | None, Option("--min-p", values.number(0, 1),
+        "keep what has this share of the likeliest's probability (0)")] = None
+    typical_p: Annotated[float | None, Option("--typical --typical-p", values.number(0, 1),
+        "keep the locally typical set with this much probability (1)")] = None
+    repeat_penalty: Annotated[float | None, Option("--repeat-penalty", values.number(1e-3, 100),
+        "above 1 repeats less (1)")] = None
+    repeat_last_n: Annotated[int | None, Option("--repeat-last-n", values.integer(-1, _INT32),
+        "last tokens that it looks at; -1: all (64)")] = None
+    presence_penalty: Annotated[float | None, Option("--presence-penalty", values.number(-100, 100),
+        "taken from each token that the answer has (0)")] = None
+    frequency_penalty: Annotated[float | None, Option("--frequency-penalty",
+        values.number(-100, 100), "the same for each time that it has it (0)")] = None
+    dry_multiplier: Annotated[float | None, Option("--dry-multiplier", values.number(0, 100),
+        "DRY; 0 is off (0)")] = None
+    dry_base: Annotated[float | None, Option("--dry-base", values.number(1, 100),
+        "how fast it grows with a repetition's length (1.75)")] = None
+    dry_allowed_length: Annotated[int | None, Option("--dry-allowed-length",
+        values.integer(0, _INT32), "repetitions up to this length cost nothing (2)")] = None
+    dry_penalty_last_n: Annotated[int | None, Option("--dry-penalty-last-n",
+        values.integer(-1, _INT32), "last tokens that it looks at; -1: all (-1)")] = None
+    xtc_probability: Annotated[float | None, Option("--xtc-probability", values.number(0, 1),
+        "XTC: how often the likeliest tokens are left out (0)")] = None
+    xtc_threshold: Annotated[float | None, Option("--xtc-threshold", values.number(0, 1),
+        "where a less likely one has this much probability (0.1)")] = None
+    mirostat: Annotated[int | None, Option("--mirostat", values.integer(0, 2),
+        "Mirostat's version; 0 is off (0)")] = None
+    mirostat_tau: Annotated[float | None, Option("--mirostat-ent", values.number(0, 100),
+        "the surprise that it aims at (5)")] = None
+    mirostat_eta: Annotated[float | None, Option("--mirostat-lr", values.number(0, 1),
+        "how fast (0.1)")] = None
+    top_n_sigma: Annotated[float | None, Option("--top-n-sigma --top-nsigma",
+        values.number(-1, 100),
+        "keep what is so many standard deviations below the largest logit; -1: all (-1)")] = None
+    dynatemp_range: Annotated[float | None, Option("--dynatemp-range", values.number(0, 100),
+        "the temperature changes by so much with how sure the model is (0)")] = None
+    dynatemp_exponent: Annotated[float | None, Option("--dynatemp-exp", values.number(0, 100),
+        "how fast (1)")] = None
+    adaptive_target: Annotated[float | None, Option("--adaptive-target", values.number(-1, 1),
+        "choose tokens of about this probability; below 0 is off (-1)")] = None
+    adaptive_decay: Annotated[float | None, Option("--adaptive-decay", values.number(0, 1),
+        "how long what was chosen counts (0.9)")] = None
+    samplers: Annotated[tuple[str, ...] | None, Option("--samplers", values.samplers,
+        "those that are used, in this order (penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;"
+        "temperature;adaptive_p; also infill)", "A;B"),
+        Option("--sampling-seq --sampler-seq", values.samplers,
+        "the same, a letter each: edskypmxta", "LETTERS")] = None
+    seed: Annotated[int | None, Option("--seed -s", values.integer_or_auto(0, 2**32 - 1),
+        "the same seed gives the same text (-1: a random one for each request)")] = None
+    ignore_eos: Annotated[bool | None, Option("--ignore-eos", values.switch,
+        "go on after an end of generation (off)", "on|off", const="on")] = None
+
+    backend: Annotated[str | None, Option("--backend", values.one_of(*_BACKENDS),
+        "refuse to run on anything else", "NAME", topic="Devices and memory")] = None
+    n_gpu_layers: Annotated[int | None, Option("--n-gpu-layers --gpu-layers -ngl", values.layers,
+        "layers to offload: a number, all, or auto (as many as fit the GPU)")] = None
+    device: Annotated[tuple[str, ...], Option("--device -dev", values.names,
+        "devices to use: names as `worker version` shows them, numbers, or kind:number", "A,B"),
+        Option("--cuda-device", values.nth("cuda"), "the CUDA device of that number"),
+        Option("--metal-device", values.nth("metal"), "the Metal device of that number"),
+        Option("--gpu-device", values.nth("gpu"), "the GPU of that number, of any kind")] = ()
+    rpc: Annotated[tuple[str, ...], Option("--rpc", values.servers,
+        "llama.cpp RPC servers whose devices are used too; they know no key and no encryption and "
+        "trust whoever reaches them: loopback or a closed net only", "HOST:PORT,...")] = ()
+    cpu_tensors: Annotated[bool, Option("--cpu-moe -cmoe", values.switch,
+        "experts stay on the CPU, which is where a build without a GPU has all (off)", "on|off",
+        const="on"),
+        Option("--n-cpu-moe -ncmoe", values.some_layers, "the same for those of the first layers"),
+        Option("--override-tensor -ot", values.placed_on_cpu, "the same for tensors of these names",
+        "REGEX=CPU,...")] = False
+    tensor_split: Annotated[tuple[float, ...], Option("--tensor-split -ts", values.shares,
+        "share of each device", "S,S")] = ()
+    split_mode: Annotated[str, Option("--split-mode -sm", values.one_of("none", "layer", "row"),
+        "how to split over devices (layer)", "MODE")] = "layer"
+    main_gpu: Annotated[int, Option("--main-gpu -mg", values.integer(0, 255),
+        "the device for split mode none")] = 0
+    cache_type_k: Annotated[str, Option("--cache-type-k -ctk", values.one_of(*_CACHE_TYPES),
+        "type of K (f16)", "TYPE")] = "f16"
+    cache_type_v: Annotated[str, Option("--cache-type-v -ctv", values.one_of(*_CACHE_TYPES),
+        "type of V (f16)", "TYPE")] = "f16"
+    cache_ram: Annotated[int | None, Option("--cache-ram -cram", values.integer(-1, _INT32),
+        "MiB of host memory for the states of ended conversations; 0 keeps none (-1: fitted to "
+        "what the machine has left)", "MIB")] = None
+    cache_dir: Annotated[str | None, Option("--cache-dir", values.folder,
+        "folder where they are also written, so that a worker that starts again finds them; as "
+        "private as the prompts (none: nothing is written)", "DIR")] = None
+    slot_save_path: Annotated[str | None, Option("--slot-save-path", values.folder,
+        "folder for the states that POST /slots/N?action=save writes; as private as the prompts "
+        "(none)", "DIR")] = None
+    cache_disk: Annotated[int | None, Option("--cache-disk", values.integer(1, _INT32),
+        "MiB for all models in it (8192, or half of the room on its disk)", "MIB")] = None
+    flash_attn: Annotated[str, Option("--flash-attn -fa", values.one_of("on", "off", "auto"),
+        "attention kernel: on, off, or auto, which on a CPU is chosen while it works (auto)",
+        "MODE", const="on")] = "auto"
+    mmap: Annotated[bool | None, Option("--mmap", values.switch,
+        "map the file instead of reading it, which starts sooner (on without a GPU); who "
+        "overwrites a mapped file in place kills the worker", "on|off", const=True),
+        Option("--no-mmap", values.opposite, "the opposite", "on|off", const=False),
+        Option("--load-mode -lm", values.load_mode,
+        "the same in llama-server's words: none, dio, auto or mmap", "MODE")] = None
+    mlock: Annotated[bool, Option("--mlock", values.switch,
+        "keep the weights in memory, as far as the system's limit for that allows (off)", "on|off",
+        const=True)] = False
+
+    override_kv: Annotated[tuple[tuple[str, bool | int | float | str], ...], Option("--override-kv",
+        values.overrides,
+        "what keys of the file shall say, where llama.cpp and the worker read them; may be given "
+        "several times", "KEY=TYPE:VALUE", repeats=True, topic="Other than the file says")] = ()
+    rope_scaling: Annotated[str | None, Option("--rope-scaling",
+        values.one_of("none", "linear", "yarn"),
+        "how a context longer than the trained one is read (as the file says)", "none|linear|yarn",
+        env="LLAMA_ARG_ROPE_SCALING_TYPE")] = None
+    rope_scale: Annotated[float | None, Option("--rope-scale", values.number(1e-3, 1e3),
+        "how many times longer than the original it may be (as the file says)", "X"),
+        Option("--rope-freq-scale", values.inverse(1e-3, 1e3), "the same as 1 / --rope-scale",
+        "X")] = None
+    rope_freq_base: Annotated[float | None, Option("--rope-freq-base", values.number(1, 1e12),
+        "base of the frequencies; the context may then be as long as --ctx-size (as the file says)",
+        "X")] = None
+    yarn_orig_ctx: Annotated[int | None, Option("--yarn-orig-ctx", values.integer(1, _INT32),
+        "tokens of the original context (as the file says)")] = None
+    yarn_ext_factor: Annotated[float, Option("--yarn-ext-factor", values.number(-1, 1e3),
+        "YaRN: how much is extrapolated (-1: as usual)", "X")] = -1.0
+    yarn_attn_factor: Annotated[float, Option("--yarn-attn-factor", values.number(-1, 1e3),
+        "YaRN: scale of attention (-1: as usual)", "X")] = -1.0
+    yarn_beta_slow: Annotated[float, Option("--yarn-beta-slow", values.number(-1, 1e6),
+        "YaRN: alpha (-1: as usual)", "X")] = -1.0
+    yarn_beta_fast: Annotated[float, Option("--yarn-beta-fast", values.number(-1, 1e6),
+        "YaRN: beta (-1: as usual)", "X")] = -1.0
+
+    log_format: Annotated[str, Option("--log-format", values.one_of("console", "json"),
+        "console or json (console)", "FORMAT", env="LLORCH_LOG_FORMAT", topic="Log"),
+        Option("--log-jsonl", values.switch_to("json", "console"), "the same as --log-format json",
+        "on|off", const="on")] = "console"
+    log_file: Annotated[str | None, Option("--log-file", values.nonempty,
+        "file to which the log is appended too (none)", "FILE")] = None
+    otel: Annotated[bool, Option("--otel", values.switch,
+        "send a span of each request by OpenTelemetry, to where the variables OTEL_... say; needs "
+        "the packages of the extra otel (off)", "on|off", const=True)] = False
+    verbose: Annotated[bool, Option("--verbose -v", values.switch,
+        "also log what llama.cpp says (off)", "on|off", const=True)] = False
+    # fmt: on
 
     @property
     def sampling(self) -> dict[str, Any]:
         """Fields of sampling, as requests call them, that count where a request does not say."""
-        fields = {option.field for option in TOPICS[SAMPLING]}
+        fields = {option.field for option in OPTIONS if option.topic == SAMPLING}
         return {name: value for name in fields if (value := getattr(self, name)) is not None}
 
     @property
@@ -240,7 +446,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def api_keys(self) -> tuple[str, ...]:
         """All keys that were given at the start; none: everybody may ask."""
-        return keys_of(self.api_key, self.api_key_file)
+        return keys.keys_of(self.api_key, self.api_key_file)
 
     @property
     def guesses(self) -> str:
@@ -249,7 +455,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_heads(self) -> bool:
-        """Whether heads in the model's own file shall guess."""
+        """Whether heads in the model's own file are asked for; `with_heads` does so for `auto`."""
         return self.guesses == "mtp" or (self.guesses == "both" and self.draft_model is None)
 
     @property
@@ -269,127 +475,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
 
 
-def make(argv: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from parsed options (`None` = not given), then the environment, then defaults.
-
-    Raises UsageError that names the variable when the environment holds an unusable value.
-    """
-    found: dict[str, Any] = {}
-    for option in OPTIONS:
-        if argv.get(option.field) is not None:
-            given = argv[option.field]
-            found[option.field] = tuple(given) if option.repeats else given
-        elif option.field not in found:
-            for name in option.variables:
-                if environ.get(name):
-                    found[option.field] = _read_variable(option, name, environ[name])
-                    break
-    if found.get("ctx_size") == 0:  # llama-server's way to say "as the model was trained"
-        del found["ctx_size"]
-    for field in _OPEN:
-        if found.get(field) == AUTO:
-            del found[field]
-    if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
-        del found["cache_ram"]
-    _name_hub_model(argv, found)
-    _forget_other_keys(argv, found)
-    _check_keys(argv, environ)
-    _check_cache(found)
-    _check_adapters(found)
-    _check_draft(found)
-    if found.get("local_mode"):
-        if not set((argv.get("host") or LOOPBACK[0]).split(",")) <= set(LOOPBACK):
-            raise UsageError(
-                "--local-mode listens on 127.0.0.1, and --host says otherwise.",
-                hint="Leave one of them out.",
-            )
-        found["host"] = "127.0.0.1"
-    return Settings(**found)
+def _declared() -> Iterator[Option]:
+    topic = ""
+    for field, hint in Settings.__annotations__.items():
+        for option in hint.__metadata__:
+            topic = option.topic or topic
+            yield msgspec.structs.replace(option, field=field, topic=topic)
 
 
-def _name_hub_model(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
-    """What llama-server's names for models of the Hub mean, as `model` and `draft_model`.
-
-    The command line counts before the environment. Raises UsageError where both name a model.
-    """
-    for ours, theirs, flags in (
-        ("model", "hf_repo", "--model and --hf-repo"),
-        ("draft_model", "hf_draft", "--draft-model and --hf-repo-draft"),
-    ):
-        if ours in found and theirs in found:
-            if (argv.get(ours) is None) == (argv.get(theirs) is None):
-                raise UsageError(f"{flags} name two models.", hint="Leave one of them out.")
-            del found[ours if argv.get(ours) is None else theirs]
-        if theirs in found:
-            found[ours] = f"hf:{found[theirs]}"
-    if "hf_file" in found:
-        if "hf_repo" not in found:
-            raise UsageError("--hf-file is a file of --hf-repo.", hint="Name the repository too.")
-        found["model"] = f"hf:{found['hf_repo'].partition(':')[0]}::file={found['hf_file']}"
-
-
-def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
-    """Where the command line names keys in one way, the environment names none in the other."""
-    ways = ("api_key", "api_key_file")
-    named = [way for way in ways if argv.get(way) is not None]
-    for way in ways:
-        if named and way not in named:
-            found.pop(way, None)
-
-
-def _check_keys(argv: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """A key that did not arrive must not open the worker to everybody."""
-    ways = ("api_key", "api_key_file")
-    if any(argv.get(way) is not None for way in ways):
-        return
-    for name in (name for o in OPTIONS if o.field in ways for name in o.variables):
-        if environ.get(name) == "":
-            raise UsageError(f"{name} is set, and empty.", hint="Unset it, or give it a key.")
-
-
-def _check_cache(found: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of the cache that contradict each other."""
-    if "cache_disk" in found and "cache_dir" not in found:
-        raise UsageError(
-            "--cache-disk is the size of a folder, and no --cache-dir names one.",
-            hint="Add --cache-dir DIR, or leave --cache-disk out.",
-        )
-    if "cache_dir" in found and found.get("cache_ram") == 0:
-        raise UsageError(
-            "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
-            hint="Leave one of them out.",
-        )
-
-
-def _check_adapters(found: Mapping[str, Any]) -> None:
-    """Raise UsageError for room that nothing can take, and for layers to which nothing is added."""
-    if "lora_memory" in found and "lora_dir" not in found:
-        raise UsageError(
-            "--lora-memory is for adapters that are loaded later, and no --lora-dir says whence.",
-            hint="Add --lora-dir DIR, or leave --lora-memory out.",
-        )
-    if "control_layers" in found and "control_vector" not in found:
-        raise UsageError(
-            "--control-vector-layer-range is for control vectors, and there are none.",
-            hint="Add --control-vector FILE, or leave it out.",
-        )
-
-
-def _check_draft(found: Mapping[str, Any]) -> None:
-    """Raise UsageError where there is a draft model and nobody asks it, or the other way round."""
-    draft, there = found.get("draft"), "draft_model" in found
-    if draft == "model" and not there:
-        raise UsageError(
-            "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
-        )
-    if there and draft not in (None, "auto", "model", "both"):
-        raise UsageError(
-            f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
-        )
-
-
-def _read_variable(option: Option, name: str, text: str) -> Any:
-    try:
-        return option.read(text)
-    except ValueError as error:
-        raise UsageError(f"{name} {error}.", hint=f"Unset or correct {name}.") from None
+OPTIONS = tuple(_declared())

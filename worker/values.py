@@ -449,7 +449,6 @@ def text_in(path: str, most: int) -> str:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """A JSON object."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from benchmarks.constraints.tools import TOOLS
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.backend import LlamaBackend

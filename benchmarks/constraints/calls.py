@@ -15,8 +15,7 @@ from statistics import median
 from typing import Any
 
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.backend import LlamaBackend

@@ -24,7 +24,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
 from worker.llama.guides import guides as module
 from worker.llama.guides.guides import Guides
-from worker.llama.guides.mask import TokenMask
+from worker.llama.guides.matcher import TokenMask
 from worker.llama.weights import LoadOptions
 
 WORDS, FORMS, TOKENS, SHOWN = 4000, 2, 24, 50

@@ -24,8 +24,7 @@ import numpy as np
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint, choice_constraint, schema_constraint
 from worker.llama.guides.guides import Guides
-from worker.llama.guides.mask import TokenMask
-from worker.llama.guides.matcher import Matcher, MatcherError
+from worker.llama.guides.matcher import Matcher, MatcherError, TokenMask
 from worker.llama.vocab import Vocab
 from worker.llama.weights import LoadOptions, Weights
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from benchmarks.constraints.__main__ import CONSTRAINTS
 from benchmarks.constraints.tools import TOOLS
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
 from worker.llama.guides.guides import Guides

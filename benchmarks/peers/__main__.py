@@ -240,7 +240,8 @@ def _draft_of(model: Path) -> Path:
 def _arguments() -> argparse.Namespace:
     binary = os.environ.get("LLAMA_SERVER")
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description="Us beside our peers.")
-    parser.add_argument("--cases", type=_names(CASES), default=list(CASES), metavar="A,B")
+    usual = [name for name, case in CASES.items() if not case.needs_model]
+    parser.add_argument("--cases", type=_names(CASES), default=usual, metavar="A,B")
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), metavar="A,B")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
@@ -271,6 +272,8 @@ def _arguments() -> argparse.Namespace:
     )  # fmt: skip
     given = parser.parse_args()
     several = [name for name in given.cases if CASES[name].has_several_servers]
+    if given.model is None and any(CASES[name].needs_model for name in given.cases):
+        parser.error("--cases edits… and prose… need --model")
     if given.used and not given.together:
         parser.error("--used needs --together")
     if given.together and several:

@@ -86,6 +86,12 @@ GOALS = (
     ),
     Goal("drafts-repeat", "speed / without guesses", 1.5, peer=UNDRAFTED),
     Goal("drafts-plain", "speed / without guesses", 0.99, peer=UNDRAFTED),
+    Goal("edits", "speed / native llama-server", 2.2, peer=NATIVE),
+    Goal("edits", "speed / its best flags", 1.05, peer=FLAGGED),
+    Goal("edits", "speed again / its best flags", 1.05, "again", peer=FLAGGED),
+    Goal("prose", "speed / native llama-server", 0.99, peer=NATIVE),
+    Goal("edits8", "speed / its best flags", 1.3, peer=FLAGGED),
+    Goal("prose8", "speed / native llama-server", 1, peer=NATIVE),
     Goal("draft-model", "speed / without guesses", 1.3, peer=UNDRAFTED),
 )  # fmt: skip
 

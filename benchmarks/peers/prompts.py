@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from worker.bench.plan import GENERAL_TEXT
+
 _LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 # Ids of plain pieces of text in every vocabulary that we know; specials and bytes lie outside.
 _IDS = range(600, 2000)
@@ -27,6 +29,12 @@ class Prompts:
         """A new text of `num_words` words."""
         words = ("".join(self._random.choices(_LETTERS, k=3)) for _ in range(num_words))
         return " ".join(words)
+
+    def passage(self, num_words: int) -> list[str]:
+        """So many words of a text that people wrote, from some place on."""
+        words = GENERAL_TEXT.read_text().split()
+        start = self._random.randrange(len(words) - num_words)
+        return words[start : start + num_words]
 
     def tokens(self, count: int) -> list[int]:
         """The ids of `count` random tokens."""

@@ -17,8 +17,7 @@ from pathlib import Path
 import msgspec
 
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 
 ROWS = (1, 2, 4, 8)

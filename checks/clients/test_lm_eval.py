@@ -13,8 +13,7 @@ from checks.clients.installed import PROGRAMS, interpreter, needs_clients, run
 from tests.support.programs.processes import serving
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions

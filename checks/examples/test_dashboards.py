@@ -18,7 +18,7 @@ from checks.examples.programs import EXAMPLES
 from tests.support.metrics import fake_worker
 from worker.api.info.readings import readings
 from worker.engine.stats import Histogram
-from worker.requests.outcomes import Outcomes
+from worker.requests.journal import Outcomes
 
 DASHBOARD: dict[str, Any] = json.loads((EXAMPLES / "grafana.json").read_text())
 ALERTS: dict[str, Any] = yaml.safe_load((EXAMPLES / "prometheus-alerts.yaml").read_text())

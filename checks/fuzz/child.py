@@ -20,8 +20,7 @@ from worker import log
 from worker.api.common.sampling import defaults_of
 from worker.engine.embedding import cut, vectors_wanted
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.errors import RequestError, WorkerError
 from worker.lifecycle.loading import open_backend
 from worker.lifecycle.prepared import Prepared, load_weights, prepare

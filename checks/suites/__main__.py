@@ -15,7 +15,7 @@ from pathlib import Path
 from checks.suites.outcome import Outcome
 from worker.cli.console import data_console, plain
 
-SUITES = ("llama-server", "chat-cases", "rendering")
+SUITES = ("llama-server", "openai", "anthropic", "vllm", "chat-cases", "rendering")
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--peer", metavar="FILE", help="a llama-server that runs its own suite too")
-    parser.add_argument("--jobs", type=int, default=2, help="servers at once (2)")
+    parser.add_argument("--jobs", type=int, default=2, help="servers, or tests, at once (2)")
     parser.add_argument("--only", nargs="*", default=[], metavar="TEST",
                         help="of llama-server's, such as unit/test_embedding.py")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each case there")
@@ -49,8 +49,14 @@ def _run(name: str, asked: argparse.Namespace) -> Outcome:
         ours = [sys.executable, "-P", "-m", "worker"]
         theirs = [asked.peer] if asked.peer else None
         return outcome_of(ours, theirs, asked.only, asked.jobs)
+    if name in ("openai", "anthropic"):
+        from checks.suites.sdk import outcome
+
+        return outcome(name, asked.jobs)
     if name == "chat-cases":
         from checks.suites import chat_cases as suite
+    elif name == "vllm":
+        from checks.suites import vllm as suite
     else:
         from checks.suites import rendering as suite
     run: Callable[[], Outcome] = suite.outcome

@@ -16,9 +16,9 @@ from typing import Any
 
 from checks.suites.outcome import PASSED, Outcome
 from checks.suites.sdist import llama_cpp
-from worker.chat.events import Arguments, CallBegun, Content, Thought
 from worker.chat.format import ChatFormat
 from worker.chat.message import Call, Message, Tool
+from worker.chat.reader import Arguments, CallBegun, Content, Thought
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking
 

@@ -9,13 +9,12 @@ import stat
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
 from checks.real.minilm import MiniLm
 from checks.real.weights import GEMMA3, SMOLLM2, bring
-from checks.suites.outcome import Outcome
+from checks.suites.outcome import Outcome, junit
 from checks.suites.sdist import environment, llama_cpp
 from tests.support.models.infilling import write_infilling
 
@@ -82,18 +81,4 @@ def outcomes(server: Sequence[str], chosen: Sequence[str], jobs: int) -> dict[st
             env={**os.environ, "LLAMA_SERVER_BIN_PATH": str(stand_in), "PYTHONPATH": root,
                  "SUITE_SERVER": json.dumps(list(server)), "SUITE_WEIGHTS": json.dumps(weights)},
         )  # fmt: skip
-        return _read(report)
-
-
-def _read(report: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname', '').removeprefix('unit.')}::{case.get('name')}"
-        said = "passed"
-        for child in case:
-            if child.tag == "skipped":
-                said = "skipped"
-            elif child.tag in ("failure", "error"):
-                said = (child.get("message") or child.tag).splitlines()[0][:200]
-        found[name] = said
-    return found
+        return junit(report, "unit.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,21 @@ class Outcome(msgspec.Struct):
             for case, said in self.found.items()
             if said not in (PASSED, SKIPPED) and case not in accepted
         }
+
+
+def junit(report: Path, prefix: str) -> dict[str, str]:
+    """Case, without the prefix -> passed, skipped, or the first lines of why it failed."""
+    found: dict[str, str] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '').removeprefix(prefix)}::{case.get('name')}"
+        said = PASSED
+        for child in case:
+            if child.tag == SKIPPED:
+                said = SKIPPED
+            elif child.tag in ("failure", "error"):
+                said = " ".join((child.get("message") or child.tag).split())[:200]
+        found[name] = said
+    return found
 
 
 def _reason(case: str, said: str, reasons: dict[str, str]) -> str | None:

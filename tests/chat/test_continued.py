@@ -10,8 +10,8 @@ import pytest
 from tests.chat.dialects.telling import TOOLS, format_of
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.events import Content, Thought
 from worker.chat.message import Call, Message
+from worker.chat.reader import Content, Thought
 from worker.chat.thinking import Thinking
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)

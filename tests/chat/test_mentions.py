@@ -7,10 +7,9 @@ import pytest
 from tests.chat.dialects.telling import format_of
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.mentions import without_mentions
 from worker.chat.message import Message
 from worker.chat.reading.answer import ThoughtTags
-from worker.chat.thinking import Thinking
+from worker.chat.thinking import Thinking, without_mentions
 
 TAGS = ThoughtTags("<think>", "</think>")
 SAID = "Before zq the tag `</think>` ends it. After."

@@ -9,8 +9,8 @@ import pytest
 from tests.chat.dialects.telling import calls, format_of, told
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.events import Content, Thought
 from worker.chat.message import Message
+from worker.chat.reader import Content, Thought
 from worker.chat.thinking import Thinking
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ import pytest
 from tests.support.cases import for_each
 from tests.support.programs.processes import WorkerProcess, serving
 from worker.cli import foreign
-from worker.cli.main import main, parser
+from worker.cli.main import main, parse, parser
 from worker.cli.options import settings_from
 from worker.errors import UsageError
 from worker.keys import key_file
 from worker.llama import library
-from worker.options import OPTIONS
-from worker.settings import Settings, make
+from worker.settings import OPTIONS, Settings
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,12 @@ def accepted(*words: str) -> list[str]:
     """The flags among `words` that were accepted without a meaning."""
     found = getattr(parser("serve").parse_args(["serve", *words]), "foreign", [])
     return [flag for flag, _ in found]
+
+
+def test_underscores() -> None:
+    """In an option's name they are dashes, in its value they are not."""
+    settings = settings_from(parse(["serve", "--chat_template=a_b", "--ctx_size", "64"]))
+    assert (settings.chat_template, settings.ctx_size) == ("a_b", 64)
 
 
 @for_each(
@@ -186,7 +192,7 @@ def test_environment(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, text in needed.items():
         monkeypatch.setenv(name, text)
     for name in option.variables:
-        settings = make({}, {name: value, **needed})
+        settings = settings_from(Namespace(), {name: value, **needed})
         assert getattr(settings, option.field) == option.read(value), name
         assert getattr(settings, option.field) != getattr(Settings(), option.field)
     words = value.split() if " " in option.metavar else [value]
@@ -273,10 +279,13 @@ def test_which_keys_count(tmp_path: Path) -> None:
     file = str(tmp_path / "keys")
     Path(file).write_text("filed\n")
     for name in ("LLAMA_API_KEY", "LLORCH_API_TOKEN", "LLAMA_ARG_API_KEY"):
-        assert make({}, {name: "k"}).api_keys == ("k",)
-        assert make({"api_key_file": key_file(file)}, {name: "k"}).api_keys == ("filed",)
-        assert make({}, {name: "k", "LLAMA_ARG_API_KEY_FILE": file}).api_keys == ("k", "filed")
-    assert make({"api_key": "k"}, {"LLAMA_ARG_API_KEY_FILE": file}).api_keys == ("k",)
+        assert settings_from(Namespace(), {name: "k"}).api_keys == ("k",)
+        named = settings_from(Namespace(api_key_file=key_file(file)), {name: "k"})
+        assert named.api_keys == ("filed",)
+        both = settings_from(Namespace(), {name: "k", "LLAMA_ARG_API_KEY_FILE": file})
+        assert both.api_keys == ("k", "filed")
+    alone = settings_from(Namespace(api_key="k"), {"LLAMA_ARG_API_KEY_FILE": file})
+    assert alone.api_keys == ("k",)
     assert settings_of("--api-key", "k", "--api-key-file", file).api_keys == ("k", "filed")
     assert Settings().api_keys == ()
 
@@ -384,8 +393,8 @@ def test_foreign_variables() -> None:
 def test_an_empty_key_does_not_open_the_worker(name: str) -> None:
     """A secret that did not arrive; the command line may name another."""
     with pytest.raises(UsageError, match=f"{name} is set, and empty"):
-        make({}, {name: ""})
-    assert make({"api_key": "k"}, {name: ""}).api_keys == ("k",)
+        settings_from(Namespace(), {name: ""})
+    assert settings_from(Namespace(api_key="k"), {name: ""}).api_keys == ("k",)
 
 
 def test_several_keys_in_one_option() -> None:

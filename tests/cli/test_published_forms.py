@@ -132,7 +132,8 @@ def guesses(who: str, model: str | None = None) -> Callable[[Server], None]:
 def watched(server: Server) -> None:
     for path in ("/slots", "/props", "/metrics"):
         assert http.get(server.url + path).status_code == 200
-    needless(server, "--slots", "--metrics", "--props", "--sleep-idle-seconds")
+    needless(server, "--slots", "--metrics", "--props")
+    assert http.post(server.url + "/sleep").json() == {"is_sleeping": True}
     body = {"prompt": "Once", "n_predict": 1, "id_slot": 0}
     assert server.post(body, "/completion").status_code == 200
     assert server.post({"filename": "a"}, "/slots/0?action=save").json()["n_saved"] > 0

@@ -9,8 +9,7 @@ import msgspec
 
 from tests.support.fakes import FakeBackend, continuation
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sequence import Delta
 from worker.engine.stats import Histogram, Stats
 
@@ -22,7 +21,7 @@ KINDS: list[dict[str, Any]] = [
     {"cuts_tails": False, "has_rows": False},
     {"cuts_tails": False},
     {"cuts_tails": False, "takes_back": 3},
-    {"cuts_tails": False, "window": 5, "one_prompt_a_step": True},
+    {"cuts_tails": False, "window": 5, "one_prompt": True},
 ]
 
 
@@ -81,7 +80,7 @@ def check_books(engine: Engine, backend: FakeBackend) -> None:
         held = backend.tokens(slot.index)
         assert len(held) == slot.length
         assert held == slot.tokens[: slot.length].tolist()
-    booked = cells.num_cells - cells.num_free
+    booked = cells.pool.num_cells - cells.pool.num_free
     # The books still count what was lost behind a window.
     assert backend.num_used <= booked if backend.window else backend.num_used == booked
 

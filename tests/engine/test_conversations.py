@@ -24,8 +24,7 @@ from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 
 BIG = 1 << 30
 PAGE = 4096
@@ -176,7 +175,7 @@ class Worker:
             self.step()
         assert not self.running, "somebody starves"
         assert self.backend.live_samplers == 0
-        assert self.engine.scheduler.cells.num_live == 0
+        assert self.engine.scheduler.cells.pool.num_live == 0
 
     def answer(self, request: Request) -> list[int]:
         """What the request gets alone."""

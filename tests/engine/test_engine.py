@@ -156,7 +156,7 @@ def test_abort_frees_everything(after: int) -> None:
     assert engine.is_idle
     engine.scheduler.check_integrity()
     assert backend.live_samplers == 0
-    assert engine.scheduler.cells.num_live == 0
+    assert engine.scheduler.cells.pool.num_live == 0
     assert engine.step() == []
 
 

@@ -17,10 +17,12 @@ from worker.engine.engine import Engine
 class Headed(Guessed):
     """A model whose steps take 1 s, with heads whose batches take a twentieth."""
 
-    def __init__(self, *, right: bool = True, store: Store | None = None, **options: Any) -> None:
+    def __init__(self, *, right: bool = True, store: Store | None = None, drafting: bool = False,
+                 **options: Any) -> None:  # fmt: skip
         self.target = FakeBackend(**{**GUESSED_LIMITS, **options})
         self.heads = FakeHeads(self.target, right=right)
-        self.engine = Engine(self.target, self.clock, store=store, heads=self.heads)
+        self.engine = Engine(self.target, self.clock, store=store, heads=self.heads,
+                             drafting=drafting)  # fmt: skip
 
     def clock(self) -> float:
         return self.target.now + self.heads.now
@@ -38,6 +40,14 @@ def test_they_save_steps(streams: bool) -> None:
     assert last.accepted_tokens == last.drafted_tokens > 80
     assert headed.heads.num_blind == 0
     check_books(headed.engine, headed.target)
+
+
+def test_a_copy_that_gives_more_comes_first() -> None:
+    """Where text runs along a copy, that is longer than what heads guess, right as they are."""
+    headed = Headed(memory=1, drafting=True)
+    headed.ask("a", [5, 6, 7], 300)
+    headed.check(run(headed.engine), "a", [5, 6, 7], 300)
+    assert headed.engine.snapshot.num_steps < 300 / 6
 
 
 def test_what_is_never_right_is_switched_off() -> None:

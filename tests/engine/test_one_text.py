@@ -16,8 +16,7 @@ from worker import log
 from worker.cache.store import Store
 from worker.engine.backend import Kernels
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
 

@@ -16,8 +16,7 @@ from worker.cache.store import Store
 from worker.engine.backend import BatchError, OutOfCells
 from worker.engine.engine import Engine
 from worker.engine.kv import keeper
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.steps import plan
 
 # (steps before it comes, prompt, max_tokens, cancelled after this many steps, the earlier request
@@ -184,7 +183,7 @@ def run_arrivals(
     assert engine.is_idle, "somebody starves"
     assert set(ended) | cancelled == set(requests)
     assert backend.live_samplers == 0
-    assert engine.scheduler.cells.num_live == 0
+    assert engine.scheduler.cells.pool.num_live == 0
     for name, request in requests.items():
         expected = alone(request, backend)
         if name in cancelled or ended[name] == "error":

@@ -14,8 +14,7 @@ from tests.support.models import reciting
 from tests.support.models.reciting import Recital
 from tests.support.sessions import load
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request, SamplingParams
+from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.llama.backend import LlamaBackend
 
 OPENING = "<|begin|>assistant\n"

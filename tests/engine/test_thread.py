@@ -16,8 +16,7 @@ from tests.support.fakes import FakeBackend, continuation
 from worker.engine import thread as thread_module
 from worker.engine.engine import Engine
 from worker.engine.outbox import Outbox
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.thread import EngineThread
 from worker.errors import QueueFullError, UnavailableError, WorkerError
 from worker.llama.process.pipe import write

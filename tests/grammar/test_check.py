@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.grammars import BAD, GOOD
 from worker.errors import RequestError
-from worker.grammar.check import checked_gbnf
+from worker.grammar.gbnf import checked_gbnf
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -19,10 +19,10 @@ from tests.requests.client import address
 from tests.support import http
 from tests.support.programs.processes import PATIENCE_S, Server, serving, until
 from worker.http.connections import Connections
-from worker.http.listener import Listener
+from worker.http.http import Listener
 from worker.http.protocol import Protocol
+from worker.http.replies import WholeAnswer
 from worker.http.sockets import bind
-from worker.http.whole import WholeAnswer
 
 PATH = "/v1/completions"
 LONG = {"prompt": "a", "max_tokens": 1_500, "ignore_eos": True, "stream": True}

@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from tests.support.programs.processes import PATIENCE_S, Server
 from worker.http.connections import Connections
-from worker.http.listener import Listener
+from worker.http.http import Listener
 from worker.http.protocol import Protocol
 from worker.http.sockets import bind
 from worker.limits import HEADERS, PATH

@@ -13,8 +13,8 @@ from tests.support.cases import for_each
 from tests.support.programs.processes import Server, serving
 from worker.chat.thinking import effort_of
 from worker.demo import MODEL_PATH
+from worker.http.sse import encoded
 from worker.limits import COUNTED
-from worker.lines import encoded
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 ONE: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "max_output_tokens": 1, "n_predict": 1}

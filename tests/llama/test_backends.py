@@ -8,8 +8,7 @@ import pytest
 
 from tests.support.here import MARKS
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import ResidencyError, UsageError
 from worker.lifecycle.prepared import check_build

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,11 +18,13 @@ from worker import log
 from worker.engine.drafts.heads import HeadDrafter
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.sequence import Sequence
+from worker.lifecycle.devices import Devices
 from worker.lifecycle.loading import load_backend, open_draft
-from worker.lifecycle.prepared import prepare
+from worker.lifecycle.prepared import memory_with, prepare, with_heads
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.heads import Heads
+from worker.llama.draft.companion import Heads
+from worker.memory.plan import estimate
 from worker.model.config import load_config
 from worker.settings import Settings
 
@@ -107,12 +110,13 @@ def pair(path: Path) -> Generator[tuple[LlamaBackend, Heads]]:
 
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
-def test_the_same_text(pair: tuple[LlamaBackend, Heads], kind: str) -> None:
-    """Tokens, texts and logprobs are those without heads, for samplers of every kind."""
+@pytest.mark.parametrize("drafting", [False, True])
+def test_the_same_text(pair: tuple[LlamaBackend, Heads], kind: str, drafting: bool) -> None:
+    """Tokens, texts and logprobs are those without heads, alone or beside the text."""
     backend, heads = pair
     backend.context.clear()
     heads.context.clear()
-    guesses_change_nothing(backend, SAMPLINGS[kind], heads=heads)
+    guesses_change_nothing(backend, SAMPLINGS[kind], heads=heads, drafting=drafting)
 
 
 class Alone:
@@ -171,7 +175,7 @@ def test_they_guess_what_they_guess_alone(
     made: dict[Known, list[int]] = {}
     guess = HeadDrafter.guess
 
-    def noted(self: Rounds, asked: Iterable[Sequence], length: int, floor: float) -> None:
+    def noted(self: Rounds[Any], asked: Iterable[Sequence], length: int, floor: float) -> None:
         asked = list(asked)
         assert isinstance(self, HeadDrafter)
         guess(self, asked, length, floor)
@@ -227,16 +231,29 @@ def test_a_build_without_the_calls(
     """Where llama.cpp gives no hidden states, heads are not loaded, and one sentence says why."""
     monkeypatch.setattr(hidden_states, "missing", "no such symbol")
     forgets = load_config(path).recurrent is None
-    for asked, left in (("mtp", "none"), ("both", "ngram" if forgets else "none")):
+    left_of = "auto" if forgets else "none"
+    for asked, left in (("mtp", "none"), ("both", left_of), (None, left_of)):
         prepared = prepare(path, Settings(draft=asked, ctx_size=512))
         assert (prepared.guesses, prepared.uses_heads) == (left, False)
         assert prepared.plan.draft_bytes == 0
         assert "gives no hidden states: no such symbol" in capsys.readouterr().err
 
 
-def test_it_says_that_heads_are_there(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file whose heads nobody asked for is served without them, and the log names the option."""
-    prepared = prepare(path, Settings(ctx_size=512))
-    who = "auto" if load_config(path).recurrent is None else "none"
-    assert (prepared.guesses, prepared.uses_heads) == (who, False)
-    assert "--draft mtp uses them" in capsys.readouterr().err
+def test_they_guess_by_default(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Heads that nobody named are used and planned, unless the context would be shorter for it."""
+    config, settings = load_config(path), Settings(parallel=4)
+    free = memory_with(Devices())
+    chosen = with_heads(config, settings, free)
+    assert (chosen.guesses, chosen.uses_heads) == ("both", True)
+    plan = estimate(config, chosen, free)
+    assert plan.draft_bytes
+    assert not capsys.readouterr().err
+
+    small = msgspec.structs.replace(free, available=plan.total_bytes)
+    chosen = with_heads(config, settings, small)
+    assert (chosen.guesses, chosen.uses_heads) == (
+        "auto" if config.recurrent is None else "none", False
+    )  # fmt: skip
+    assert "they would take memory that the context needs" in capsys.readouterr().err
+    asked = Settings(parallel=4, draft="both")
+    assert with_heads(config, asked, small) == asked

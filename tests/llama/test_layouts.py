@@ -136,7 +136,7 @@ def test_batches_that_are_split(tmp_path: Path, name: str, *, unified: bool) -> 
     the backend says so, of one slot only."""
     path = WRITERS[name](tmp_path / "model.gguf")
     with open_slots(path, unified=unified) as backend:
-        one_prompt = backend.one_prompt_a_step
+        one_prompt = backend.unified and backend.shape.one_prompt
     assert one_prompt == (unified and name == "lfm2-window")
     assert worst_of_split_batches(path, unified=unified, one_prompt=one_prompt) < 0.01
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.models import ggufs
 from worker.errors import LeftError, RequestError
-from worker.grammar.patience import HAS_LEFT
+from worker.grammar.constraint import HAS_LEFT
 from worker.limits import TOKENIZING
 from worker.llama import parts as module
 from worker.llama.parts import MAX_PART, MAX_UNCUT, ControlCuts, SafeCuts, pairs_of

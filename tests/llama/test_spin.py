@@ -19,8 +19,7 @@ from worker import machine
 from worker.llama import spin
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
-from worker.llama.process.apart import apart, native_threads
-from worker.llama.spin import Spin
+from worker.llama.spin import Spin, apart, native_threads
 from worker.llama.weights import LoadOptions
 
 ALONE, SHARED = 0.02, 0.9
@@ -153,7 +152,7 @@ def test_a_thread_that_ends_meanwhile_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads are read one after the other; one that has ended by then is passed over."""
-    monkeypatch.setattr("worker.llama.process.apart.TASKS", tmp_path)
+    monkeypatch.setattr("worker.llama.spin.TASKS", tmp_path)
     monkeypatch.setattr(spin, "TASKS", tmp_path)
     for name, text in ((str(os.getpid()), "900 7 1"), ("2", "30 5 1"), ("3", None)):
         (tmp_path / name).mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.requests.outcomes import OTHER, Outcomes
+from worker.requests.journal import OTHER, Outcomes
 
 
 def test_codes_are_bounded() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from tests.support.fakes import FakeBackend
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.stream import Stream
 from worker.engine.thread import EngineThread
 from worker.errors import CancelledError, DecodeError, RequestError, WorkerError

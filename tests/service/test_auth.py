@@ -25,7 +25,10 @@ KEY = "k3y-with/pUnct+uation=="
 RIGHT = {b"authorization": b"Bearer " + KEY.encode()}
 # All that answers without a key: health, which managers and probes ask; and at `/`, for a browser,
 # the page, which holds no data and asks for the key. A path is added here after thought only.
-OPEN = {"/", "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready"}
+OPEN = {
+    "/", "/health", "/v1/health", "/livez", "/readyz", "/ping", "/v2/health/live",
+    "/v2/health/ready",
+}  # fmt: skip
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 UNKNOWN = [
     "/no/such/path", "/health/", "/health/../metrics", "//health", "/HEALTH", "/health%2f",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.api.jobs.client import execute
 from tests.support import http
-from tests.support.programs.processes import Server
+from tests.support.programs.processes import Server, serving
+from worker.engine.drafts.rounds import in_common
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SAMPLING = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
@@ -71,7 +75,6 @@ TASK, THOUGHT, RESULT, LAST, OTHER = (
 CHANGES = {
     "the last message is another": (TASK + THOUGHT + RESULT + OTHER, 350),
     "a thought is dropped": (TASK + RESULT + LAST, 150),
-    "a result is trimmed": (TASK + THOUGHT + RESULT[:60] + LAST, 310),
 }
 
 
@@ -85,6 +88,45 @@ def test_what_stands_behind_a_change_is_read_again(server: Server, change: str) 
     assert body["timings"]["prompt_n"] == len(prompt) - cached(body["usage"])
 
 
+def conversation(result: str) -> dict[str, Any]:
+    """A chat in whose middle a tool gave this."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [
+        {"role": "user", "content": "Look at the garden and tell what is there. " * 4},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": result},
+        {"role": "user", "content": "And what else did you see there, and who was with you?"},
+    ]
+    return {"messages": said, **SAMPLING}
+
+
+@pytest.mark.parametrize("place", ["cells", "memory", "disk"])
+def test_a_chat_whose_result_is_trimmed(place: str, tmp_path: Path) -> None:
+    """It comes from the cache up to the change, wherever its state is."""
+    found = "There was a cat, a small dog and a bird that sang all day. " * 8
+    whole, trimmed = conversation(found), conversation(found[:240] + " [cut]")
+    more = ("--cache-dir", tmp_path) if place == "disk" else ()
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving("-np", "1", *more))
+        assert cached(server.post(whole, CHAT).json()["usage"]) == 0
+        if place == "memory":  # the only slot is another one's
+            server.post({"prompt": OTHER, **SAMPLING})
+        if place == "disk":
+            server.process.terminate()
+            assert server.process.wait(60) == 0
+            server = stack.enter_context(serving("-np", "1", *more))
+        prompts = [
+            server.post({"content": server.post(chat, "/apply-template").json()["prompt"]},
+                        "/tokenize").json()["tokens"]
+            for chat in (whole, trimmed)
+        ]  # fmt: skip
+        known = in_common(*map(np.array, prompts))
+        assert 150 < known < len(prompts[1]) - 20
+        body = server.post(trimmed, CHAT).json()
+        assert known - 128 < cached(body["usage"]) <= known + 1  # one that begins a text
+        assert body["timings"]["prompt_n"] == body["usage"]["prompt_tokens"] - cached(body["usage"])
+
+
 def test_several_prompts(server: Server) -> None:
     """What the cache gave is added up over prompts, not over copies."""
     texts = [body_of(COMPLETIONS)["prompt"] for _ in range(2)]
@@ -96,7 +138,7 @@ def test_several_prompts(server: Server) -> None:
 
 def test_while_it_is_not_known(server: Server) -> None:
     """A count so far does not name a number before the answer has ended."""
-    options = {"continuous_usage_stats": True}
+    options = {"include_usage": True, "continuous_usage_stats": True}
     body = body_of(COMPLETIONS, stream_options=options)
     server.post(body)
     *before, last = events(server, COMPLETIONS, body)

@@ -57,6 +57,14 @@ def test_what_it_adds(folder: Path) -> None:
     assert said(folder, "m.gguf", *only, "3", "3", "-np", "2", "--sandbox") == bare
 
 
+def test_it_is_there_after_a_sleep(folder: Path) -> None:
+    model = ("--model", folder / "m.gguf", *OPTIONS)
+    with serving(*model, "--control-vector", folder / "v.gguf") as server:
+        first = server.post(BODY).json()["choices"][0]["text"]
+        assert server.post({}, "/sleep").status_code == 200
+        assert server.post(BODY).json()["choices"][0]["text"] == first
+
+
 def test_what_is_known_on_disk(folder: Path, tmp_path: Path) -> None:
     """It is known to workers with the same control vector only."""
     runs: list[tuple[str, float]] = []
@@ -86,7 +94,7 @@ def test_refused(folder: Path, words: str, said: str, monkeypatch: pytest.Monkey
     """One sentence at the start."""
     ggufs.write_llama(folder / "within.gguf", embedding=128)
     monkeypatch.chdir(folder)
-    process = WorkerProcess("serve", "--model", "m.gguf", *words.split())
+    process = WorkerProcess("serve", "--port", "0", "--model", "m.gguf", *words.split())
     assert process.wait() != 0
     assert said in process.lines[-1]
     process.end()

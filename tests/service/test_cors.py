@@ -58,7 +58,7 @@ def test_preflight(named: Server, path: str) -> None:
     wanted = "authorization,content-type,x-stainless-os"
     asked = {"origin": NAMED, **ASKS, "access-control-request-headers": wanted}
     answer = http.request("OPTIONS", named.url + path, headers=asked)
-    assert (answer.status_code, answer.content) == (204, b"")
+    assert (answer.status_code, answer.content) == (200, b"")
     assert is_readable(answer)
     assert "POST" in answer.headers["access-control-allow-methods"]
     assert (
@@ -120,7 +120,7 @@ def test_while_it_is_busy_or_loads(tiny: Path, tmp_path: Path) -> None:
         assert loading.status_code == 503
         assert is_readable(loading)
         asked = http.request("OPTIONS", server.url + "/x", headers={"origin": NAMED, **ASKS})
-        assert asked.status_code == 204
+        assert asked.status_code == 200
         loaded.touch()
         server.wait_until_ready()
         long = {**BODY, "max_tokens": 1000, "stream": True, "ignore_eos": True}

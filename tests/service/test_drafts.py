@@ -47,15 +47,15 @@ def test_it_is_told(drafted: Server, tiny: Path) -> None:
     assert all(slot["speculative"] for slot in http.get(f"{drafted.url}/slots").json())
 
 
-@pytest.mark.parametrize("who", ["mtp", "both"])
-def test_heads(who: str, tmp_path: Path) -> None:
-    """A file's own heads guess, alone or beside the text, and replies count it."""
+@pytest.mark.parametrize(("who", "told"), [("mtp", "mtp"), ("auto", "both")])
+def test_heads(who: str, told: str, tmp_path: Path) -> None:
+    """A file's own heads guess, alone or by default beside the text, and replies count it."""
     path = WRITERS["qwen35"](tmp_path / "m.gguf")
     with serving("--model", path, "--draft", who, "-c", "2048", "-t", "1") as server:
         timings = [server.post(BODY).json()["timings"] for _ in range(3)]
         assert sum(found["draft_n_accepted"] for found in timings) > 0
         info = http.get(f"{server.url}/info").json()
-        assert (info["draft"], info["draft_model"]) == (who, None)
+        assert (info["draft"], info["draft_model"]) == (told, None)
 
 
 @pytest.mark.parametrize("words", ["--draft mtp", "--spec-type ngram-mod,draft-simple"])

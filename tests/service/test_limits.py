@@ -16,7 +16,7 @@ from worker.demo import MODEL_PATH
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.limits import LARK, REQUEST_ID, Limit, table
-from worker.options import OPTIONS
+from worker.settings import OPTIONS
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "limits.md"
 TABLE = table()

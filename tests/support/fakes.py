@@ -69,7 +69,7 @@ class FakeBackend:
         takes the place of one cell that lies behind the window of a slot, the oldest first, so
         `holds` is soon False for a long sequence's beginning; None plays full attention
     takes_back: rows at the end of what was computed last that `drop` takes back all the same
-    one_prompt_a_step: refuse more than one row of more than one sequence in a batch
+    one_prompt: in the unified layout, refuse more than one row of more than one sequence in a batch
     memory:   how many last tokens decide the next one; a small number makes text that repeats
     streams:  whether each slot can have cells of its own, as is the layout at first
     forces:   one of so many tokens has others that must follow it, see `forced`; 0: none has
@@ -91,7 +91,7 @@ class FakeBackend:
         takes_back: int = 0,
         has_rows: bool = True,
         window: int | None = None,
-        one_prompt_a_step: bool = False,
+        one_prompt: bool = False,
         memory: int | None = None,
         per_row: float = 0.01,
         mixed_rows: int | None = None,
@@ -113,13 +113,13 @@ class FakeBackend:
             cuts_tails=cuts_tails,
             takes_back=self.takes_back,
             needs_rest=self.needs_rest,
+            one_prompt=one_prompt,
         )
         self.keys: list[bytes] = [b""]  # those that were computed with, by number
         self._fresh: dict[int, int] = {}  # slot -> rows that can be taken back, once
         self.row_bytes = _ROW_BYTES if has_rows else 0
         self.window = window
         self.kernels = Kernels(fewest=fewest, mixed=mixed_rows or capacity)
-        self.one_prompt_a_step = one_prompt_a_step
         self.memory = min(memory or window, window) if window else memory
         self.per_row = per_row
         self.now = 0.0
@@ -149,7 +149,7 @@ class FakeBackend:
         assert int(batch.outputs[: batch.size].sum()) <= batch.max_outputs
         planned = self.failures.pop(0) if self.failures else None
         rows = list(zip(batch.tokens, batch.positions, batch.slots, strict=True))[: batch.size]
-        if self.one_prompt_a_step:
+        if self.unified and self.shape.one_prompt:
             runs = Counter(int(slot) for _, _, slot in rows)
             assert sum(count > 1 for count in runs.values()) <= 1
         if planned is OutOfCells or self.num_used + len(rows) > self.num_cells:
@@ -211,7 +211,7 @@ class FakeBackend:
         self._chosen[sampler] = self._next_tokens[row]
         return self._next_tokens[row]
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """One-hot of the next token."""
         logits = np.zeros(self.vocab_size, np.float32)
         logits[self._next_tokens[row]] = 5

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request, SamplingParams
+from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend

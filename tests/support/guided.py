@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import Guides

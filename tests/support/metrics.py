@@ -8,7 +8,7 @@ from typing import Any, cast
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import http
-from worker.cache.stats import CacheStats
+from worker.cache.store import CacheStats
 from worker.engine.stats import EngineSnapshot, Stats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
@@ -41,7 +41,7 @@ def fake_worker(kept: CacheStats | None = None) -> tuple[Worker, Loaded]:
         max_running=4, num_waiting=0, running=(), free_cells=100, cached_cells=0, live_cells=0,
         num_steps=0, num_preempted=0, stats=Stats(), kept=kept or CacheStats(),
     )  # fmt: skip
-    worker: Any = SimpleNamespace(is_stalled=False, started_at=0.0)
+    worker: Any = SimpleNamespace(is_stalled=False, is_sleeping=False, started_at=0.0)
     loaded: Any = SimpleNamespace(
         engine=SimpleNamespace(snapshot=snapshot),
         backend=SimpleNamespace(

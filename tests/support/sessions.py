@@ -13,14 +13,12 @@ import numpy as np
 from tests.support.models.architectures import VOCABULARY
 from worker.cache.store import Store
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request, SamplingParams
+from worker.engine.request import GenerationParams, Prompt, Request, SamplingParams
 from worker.engine.sequence import Delta, Sequence
 from worker.engine.steps.plan import StepPlan
 from worker.llama.backend import LlamaBackend
 from worker.llama.context_options import ContextOptions
-from worker.llama.draft.heads import Heads
-from worker.llama.draft.model import DraftModel
+from worker.llama.draft.companion import DraftModel, Heads
 from worker.llama.library import native
 from worker.llama.weights import LoadOptions
 

@@ -149,7 +149,6 @@ def words_of(report: VectorReport) -> list[str]:
 
 
 def as_markdown(report: VectorReport) -> str:
-    """The table and the words."""
     lines = [HEADINGS, ("---",) + ("---:",) * (len(HEADINGS) - 1), *rows_of(report)]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return "\n".join(

@@ -24,8 +24,6 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """The programs that took the figures."""
-
     worker: str
     python: str
     bindings: str

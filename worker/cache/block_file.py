@@ -49,7 +49,6 @@ class FileKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return f"{self.before.hex()}-{self.own.hex()}-{self.num_tokens}.{self.kind}"
 
 

@@ -78,8 +78,8 @@ class Disk:
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._max_waiting = max_waiting
-        self._folder = BlockFolder(folder, max_bytes, identity, row_bytes)
-        self.origin = self._folder.identity[:CHAIN_BYTES]  # the hash of no tokens
+        self.folder = BlockFolder(folder, max_bytes, identity, row_bytes)
+        self.origin = self.folder.identity[:CHAIN_BYTES]  # the hash of no tokens
         self._change = threading.Condition()
         self._to_write: deque[tuple[DiskItem, int]] = deque()  # and when it was used
         self._to_use: deque[tuple[FileKey, int]] = deque(maxlen=_MAX_USES)
@@ -94,29 +94,9 @@ class Disk:
         self._thread.start()
 
     @property
-    def max_bytes(self) -> int:
-        """Bytes that the folder may hold."""
-        return self._folder.max_bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes in the folder, as far as it is known."""
-        return self._folder.index.num_bytes
-
-    @property
-    def num_written(self) -> int:
-        """Bytes that were written since the start."""
-        return self._folder.num_written
-
-    @property
-    def num_read(self) -> int:
-        """Bytes that were read since the start."""
-        return self._folder.num_read
-
-    @property
     def num_errors(self) -> int:
         """Files that could not be used or not be written since the start."""
-        return self._folder.num_errors + self._num_failed
+        return self.folder.num_errors + self._num_failed
 
     def longest(self, kind: str, before: bytes, tokens: bytes) -> FileKey | None:
         """The file of the most tokens that `tokens` begins with; `before`: hash of all before.
@@ -125,16 +105,12 @@ class Disk:
         """
         if self._patience and not self._listed.wait(self._patience):
             self._patience = 0
-        return self._folder.index.longest(kind, before, tokens)
+        return self.folder.index.longest(kind, before, tokens)
 
     def nbytes(self, key: FileKey) -> int:
         """Length of a file; 0 where it is gone."""
-        use = self._folder.index.get(key)
+        use = self.folder.index.get(key)
         return use.nbytes if use is not None else 0
-
-    def read(self, key: FileKey, tokens: bytes) -> np.ndarray | None:
-        """What a file holds, uint8. None where it is gone or damaged; it is not named again."""
-        return self._folder.read(key, tokens)
 
     def offer(self, items: Sequence[DiskItem]) -> None:
         """These items, parents first, are of use now. Those that are not there will be written.
@@ -144,7 +120,7 @@ class Disk:
         now = time.time_ns()
         with self._change:
             for at, item in enumerate(items):
-                if item.key in self._folder.index:
+                if item.key in self.folder.index:
                     self._to_use.append((item.key, item.used(now)))
                 elif item.key not in self._waiting and not self._ended:
                     if self._waiting_bytes + item.body.nbytes > self._max_waiting:
@@ -177,7 +153,7 @@ class Disk:
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the books fit together."""
-        self._folder.index.check_integrity()
+        self.folder.index.check_integrity()
         with self._change:
             assert {item.key for item, _ in self._to_write} <= self._waiting
             total = sum(item.body.nbytes for item, _ in self._to_write)
@@ -187,7 +163,7 @@ class Disk:
         look = 0.0
         while not self._closing:
             if time.monotonic() >= look:
-                self._folder.refresh()
+                self.folder.refresh()
                 look = time.monotonic() + _LOOK_S
                 self._listed.set()
             with self._change:
@@ -197,7 +173,7 @@ class Disk:
                 uses = list(self._to_use)
                 self._to_use.clear()
             for key, used in uses:
-                self._folder.use(key, used)
+                self.folder.use(key, used)
             if task is not None:
                 self._write(*task)
             with self._change:
@@ -210,12 +186,12 @@ class Disk:
         if self._ended:
             return
         try:
-            self._folder.write(item.key, item.tokens, item.body, used)
+            self.folder.write(item.key, item.tokens, item.body, used)
         except (OSError, UsageError) as error:
             self._num_failed += 1
             if isinstance(error, OSError) and error.errno in _PASSING:
                 return
             self._ended = True
             log.get("cache").error(
-                "nothing more is written to disk", folder=str(self._folder.path), reason=str(error)
+                "nothing more is written to disk", folder=str(self.folder.path), reason=str(error)
             )

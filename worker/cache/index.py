@@ -46,7 +46,6 @@ class Index:
         return key in self._files
 
     def get(self, key: FileKey) -> FileUse | None:
-        """What is known about a file."""
         return self._files.get(key)
 
     def longest(self, kind: str, before: bytes, tokens: bytes) -> FileKey | None:
@@ -76,7 +75,6 @@ class Index:
             self._num_bytes += room_of(use.nbytes)
 
     def discard(self, key: FileKey) -> None:
-        """A file is gone."""
         with self._lock:
             self._discard(key)
 

@@ -55,7 +55,6 @@ class Recency:
             self._once[item] = None
 
     def remove(self, item: Item) -> None:
-        """The item is gone."""
         if item in self._returned:
             del self._returned[item]
             self._returned_bytes -= item.nbytes
@@ -72,7 +71,6 @@ class Recency:
         return None
 
     def newest_first(self) -> Iterator[Item]:
-        """All items, the most useful first."""
         yield from reversed(self._returned)
         yield from reversed(self._once)
 

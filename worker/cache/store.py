@@ -11,8 +11,32 @@ from worker.cache.block import BLOCK_BYTES, WIDTH, CachedBlock, CachedRest, toke
 from worker.cache.block_file import FileKey, key_of
 from worker.cache.disk import Disk, DiskItem
 from worker.cache.state import BLOCK, Parts, SlotState
-from worker.cache.stats import CacheStats
 from worker.cache.tree import Tree, TreePath
+
+
+class CacheStats(msgspec.Struct, frozen=True):
+    """Bytes and tokens of the states that are kept outside of the KV cache.
+
+    memory_bytes, memory_limit  what is held in host memory, and what may be
+    kept_tokens      tokens whose state is in host memory now
+    restored_tokens  tokens that were brought back into the KV cache, since the start
+    evicted_tokens   tokens that had to leave host memory, since the start
+    disk_limit       bytes that the folder may hold; 0: nothing is written
+    disk_bytes       bytes in the folder, as far as this worker knows
+    disk_written, disk_read  bytes since the start
+    disk_errors      files that were damaged, could not be read or could not be written
+    """
+
+    memory_bytes: int = 0
+    memory_limit: int = 0
+    kept_tokens: int = 0
+    restored_tokens: int = 0
+    evicted_tokens: int = 0
+    disk_limit: int = 0
+    disk_bytes: int = 0
+    disk_written: int = 0
+    disk_read: int = 0
+    disk_errors: int = 0
 
 
 class Found(NamedTuple):
@@ -94,10 +118,10 @@ class Store:
             return memory
         return msgspec.structs.replace(
             memory,
-            disk_limit=self._disk.max_bytes,
-            disk_bytes=self._disk.num_bytes,
-            disk_written=self._disk.num_written,
-            disk_read=self._disk.num_read,
+            disk_limit=self._disk.folder.max_bytes,
+            disk_bytes=self._disk.folder.index.num_bytes,
+            disk_written=self._disk.folder.num_written,
+            disk_read=self._disk.folder.num_read,
             disk_errors=self._disk.num_errors,
         )
 
@@ -268,7 +292,7 @@ class Store:
         for key, begin in wanted:
             if key not in bodies:
                 tokens = prompt[begin * WIDTH : (begin + key.num_tokens) * WIDTH]
-                body = self._disk.read(key, tokens) if self._disk is not None else None
+                body = self._disk.folder.read(key, tokens) if self._disk is not None else None
                 if body is None:
                     return False
                 bodies[key] = body

@@ -19,7 +19,6 @@ from worker.chat.dialects.prompted import EXAMPLE
 from worker.chat.dialects.sample import KEY, NAME, VALUE
 from worker.chat.dialects.wrapped import BARE
 from worker.chat.history import History
-from worker.chat.mentions import without_mentions
 from worker.chat.message import Message, Tool
 from worker.chat.places import PlaceProbe
 from worker.chat.probe import USER
@@ -27,7 +26,7 @@ from worker.chat.reader import ChatReader
 from worker.chat.reading.answer import AnswerReader
 from worker.chat.reading.lark import Loosened
 from worker.chat.template import ChatTemplate
-from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits, switched
+from worker.chat.thinking import Thinking, ThoughtEnd, ThoughtHabits, switched, without_mentions
 from worker.chat.turns import BEGINS, with_known_roles
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint

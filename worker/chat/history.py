@@ -16,8 +16,6 @@ from worker.chat.results import as_user, paired, with_short_ids, without_calls
 
 
 class History:
-    """Messages to what a template gets."""
-
     def __init__(
         self,
         probe: PlaceProbe,

@@ -56,7 +56,6 @@ class CallShape(msgspec.Struct, frozen=True):
 
 
 def called(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
-    """A call as templates read it."""
     return {
         "id": call_id,
         "type": "function",
@@ -118,7 +117,6 @@ class TemplateProbe:
             self._spent += time.thread_time() - started
 
     def opening(self, **variables: Any) -> str:
-        """A question's prompt."""
         return self.text(USER, opens=True, **variables)
 
     @cached_property

@@ -99,7 +99,6 @@ def without_calls(messages: Iterable[Message], *, shown: bool) -> list[Message]:
 
 
 def _said(result: Message) -> str:
-    """An error says so."""
     content = result.content or ""
     return f"Error: {content}" if result.is_error else content
 
@@ -111,7 +110,6 @@ def _result(call: Call, given: Message | None) -> Message:
 
 
 def as_user(message: Message, why: str = "") -> Message:
-    """A result in the user's words."""
     named = f" of {message.name}" if message.name else ""
     told = "Error" if message.is_error else "Result"
     return Message(role="user", content=f"{told}{named}{why}:\n{message.content or ''}")

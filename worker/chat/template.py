@@ -1,4 +1,4 @@
-"""A chat template: compiled once, rendered for each conversation."""
+"""A chat template: compiled once, rendered for each conversation; and some by name."""
 
 from __future__ import annotations
 
@@ -58,3 +58,30 @@ class ChatTemplate:
         if message["role"] not in self.part_roles or not isinstance(content, str):
             return message
         return {**message, "content": [{"type": "text", "text": content}] if content else []}
+
+
+_HEADED = (
+    "{{ bos_token }}{% for m in messages %}"
+    "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>"
+    "{% endfor %}{% if add_generation_prompt %}"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+_TAGGED = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}END\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+TEMPLATES = {
+    "chatml": (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    ),
+    "llama3": _HEADED,
+    "phi3": _TAGGED.replace("END", "<|end|>"),
+    "zephyr": _TAGGED.replace("END", "{{ eos_token }}"),
+    "gemma": (
+        "{{ bos_token }}{% for m in messages %}{% if m.role != 'system' %}"
+        "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+        "{{ m.content | trim }}<end_of_turn>\n{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    ),
+}

@@ -68,7 +68,6 @@ def with_user_first(messages: Sequence[Message]) -> list[Message]:
 
 
 def joined(messages: Sequence[Message], role: str) -> list[Message]:
-    """Neighbours of this role speak as one."""
     return _merged(messages, lambda last, message: message.role == last.role == role)
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,20 +30,18 @@ if TYPE_CHECKING:
 _GB = 10**9
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "bench",
-        help=line,
-        description="Size, loading, speed (bare and over HTTP), memory and quality of each quant "
-        "level of a model, each in a process of its own, and the level to take on this machine. "
-        "Of a model that makes vectors: how near they are to the reference's, and texts a second. "
-        "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
-        "are; with --lora one file is, with and without each adapter. Interrupted, the same "
-        "command goes on where it was.",
-        epilog="Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "Size, loading, speed (bare and over HTTP), memory and quality of each quant "
+    "level of a model, each in a process of its own, and the level to take on this machine. "
+    "Of a model that makes vectors: how near they are to the reference's, and texts a second. "
+    "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
+    "are; with --lora one file is, with and without each adapter. Interrupted, the same "
+    "command goes on where it was."
+)
+EXAMPLE = "Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL",
         help="a file, several files of one model, or a name whose encodings have been pulled "
@@ -72,7 +70,6 @@ def add_parser(commands: Any, line: str) -> None:
         "n_gpu_layers", "pooling", "device", "tensor_split", "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "flash_attn", "mmap", "draft_model", "draft", "lora",
     )  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

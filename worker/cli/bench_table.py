@@ -97,7 +97,6 @@ def _left(position: Position) -> str:
 
 
 def summary(report: BenchReport, width: int) -> RenderableType:
-    """The most important columns."""
     return Group(*_blocks(tables(report)[0].columns, report, width))
 
 
@@ -156,7 +155,6 @@ def _plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Tabl
 
 
 def changes_table(changes: Changes) -> RenderableType:
-    """What changed; what is real first."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     for title in ("level", "figure", "before", "after", "change", ""):
         table.add_column(title, justify="left" if title in ("level", "figure", "") else "right")

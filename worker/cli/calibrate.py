@@ -13,17 +13,15 @@ if TYPE_CHECKING:
     from worker.llama.calibrate import Calibration
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "calibrate",
-        help=line,
-        description="Times fused and plain attention on this CPU, in a layer with the heads of a "
-        "model, and keeps what is found: workers take it at their next start. A worker that finds "
-        "nothing kept does the same before it is ready.",
-        epilog="Example: worker calibrate tinyllama.Q4_K_M.gguf",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "Times fused and plain attention on this CPU, in a layer with the heads of a "
+    "model, and keeps what is found: workers take it at their next start. A worker that finds "
+    "nothing kept does the same before it is ready."
+)
+EXAMPLE = "Example: worker calibrate tinyllama.Q4_K_M.gguf"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         nargs="?",
@@ -32,7 +30,6 @@ def add_parser(commands: Any, line: str) -> None:
     )
     add_options(parser, "catalog", "cache_type_k", "cache_type_v")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -31,16 +31,14 @@ class EmbeddedLine(msgspec.Struct):
     embedding: list[float]
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "embed",
-        help=line,
-        description="Read a text line by line and write the vector of each line as soon as it is "
-        "there: numbers with spaces between, in the order of the lines, each vector of length 1.",
-        epilog="Example: worker embed notes.txt --model all-MiniLM-L6-v2.gguf --json > notes.jsonl",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "Read a text line by line and write the vector of each line as soon as it is "
+    "there: numbers with spaces between, in the order of the lines, each vector of length 1."
+)
+EXAMPLE = "Example: worker embed notes.txt --model all-MiniLM-L6-v2.gguf --json > notes.jsonl"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", metavar="FILE", default="-", help="the text (standard input)"
     )
@@ -62,7 +60,6 @@ def add_parser(commands: Any, line: str) -> None:
         "n_gpu_layers", "backend", "device", "rpc", "tensor_split", "flash_attn", "mmap",
         "verbose",
     )  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

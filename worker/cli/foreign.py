@@ -14,7 +14,7 @@ from typing import Any
 
 from worker import log
 from worker.errors import UsageError
-from worker.options import OPTIONS
+from worker.settings import OPTIONS
 
 # Accepted, and nothing is done: why nothing need be -> the flags. Behind `=` stands a value, behind
 # `?` may stand one.
@@ -53,7 +53,6 @@ NEEDLESS: dict[str, str] = {
         --verbosity= -lv= --log-prompts-dir= --log-colors?""",
     "connections have limits of their own, see --receive-timeout and --send-timeout": """
         --timeout= -to= --threads-http= --sse-ping-interval=""",
-    "the model stays loaded": "--sleep-idle-seconds=",
     "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
     "templates are Jinja, and get past thoughts as they are": "--no-jinja --reasoning-preserve",
     "/slots shows no prompts": "--no-slots",

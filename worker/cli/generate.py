@@ -19,15 +19,11 @@ from worker.values import integer
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "generate",
-        help=line,
-        description="Load a model, continue the prompt, print the text as it comes.",
-        epilog='Example: worker generate "Once upon a time" --max-tokens 100 --temperature 0',
-        allow_abbrev=False,
-    )
+DESCRIPTION = "Load a model, continue the prompt, print the text as it comes."
+EXAMPLE = 'Example: worker generate "Once upon a time" --max-tokens 100 --temperature 0'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", help="the text to continue; - reads it from standard input")
     parser.add_argument(
         "--max-tokens", "-n", type=reader(integer(1, 2**31 - 1)), default=200, metavar="N",
@@ -39,7 +35,6 @@ def add_parser(commands: Any, line: str) -> None:
         "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
         "verbose", *_SAMPLING,
     )  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,8 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.api.common.sampling import defaults_of
     from worker.cli.progress import load_progress
     from worker.engine.engine import Engine
-    from worker.engine.prompt import Prompt
-    from worker.engine.request import GenerationParams, Request
+    from worker.engine.request import GenerationParams, Prompt, Request
     from worker.lifecycle.loading import open_backend
     from worker.lifecycle.prepared import load_weights, prepare
 

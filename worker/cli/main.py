@@ -16,7 +16,8 @@ from worker.lifecycle.exhaustion import out_of_memory
 from worker.lifecycle.leave import leave
 
 # Command -> its help in one line. Its module in this package is imported when it is asked for:
-# a service should not wait for what the other commands import.
+# a service should not wait for what the other commands import. It has DESCRIPTION and EXAMPLE for
+# the help, `add_arguments` and `run`, which returns the exit code.
 COMMANDS = {
     "serve": "serve a model to OpenAI clients",
     "generate": "continue a text in the terminal",
@@ -32,6 +33,7 @@ COMMANDS = {
     "fleet": "serve several models or replicas behind one endpoint, on one machine or many",
     "version": "say what is installed and which backends it has",
 }
+_FOLDERS = {name: f"{name}.command" for name in ("check", "plan", "top")}
 _INTERRUPTED = 130
 _FREE_ROOM = "Free some room where the output goes, and start again."
 _LOOK_AT_RIGHTS = "Look at its rights and at its folder's, or name another."
@@ -65,7 +67,13 @@ def parser(*wanted: str) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
         if name in wanted and name != "fleet":  # which has a parser of its own
-            importlib.import_module(f"worker.cli.{name}").add_parser(commands, line)
+            module = importlib.import_module(f"worker.cli.{_FOLDERS.get(name, name)}")
+            command = commands.add_parser(
+                name, help=line, description=module.DESCRIPTION, epilog=module.EXAMPLE,
+                allow_abbrev=False,
+            )  # fmt: skip
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
         else:
             commands.add_parser(name, help=line)
     return top
@@ -115,7 +123,11 @@ def _foreign(error: Exception) -> WorkerError:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments. An unknown option is named without its value, which may be a secret."""
+    """The arguments. An unknown option is named without its value, which may be a secret.
+
+    As in llama-server `_` in an option's name is `-`.
+    """
+    words = [_dashed(word) for word in words]
     # No option in front of the command takes a value, so the first word that is none names it.
     command = next((word for word in words if not word.startswith("-")), "")
     arguments, unknown = parser(command).parse_known_args(words)
@@ -128,6 +140,11 @@ def parse(words: list[str]) -> argparse.Namespace:
             see = f"A model is named by --model FILE. {see}"
         raise UsageError("There is an argument too many.", hint=see)
     return arguments
+
+
+def _dashed(word: str) -> str:
+    name, given, value = word.partition("=")
+    return f"{name.replace('_', '-')}{given}{value}" if name.startswith("--") else word
 
 
 def _fail(error: WorkerError) -> int:

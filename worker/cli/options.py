@@ -1,23 +1,30 @@
-"""argparse arguments, made from the table of options in `options.py`."""
+"""The options of Settings as arguments of argparse, and the settings that they and the environment
+make."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any
 
-from worker.options import OPTIONS, TOPICS, Option
-from worker.settings import Settings, make
+from worker.errors import UsageError
+from worker.settings import OPTIONS, Option, Settings
+from worker.values import AUTO
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# Fields whose AUTO means that they are left open.
+_OPEN = ("n_gpu_layers", "threads", "threads_batch", "parallel", "seed", "reasoning_budget")
 
 
 def add_options(parser: argparse.ArgumentParser, *fields: str) -> None:
     """Add the options of the named fields, or all options where none is named, by topic."""
-    for topic, options in TOPICS.items():
-        wanted = [option for option in options if not fields or option.field in fields]
-        if wanted:
-            group = parser.add_argument_group(topic)
-            for option in wanted:
-                _add(group, option)
+    wanted = (option for option in OPTIONS if not fields or option.field in fields)
+    for topic, options in groupby(wanted, lambda option: option.topic):
+        group = parser.add_argument_group(topic)
+        for option in options:
+            _add(group, option)
 
 
 def _add(group: Any, option: Option) -> None:
@@ -66,15 +73,137 @@ def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-def settings_from(arguments: argparse.Namespace) -> Settings:
-    """The settings: the command line counts first, then the environment, then defaults."""
-    return make(vars(arguments))
-
-
 def environment_help() -> str:
-    """One paragraph of help on the environment variables."""
     extra = [name for option in OPTIONS for name in option.variables[1:]]
     return (
         "Each option can also be set as LLAMA_ARG_<NAME> in the environment, for example "
         f"LLAMA_ARG_CTX_SIZE=4096 (also: {', '.join(extra)}). The command line wins."
     )
+
+
+def settings_from(
+    arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """The settings: the command line counts first, then the environment, then defaults.
+
+    Raises UsageError that names the variable when the environment holds an unusable value.
+    """
+    argv, found = vars(arguments), dict[str, Any]()
+    for option in OPTIONS:
+        if argv.get(option.field) is not None:
+            given = argv[option.field]
+            found[option.field] = tuple(given) if option.repeats else given
+        elif option.field not in found:
+            for name in option.variables:
+                if environ.get(name):
+                    found[option.field] = _read_variable(option, name, environ[name])
+                    break
+    if found.get("ctx_size") == 0:  # llama-server's way to say "as the model was trained"
+        del found["ctx_size"]
+    for field in _OPEN:
+        if found.get(field) == AUTO:
+            del found[field]
+    if found.get("cache_ram") == -1:  # llama-server's "no limit": as much as this machine can spare
+        del found["cache_ram"]
+    _name_hub_model(argv, found)
+    _forget_other_keys(argv, found)
+    _check_keys(argv, environ)
+    _check_cache(found)
+    _check_adapters(found)
+    _check_draft(found)
+    if found.get("local_mode"):
+        if not set((argv.get("host") or _LOOPBACK[0]).split(",")) <= set(_LOOPBACK):
+            raise UsageError(
+                "--local-mode listens on 127.0.0.1, and --host says otherwise.",
+                hint="Leave one of them out.",
+            )
+        found["host"] = "127.0.0.1"
+    return Settings(**found)
+
+
+def _name_hub_model(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """What llama-server's names for models of the Hub mean, as `model` and `draft_model`.
+
+    The command line counts before the environment. Raises UsageError where both name a model.
+    """
+    for ours, theirs, flags in (
+        ("model", "hf_repo", "--model and --hf-repo"),
+        ("draft_model", "hf_draft", "--draft-model and --hf-repo-draft"),
+    ):
+        if ours in found and theirs in found:
+            if (argv.get(ours) is None) == (argv.get(theirs) is None):
+                raise UsageError(f"{flags} name two models.", hint="Leave one of them out.")
+            del found[ours if argv.get(ours) is None else theirs]
+        if theirs in found:
+            found[ours] = f"hf:{found[theirs]}"
+    if "hf_file" in found:
+        if "hf_repo" not in found:
+            raise UsageError("--hf-file is a file of --hf-repo.", hint="Name the repository too.")
+        found["model"] = f"hf:{found['hf_repo'].partition(':')[0]}::file={found['hf_file']}"
+
+
+def _forget_other_keys(argv: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Where the command line names keys in one way, the environment names none in the other."""
+    ways = ("api_key", "api_key_file")
+    named = [way for way in ways if argv.get(way) is not None]
+    for way in ways:
+        if named and way not in named:
+            found.pop(way, None)
+
+
+def _check_keys(argv: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """A key that did not arrive must not open the worker to everybody."""
+    ways = ("api_key", "api_key_file")
+    if any(argv.get(way) is not None for way in ways):
+        return
+    for name in (name for o in OPTIONS if o.field in ways for name in o.variables):
+        if environ.get(name) == "":
+            raise UsageError(f"{name} is set, and empty.", hint="Unset it, or give it a key.")
+
+
+def _check_cache(found: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of the cache that contradict each other."""
+    if "cache_disk" in found and "cache_dir" not in found:
+        raise UsageError(
+            "--cache-disk is the size of a folder, and no --cache-dir names one.",
+            hint="Add --cache-dir DIR, or leave --cache-disk out.",
+        )
+    if "cache_dir" in found and found.get("cache_ram") == 0:
+        raise UsageError(
+            "--cache-dir is where kept states are written, and with --cache-ram 0 none are kept.",
+            hint="Leave one of them out.",
+        )
+
+
+def _check_adapters(found: Mapping[str, Any]) -> None:
+    """Raise UsageError for room that nothing can take, and for layers to which nothing is added."""
+    if "lora_memory" in found and "lora_dir" not in found:
+        raise UsageError(
+            "--lora-memory is for adapters that are loaded later, and no --lora-dir says whence.",
+            hint="Add --lora-dir DIR, or leave --lora-memory out.",
+        )
+    if "control_layers" in found and "control_vector" not in found:
+        raise UsageError(
+            "--control-vector-layer-range is for control vectors, and there are none.",
+            hint="Add --control-vector FILE, or leave it out.",
+        )
+
+
+def _check_draft(found: Mapping[str, Any]) -> None:
+    """Raise UsageError where there is a draft model and nobody asks it, or the other way round."""
+    draft, there = found.get("draft"), "draft_model" in found
+    if draft == "model" and not there:
+        raise UsageError(
+            "--draft model needs a model that guesses.", hint="Add --draft-model FILE."
+        )
+    if there and draft not in (None, "auto", "model", "both"):
+        raise UsageError(
+            f"--draft {draft} does not use the draft model.", hint="Leave one of them out."
+        )
+
+
+def _read_variable(option: Option, name: str, text: str) -> Any:
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise UsageError(f"{name} {error}.", hint=f"Unset or correct {name}.") from None

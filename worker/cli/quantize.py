@@ -19,16 +19,14 @@ if TYPE_CHECKING:
     from worker.llama.quantize.plan import QuantizePlan
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "quantize",
-        help=line,
-        description="Quantise a GGUF file with llama.cpp. The result takes its name when it is "
-        "whole; an interruption leaves nothing under it.",
-        epilog="Example: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "Quantise a GGUF file with llama.cpp. The result takes its name when it is "
+    "whole; an interruption leaves nothing under it."
+)
+EXAMPLE = "Example: worker quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", metavar="SRC", help="GGUF file or model's name, best in F16, BF16 or F32"
     )
@@ -48,7 +46,6 @@ def add_parser(commands: Any, line: str) -> None:
     for flag, text in switches:
         parser.add_argument(flag, action="store_true", help=text)
     add_options(parser, "catalog", "threads")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import argparse
 import signal
-from typing import Any
 
 from worker import __version__, log
 from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
 from worker.cli.options import add_options, environment_help, settings_from
 from worker.lifecycle.leave import leave_when_told, told_to_stop
 
+DESCRIPTION = "Serve a model over HTTP to OpenAI clients, alone or for a pool manager."
+EXAMPLE = (
+    "Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. Command lines for "
+    "llama-server work too: worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
+    f"{environment_help()}"
+)
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "serve",
-        help=line,
-        usage="%(prog)s [--model FILE] [--port N] [options]",
-        description="Serve a model over HTTP to OpenAI clients, alone or for a pool manager.",
-        epilog="Example: worker serve -m tinyllama.Q4_K_M.gguf --port 8080. Command lines for "
-        "llama-server work too: worker serve -hf Qwen/Qwen3-4B-GGUF --temp 0.7 -c 16384. "
-        f"{environment_help()}",
-        allow_abbrev=False,
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [--model FILE] [--port N] [options]"
     parser.add_argument("--version", action="version", version=f"worker {__version__}")
     add_options(parser)
     add_foreign_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

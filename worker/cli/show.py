@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.cli.check.places import places
+from worker.cli.check.report import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
@@ -24,16 +24,14 @@ _ROLES = ("bos", "eos", "eot", "eom", "unk", "sep", "pad", "cls", "mask",
           "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")  # fmt: skip
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "show",
-        help=line,
-        description="The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
-        "recommended sampling; or what an adapter or a projector is. The weights are not read.",
-        epilog="Example: worker show tinyllama.Q4_K_M.gguf --json",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
+    "recommended sampling; or what an adapter or a projector is. The weights are not read."
+)
+EXAMPLE = "Example: worker show tinyllama.Q4_K_M.gguf --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         nargs="?",
@@ -42,7 +40,6 @@ def add_parser(commands: Any, line: str) -> None:
     )
     add_options(parser, "catalog")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

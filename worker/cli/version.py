@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from worker import __version__, machine
 from worker.machine import human_bytes
@@ -13,18 +13,16 @@ if TYPE_CHECKING:
     from worker.llama.soundness.verdict import Soundness
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "version",
-        help=line,
-        description="Versions, the backends of the installed llama.cpp and the devices they see, "
-        "which features of this CPU it uses, since when that is proven, and which attention is "
-        "faster here, as far as that is measured.",
-        epilog="Example: worker version --json",
-    )
+DESCRIPTION = (
+    "Versions, the backends of the installed llama.cpp and the devices they see, "
+    "which features of this CPU it uses, since when that is proven, and which attention is "
+    "faster here, as far as that is measured."
+)
+EXAMPLE = "Example: worker version --json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.prompt import Medium
-from worker.engine.request import Request
+from worker.engine.request import Medium, Request
 from worker.errors import DecodeError
 
 
@@ -47,7 +46,6 @@ class Batch:
         self.outputs = np.zeros(capacity, np.int8)
 
     def clear(self) -> None:
-        """Forget all rows."""
         self.size = 0
         self.vectors = self.planes = None
         self.is_causal = True
@@ -131,6 +129,8 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
                   where tails can be cut
     needs_rest    whether a state has parts that belong to all its tokens together; such a state
                   is of use only as it was saved (recurrent and hybrid models, sliding windows)
+    one_prompt    whether a batch of the unified layout must not hold more than one row of more than
+                  one sequence
     """
 
     num_cells: int
@@ -139,6 +139,7 @@ class CacheShape(msgspec.Struct, frozen=True, kw_only=True):
     cuts_tails: bool
     takes_back: int
     needs_rest: bool
+    one_prompt: bool = False
 
 
 class OutOfCells(Exception):  # noqa: N818  (a condition to react to, not an error to report)
@@ -155,7 +156,6 @@ class Backend(Protocol):
     unified        the layout of the KV cache now: one pool of cells for all slots, in which a row
                    looks at everybody's cells; or streams, a number of cells for each slot
     kernels        in which numbers of rows it computes well
-    one_prompt_a_step  whether a batch must not hold more than one row of more than one sequence
     max_length     longest sequence
     vocab_size     width of a row of logits
     batch          the rows of the next decode, filled by the engine
@@ -175,9 +175,6 @@ class Backend(Protocol):
 
     @property
     def unified(self) -> bool: ...
-
-    @property
-    def one_prompt_a_step(self) -> bool: ...
 
     def decode(self) -> None:
         """Compute the batch. Raises OutOfCells (nothing changed) or BatchError."""
@@ -201,8 +198,11 @@ class Backend(Protocol):
         """
         ...
 
-    def logits(self, row: int) -> np.ndarray:
-        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode."""
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+        """The raw logits of batch row `row`, float32 [vocab_size]; valid until the next decode.
+
+        drawn_by: a sampler with `as_drawn` that has just chosen from the row; what it left of them
+        """
         ...
 
     def free_sampler(self, sampler: Any) -> None:

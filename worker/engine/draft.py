@@ -77,7 +77,6 @@ class HitRates:
         return self._sure[source][bisect_right(_MARKS[source], mark)]
 
     def note(self, source: DraftSource, right: bool, mark: float) -> None:
-        """A guess was right or wrong."""
         self.rates[source] += _NEW_OF_ALL * (right - self.rates[source])
         sure, counts = self._sure[source], self._counts[source]
         place = bisect_right(_MARKS[source], mark)
@@ -111,7 +110,7 @@ class Draft:
     def __init__(self, record: HitRates, *, looks_up: bool) -> None:
         self._record = record
         self._marks: list[float] = []
-        self._judged = 0
+        self._judged: dict[DraftSource, int] = {"text": 0, "model": 0}
         self.lookup = Lookup() if looks_up else None
         self.rates = dict(record.rates)
         self.source: DraftSource = "text"
@@ -140,10 +139,11 @@ class Draft:
         if place >= len(self.tokens):
             return False
         right = self.tokens[place] == token
-        self._judged += 1
-        weight = max(_NEW[self.source], 1 / (self._judged + _GRANTED))
-        self.rates[self.source] += weight * (right - self.rates[self.source])
-        self._record.note(self.source, right, self._marks[place])
+        source = self.source
+        self._judged[source] += 1
+        weight = max(_NEW[source], 1 / (self._judged[source] + _GRANTED))
+        self.rates[source] += weight * (right - self.rates[source])
+        self._record.note(source, right, self._marks[place])
         return right
 
     def chance(self, mark: float) -> float:

@@ -12,8 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from worker.engine.backend import Batch
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request, check_length
+from worker.engine.request import GenerationParams, Prompt, Request, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stats import Stats
 from worker.errors import RequestError, WorkerError
@@ -122,7 +121,6 @@ class _Text:
         return len(self.tokens) - self.num_read
 
     def take(self, rows: np.ndarray, pooling: str) -> None:
-        """Some more of its rows."""
         match pooling:
             case "mean":
                 self._kept.append(rows.sum(axis=0, dtype=np.float64))
@@ -197,7 +195,6 @@ class EmbeddingLane:
             begin = end
 
     def add(self, request: EmbeddingRequest) -> None:
-        """Queue a checked request."""
         self._jobs.append(_Job(request))
 
     def abort(self, request_id: str) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from worker.cache.slot_file import KeptSequence
-from worker.cache.stats import CacheStats
-from worker.cache.store import Store
+from worker.cache.store import CacheStats, Store
 from worker.engine.backend import Backend, BatchError, OutOfCells
 from worker.engine.draft import NO_LIMITS, Draft, GuessLimits
 from worker.engine.drafts.drafter import Drafter
@@ -143,6 +142,11 @@ class Engine:
     def erase(self, tokens: np.ndarray, key: bytes) -> None:
         """Forget an ended sequence of these tokens."""
         self.scheduler.keeper.erase(tokens, key)
+        self.snapshot = self._take_snapshot()
+
+    def empty(self) -> None:
+        """Keep what ended, and begin with empty cells in the backend's layout; nothing may run."""
+        self.scheduler.empty()
         self.snapshot = self._take_snapshot()
 
     def standing(self, request_id: str) -> SequenceStatus | None:
@@ -321,7 +325,8 @@ class Engine:
         token = backend.sample(row, sequence.sampler)
         score = None
         if params.logprobs is not None:
-            score = token_logprob(backend.logits(row), token, params.logprobs)
+            drawn_by = sequence.sampler if params.as_drawn else None
+            score = token_logprob(backend.logits(row, drawn_by), token, params.logprobs)
         return self._append(sequence, token, now, score, scores)
 
     def _append(
@@ -332,7 +337,6 @@ class Engine:
         score: TokenLogprob | None = None,
         scores: tuple[TokenLogprob, ...] | None = None,
     ) -> Delta:
-        """One more token of the answer."""
         backend = self.backend
         shown = backend.pieces[token] or sequence.params.spelled.get(token, b"")
         text, reason = sequence.append(token, None if token in backend.end_tokens else shown, now)
@@ -355,7 +359,6 @@ class Engine:
                 scores.append(token_logprob(self.backend.logits(first + row), token, top))
 
     def _finish(self, sequence: Sequence, delta: Delta, reason: str, now: float) -> Delta:
-        """End the sequence; its last delta."""
         self._forget(sequence, reason)
         return sequence.ended(delta, reason, now)
 
@@ -392,9 +395,9 @@ class Engine:
             self.max_running,
             len(scheduler.waiting),
             tuple(map(progress_of, scheduler.running)),
-            cells.num_free,
+            cells.pool.num_free,
             cells.num_cached,
-            cells.num_live,
+            cells.pool.num_live,
             self._num_steps,
             scheduler.num_preempted,
             self._stats,

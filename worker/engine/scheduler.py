@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -21,8 +22,7 @@ from worker.engine.kv.prefix import Prefixes
 from worker.engine.sequence import RESERVE, Sequence
 from worker.engine.slot import Slot
 from worker.engine.stats import Stats
-from worker.engine.steps.plan import Planner, StepPlan
-from worker.engine.steps.turns import Turns
+from worker.engine.steps.plan import Planner, StepPlan, Turns
 
 
 class Scheduler:
@@ -45,7 +45,7 @@ class Scheduler:
         *,
         looks_up: bool,
         recall: Recall | None,
-        drafter: Rounds | None,
+        drafter: Rounds[Any] | None,
         stats: Stats,
         guesses: GuessLimits = NO_LIMITS,
     ) -> None:
@@ -66,8 +66,9 @@ class Scheduler:
         self._guesser: Guesser | None = None
         if backend.shape.takes_back and (looks_up or drafter is not None):
             self._guesser = Guesser(
-                self.cost, looks_up=looks_up, recall=recall, drafter=drafter, limits=guesses
-            )
+                self.cost, looks_up=looks_up, recall=recall, drafter=drafter,
+                takes_back=backend.shape.takes_back, limits=guesses,
+            )  # fmt: skip
         self._planner = Planner(backend, self.cost, max_stall, self._guesser)
         self._turns = Turns(max_stall)
 
@@ -77,7 +78,6 @@ class Scheduler:
         return not self.waiting and not self.running and not self.keeper.has_work
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence."""
         if self._guesser is not None:
             sequence.draft = self._guesser.new_draft(sequence)
         self.waiting.append(sequence)
@@ -92,6 +92,13 @@ class Scheduler:
             self.cells.retire(self._take_slot(sequence))
             if self._guesser is not None:
                 self._guesser.forget(sequence)
+
+    def empty(self) -> None:
+        """Save what ended, and forget what all slots hold, in the layout that there is now."""
+        self.keeper.save_ended()
+        self.cells.rearrange(())
+        if self._guesser is not None:
+            self._guesser.empty()
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Learn what a step like this costs."""
@@ -226,11 +233,11 @@ class Scheduler:
                     self.stuck = sequence
                 return
             match = prefixes.match(sequence, self.running)
-            needed = cells.num_live + sequence.num_known + RESERVE
+            needed = cells.pool.num_live + sequence.num_known + RESERVE
             needed += sum(prefixes.num_unshared(s) + RESERVE for s in self.running)
             if match.slot is not None:
-                needed += cells.num_idle(match.slot, match.num_tokens) - match.num_tokens
-            if self.running and self.layout.is_shared and needed > cells.num_cells:
+                needed += cells.pool.num_idle(match.slot, match.num_tokens) - match.num_tokens
+            if self.running and self.layout.is_shared and needed > cells.pool.num_cells:
                 return
             self.waiting.popleft()
             sequence.slot = prefixes.slot_for(sequence, match)

@@ -11,8 +11,7 @@ import numpy as np
 
 from worker.engine.draft import Draft
 from worker.engine.output import Detokenizer, LineLimit, StopMatcher, TokenLogprob
-from worker.engine.prompt import Medium
-from worker.engine.request import Request
+from worker.engine.request import Medium, Request
 from worker.engine.slot import Slot
 from worker.errors import WorkerError
 

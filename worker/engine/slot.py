@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from worker.engine.prompt import NO_PROMPT
+from worker.engine.request import NO_PROMPT
 
 _NOTHING = np.empty(0, np.int32)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from worker.cache.stats import CacheStats
+from worker.cache.store import CacheStats
 from worker.engine.sequence import Sequence
 
 # Seconds. The same borders for all, from one step of a small model to a long queue.
@@ -38,7 +38,6 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 def histogram(borders: tuple[float, ...] = BORDERS) -> Histogram:
-    """One without values."""
     return Histogram(borders, tuple(_places(borders)))
 
 
@@ -123,7 +122,6 @@ class Stats(msgspec.Struct):
 
     @property
     def step_rows(self) -> Histogram:
-        """Rows of a step."""
         return Histogram(ROW_BORDERS, tuple(self.row_counts), self.num_rows)
 
     @property
@@ -219,7 +217,6 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
 
 
 def progress_of(sequence: Sequence) -> SequenceProgress:
-    """How far it is now."""
     return SequenceProgress(
         sequence.num_prompt,
         sequence.num_computed,

@@ -71,7 +71,6 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Begin stepping."""
         self._thread.start()
 
     @property

@@ -40,7 +40,6 @@ class Fields:
         return value
 
     def number(self, key: str) -> float | None:
-        """A number, whole or not."""
         value = self.get(key)
         if value is None:
             return None
@@ -49,7 +48,6 @@ class Fields:
         return float(value)
 
     def text(self, key: str) -> str | None:
-        """A string."""
         value = self.get(key)
         if value is None:
             return None
@@ -58,7 +56,6 @@ class Fields:
         return value
 
     def flag(self, key: str) -> bool | None:
-        """A truth value."""
         value = self.get(key)
         if value is None:
             return None
@@ -67,7 +64,6 @@ class Fields:
         return value
 
     def strings(self, key: str) -> StringArray | None:
-        """An array of strings."""
         value = self.get(key)
         if value is None:
             return None

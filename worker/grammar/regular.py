@@ -65,7 +65,6 @@ def _inside(grammar: Grammar, node: int) -> set[int]:
 
 
 def class_of(negated: bool, ranges: Ranges) -> str:
-    """The expression of one character."""
     if not ranges:
         return "(?s:.)"
     # llguidance lets the characters beside the surrogates through where a class is negated, so the

@@ -110,7 +110,6 @@ class Connections:
         self._silent[connection] = None
 
     def lost(self, connection: Connection) -> None:
-        """It is closed."""
         self._count -= 1
         self._num_guests -= connection.is_guest
         self._silent.pop(connection, None)

@@ -1,7 +1,11 @@
-"""uvicorn as we run it."""
+"""uvicorn as we run it, and the listening socket on the event loop.
+
+asyncio's own servers accept all who come, and stop for a second where the descriptors run out.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Generator
@@ -11,10 +15,93 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import Server
 
+from worker import log
 from worker.http.connections import Connections
-from worker.http.listener import Listener
 from worker.http.protocol import Protocol
-from worker.http.whole import AtOnce
+from worker.http.replies import AtOnce
+
+# Accepted in one turn of the event loop; the others in it have theirs in between.
+_BURST = 16
+# Where the system gives no descriptor, whoever else holds them.
+_PAUSE_S = 0.05
+_SAY_S = 1.0
+
+
+class Listener:
+    """Accepts connections, until `close`.
+
+    make  the protocol of a new one, which is told `is_guest`
+    """
+
+    def __init__(
+        self, sock: socket.socket, connections: Connections, make: Callable[..., Protocol]
+    ) -> None:
+        self._sock = sock
+        self._connections = connections
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[object]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._said_at = 0.0
+        sock.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept nobody any more. The socket is not closed."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock)
+
+    async def wait_closed(self) -> None:
+        """As uvicorn asks a server."""
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_BURST):
+            had_room = self._connections.has_room()
+            if not had_room and self._opening:
+                return  # what is not open yet cannot be closed; in the next turn it can
+            try:
+                accepted, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._exhausted(error)
+                return
+            self._open(accepted, had_room)
+            if not had_room:
+                return  # what was closed for it gives its descriptor back in the next turn
+
+    def _open(self, accepted: socket.socket, had_room: bool) -> None:
+        may_stay, as_guest = (True, False) if had_room else self._connections.make_room()
+        if not may_stay:
+            accepted.close()
+            return
+        connection = self._make(is_guest=as_guest)
+        self._connections.opened(connection)
+        opening = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: connection, accepted)
+        )
+        self._opening.add(opening)
+        opening.add_done_callback(partial(self._opened, connection))
+
+    def _opened(self, connection: Protocol, opening: asyncio.Task[object]) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled() or opening.exception() is not None:
+            self._connections.lost(connection)
+
+    def _exhausted(self, error: OSError) -> None:
+        """The system gives no descriptor or no memory: try again soon, with one connection less."""
+        self._connections.exhausted()
+        self._loop.remove_reader(self._sock)
+        self._pause = self._loop.call_later(_PAUSE_S, self._listen)
+        if self._loop.time() - self._said_at > _SAY_S:
+            self._said_at = self._loop.time()
+            log.get("service").warning("no connection can be accepted", error=repr(error))
+
 
 # A connection without a request stays open for so long: a client, or a gateway, that comes back
 # needs no new one. Where there is no room the one that rests longest goes at once.
@@ -57,7 +144,6 @@ class _Server(Server):
         self._connections = connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
         make = partial(self._protocol, self.config, self.server_state, self._connections)
         self.servers: Any = [Listener(sock, self._connections, make) for sock in sockets or ()]
         self.started = True

@@ -5,9 +5,11 @@ from __future__ import annotations
 from worker.lifecycle.state import State
 
 PAGE = "/"
-# Open to everybody. The last two are the Open Inference Protocol's, which KServe probes.
+# Open to everybody. SageMaker probes /ping, KServe the last two, which are the Open Inference
+# Protocol's.
 HEALTH = [
-    PAGE, "/health", "/v1/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready",
+    PAGE, "/health", "/v1/health", "/livez", "/readyz", "/ping", "/v2/health/live",
+    "/v2/health/ready",
 ]  # fmt: skip
 PROGRESS = "/v1/loading/progress"
 METRICS = "/metrics"
@@ -30,16 +32,28 @@ GENERATING = WRITING | {
     "/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score", "/score",
 }  # fmt: skip
 # llama-server has these without /v1 too, for clients whose base address lacks it.
-ALIASES = {
-    path.removeprefix("/v1"): path
-    for path in ("/v1/chat/completions", "/v1/models", "/v1/responses")
-}
+_SHORT = ("/chat/completions", "/models", "/responses")
 SHUTDOWN = ["/shutdown", "/v1/shutdown", "/v1/admin/shutdown"]
+SLEEP, WAKE_UP = "/sleep", "/wake_up"
 JOB_STREAM = "/stream"
 # How loading goes, and being told to stop.
 _ALWAYS = frozenset({PROGRESS, *SHUTDOWN})
+# What is posted, and answered while the model sleeps on.
+_WITHOUT_MODEL = frozenset({SLEEP, WAKE_UP, "/cancel", "/api/show", "/lora-adapters", *SHUTDOWN})
 # What concerns work that was accepted before.
 _WHILE_DRAINING = frozenset({"/cancel", REQUESTS})
+
+
+def full(path: str) -> str:
+    """With the version that a path may lack."""
+    return f"/v1{path}" if path.startswith(_SHORT) else path
+
+
+def needs_model(method: str, path: str) -> bool:
+    """Whether the model must be in memory for an answer."""
+    if method != "POST":
+        return path == "/tokenizer_info" or path.endswith(JOB_STREAM)
+    return path not in _WITHOUT_MODEL and not path.startswith(ONE_REQUEST)
 
 
 def passes(path: str, state: State) -> bool:

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from worker import log
 from worker.http.connections import GUEST, Connection, Connections
-from worker.http.whole import AtOnce, WholeAnswer
+from worker.http.replies import AtOnce, WholeAnswer
 from worker.limits import HEADERS, PATH, PIPELINED
 
 # What a client must take in its time; less is as good as nothing.
@@ -135,12 +135,10 @@ class Protocol(HttpToolsProtocol, Connection):
             self._feed(data[upgrade.args[0] :])
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._header_bytes = self._unread = 0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the path."""
         self._count(url)
         if self._header_bytes > PATH.most:
             raise ValueError("too long a path")  # the parser answers 400 and closes
@@ -152,7 +150,6 @@ class Protocol(HttpToolsProtocol, Connection):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The request can be answered."""
         self._unread = 0
         if self.parser.should_upgrade():
             return  # it comes again, see `_feed`
@@ -168,19 +165,16 @@ class Protocol(HttpToolsProtocol, Connection):
             self.cycle.__class__ = _UnframedCycle
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body has ended."""
         self._unread = 0
         if not self.parser.should_upgrade():
             self._others.waits(self)
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The answer was written."""
         self._has_head = bool(self.pipeline)
         if not self._has_head:
             self._others.rests(self)

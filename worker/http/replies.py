@@ -5,6 +5,9 @@ It needs none of the routes' modules, so the gate answers while these are still 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import msgspec
 
 from worker import log
@@ -96,3 +99,24 @@ def reply(
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     ids = (msgspec.UNSET if name is None else name for name in log.request_ids())
     return status, ErrorReply(ErrorBody(message, kind, param, code), *ids), headers
+
+
+HeaderFields = list[tuple[bytes, bytes]]
+
+
+class WholeAnswer(NamedTuple):
+    """fields: of its header, with the body's length where there is one"""
+
+    status: int
+    fields: HeaderFields
+    body: bytes
+
+
+# Of a request's ASGI scope; None: an application answers it.
+AtOnce = Callable[[Any], WholeAnswer | None]
+
+
+async def send_whole(send: Any, answer: WholeAnswer) -> None:
+    status, fields, body = answer
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})

@@ -1,8 +1,31 @@
-"""Server-sent events as OpenAI clients read them: `data: {json}` and a blank line."""
+"""JSON that stays one line, and server-sent events as OpenAI clients read them: `data: {json}` and
+a blank line."""
 
 from __future__ import annotations
 
-from worker.lines import encoded
+import msgspec
+
+# Ends of lines to `str.splitlines` of Python and to readers of other languages, which JSON lets
+# stand in a text, in UTF-8 -> as JSON spells them. Those below U+0020 are always escaped.
+_ENDS = {
+    "\u2028".encode(): b"\\u2028",
+    "\u2029".encode(): b"\\u2029",
+    "\u0085".encode(): b"\\u0085",
+}
+_encoder = msgspec.json.Encoder()
+
+
+def encoded(value: object) -> bytes:
+    """The value as JSON in one line, without an end."""
+    return in_one_line(_encoder.encode(value))
+
+
+def in_one_line(data: bytes) -> bytes:
+    """JSON without line ends of its own, so that no reader of lines finds one in it."""
+    for end, escape in _ENDS.items():
+        data = data.replace(end, escape)
+    return data
+
 
 # Several benchmark clients split on "\n\n" alone, so no CRLF, no `event:` and no `id:` lines.
 CONTENT_TYPE = b"text/event-stream; charset=utf-8"

@@ -41,5 +41,4 @@ class WiredProtocol(Protocol):
     """A connection whose requests have a wire in their scope."""
 
     def prepare(self, cycle: RequestResponseCycle) -> None:
-        """Add the wire."""
         cycle.scope[WIRE] = Wire(cycle)  # type: ignore[typeddict-unknown-key]

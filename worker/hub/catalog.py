@@ -59,8 +59,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """Entries by name."""
-
     entries: dict[str, Entry]
 
     def find(self, name: str) -> Entry:

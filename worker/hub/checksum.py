@@ -18,8 +18,6 @@ _BLOB = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 
 
 class Digest(Protocol):
-    """What hashlib makes."""
-
     def update(self, data: bytes | memoryview, /) -> None:
         """Add bytes."""
         ...

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker import log
-from worker.options import OPTIONS
+from worker.settings import OPTIONS
 
 _KEY = next(option for option in OPTIONS if option.field == "api_key")
 _STAT = Path("/proc/self/stat")

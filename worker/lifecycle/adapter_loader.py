@@ -105,6 +105,11 @@ class AdapterLoader:
         if self._leaving is None or self._leaving.done():
             self._leaving = asyncio.create_task(self._free_later())
 
+    async def settle(self) -> None:
+        """Hold none but those that are served. Raises UnavailableError where the worker stops."""
+        async with self._changing:
+            await self._free_unused()
+
     def _check_open(self) -> None:
         if not self._settings.lora_dir:
             raise NotFoundError(

@@ -19,7 +19,7 @@ from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 if TYPE_CHECKING:
-    from worker.engine.prompt import Prompt
+    from worker.engine.request import Prompt
 
 MOST_SCALE = 100.0
 _OLLAMAS_TAG = ":latest"

@@ -18,6 +18,7 @@ from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
 from worker.llama.placement import allocated
 from worker.llama.process import large_pages
+from worker.llama.process.heap import return_pages
 from worker.memory.buffers import is_fused
 from worker.memory.plan import MemoryPlan
 from worker.model.config import ModelConfig
@@ -43,7 +44,8 @@ class Loaded:
     store       where the engine's thread keeps states of what has ended; None: nowhere
     slots       what requests said that named a slot
     media       reads pictures and sounds; None: the model takes none
-    vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it
+    vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it,
+                and there is none while the model sleeps
 
     It is no struct: msgspec, which checks what Litestar gives to handlers, would look through the
     types of all that it holds first. The first /health that says ready took 5 ms longer so.
@@ -81,7 +83,7 @@ class Loaded:
         self.engine = engine
         self.store = store
         self.slots = slots
-        self.vram_bytes = vram_bytes
+        self.vram_bytes = self._vram_bytes = vram_bytes
         self.media = media
 
     @property
@@ -132,6 +134,21 @@ class Loaded:
     def memory_architecture(self) -> str:
         """`unified`: the model lies in the memory that the CPU uses; else `vram-only`."""
         return "unified" if self.devices.is_unified else "vram-only"
+
+    def put_away(self) -> None:
+        """In the engine's thread: free the model, and what guesses for it."""
+        self.engine.engine.empty()
+        if self.draft is not None:
+            self.draft.close()
+        self.backend.close()
+        self.vram_bytes = 0
+        return_pages()
+
+    def bring_back(self, draft: Companion | None) -> None:
+        """The backend is there again, and `draft` beside it."""
+        if self.draft is not None and draft is not None:
+            vars(self.draft).update(vars(draft))
+        self.vram_bytes = self._vram_bytes
 
     async def use_large_pages(self) -> None:
         """Move what was loaded, slowly beside requests.

@@ -14,8 +14,7 @@ from worker.llama import library
 from worker.llama.backend import LlamaBackend
 from worker.llama.calibrate import AttentionShape, calibration
 from worker.llama.context_options import ContextOptions
-from worker.llama.draft.heads import Heads
-from worker.llama.draft.model import DraftModel
+from worker.llama.draft.companion import DraftModel, Heads
 from worker.llama.placement import allocated
 from worker.llama.process import openmp
 from worker.llama.process.heap import stay_small

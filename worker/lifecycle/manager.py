@@ -64,7 +64,8 @@ class ReadyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`status`: starting, ready, busy (a new request would wait), stopping or stopped."""
+    """`status`: starting, ready, busy (a new request would wait), sleeping (it loads the model),
+    stopping or stopped."""
 
     id: str
     model_id: str
@@ -93,7 +94,7 @@ def worker_info(worker: Worker, loaded: Loaded, port: int) -> WorkerInfo:
         model_id=loaded.model_id,
         device=f"{'GPU' if loaded.devices.chosen else 'CPU'}-{loaded.devices.number}",
         port=port,
-        status="busy" if busy else _STATUS[worker.state],
+        status="sleeping" if worker.is_sleeping else "busy" if busy else _STATUS[worker.state],
     )
 
 
@@ -157,7 +158,8 @@ class Manager:
         """Send heartbeats for ever, each interval and as soon as the worker's health changes."""
         due, told = time.monotonic(), ""
         while True:
-            health = f"{self._worker.health} {self._worker.state}"
+            worker = self._worker
+            health = f"{worker.health} {worker.state} {worker.is_sleeping}"
             if time.monotonic() >= due or health != told:
                 due, told = time.monotonic() + interval, health
                 self._note(_refusal(url, msgspec.json.encode(self._heartbeat())))

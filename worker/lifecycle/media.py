@@ -11,7 +11,7 @@ import numpy as np
 
 from worker import machine
 from worker.cache.media import MediaStore
-from worker.engine.prompt import Medium
+from worker.engine.request import Medium
 from worker.errors import RequestError
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
@@ -39,7 +39,7 @@ class MediaReader:
         projector = prepared.projector
         assert projector is not None
         files = [each.path for each in (*prepared.config.files, *projector.files)]
-        setup = EncoderSetup(
+        self._setup = EncoderSetup(
             model=prepared.config.path,
             projector=projector.path,
             threads=settings.threads or machine.usable_cpus(),
@@ -58,7 +58,11 @@ class MediaReader:
         self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self.num_encoded = 0
-        self._encoder = MediaEncoder(setup)
+        self._encoder = MediaEncoder(self._setup)
+
+    def start(self) -> None:
+        """Load it again, after `close`; what was kept is there."""
+        self._encoder = MediaEncoder(self._setup)
 
     @property
     def ready(self) -> EncoderReady:
@@ -117,5 +121,5 @@ class MediaReader:
                 )
 
     def close(self) -> None:
-        """End the process that encodes."""
+        """Give back what the process holds that encodes."""
         self._encoder.close()

@@ -5,7 +5,7 @@ So native code reads the weights while Python imports what comes after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,8 @@ from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
-from worker.memory.plan import MemoryPlan, plan_memory
+from worker.memory.plan import MemoryPlan, estimate, plan_memory
+from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig, load_config
 from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, load_draft_config
@@ -80,10 +81,11 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
     control = _load_control(config, settings)
-    settings = with_heads(config, settings)
     beside = [adapter.config for adapter in adapters]
+    memory = memory_with(devices)
+    settings = with_heads(config, settings, memory, beside)
     projector = find_projector(config, settings)
-    plan = plan_memory(config, settings, memory_with(devices), draft, beside, projector)
+    plan = plan_memory(config, settings, memory, draft, beside, projector)
     guesses = "none" if config.only_embeds else settings.guesses
     return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
 
@@ -170,28 +172,39 @@ def load_draft(config: ModelConfig, settings: Settings) -> ModelConfig | None:
     return load_draft_config(Path(settings.draft_model), config)
 
 
-def with_heads(config: ModelConfig, settings: Settings) -> Settings:
-    """The settings, without heads that guess tokens where this build cannot use them.
+def with_heads(
+    config: ModelConfig,
+    settings: Settings,
+    memory: machine.Memory,
+    adapters: Iterable[AdapterConfig] = (),
+) -> Settings:
+    """The settings, with those who can guess in this build and in this memory.
 
+    Heads that nobody named are used as `both` does, where they cost no context.
     Raises UsageError where heads were asked for and the file has none, or guesses from the text of
     a model that cannot forget them.
     """
     if settings.guesses == "ngram":
         check_forgets(config, "--draft")
-    if settings.guesses == "auto" and config.recurrent is not None:
-        settings = msgspec.structs.replace(settings, draft="none")
-    if not settings.uses_heads:
-        if settings.draft in (None, "none") and why_no_heads(config) is None:
-            log.get("load").info("the file has heads that guess tokens: --draft mtp uses them")
+    is_asked = settings.uses_heads
+    if is_asked:
+        check_heads(config)
+    elif settings.guesses != "auto":
         return settings
-
-    check_heads(config)
+    forgets = config.recurrent is None and settings.guesses != "mtp"
+    bare = msgspec.structs.replace(settings, draft="auto" if forgets else "none")
+    if not is_asked and (settings.draft_model or config.only_embeds or why_no_heads(config)):
+        return bare
     why = hidden_states.why_missing()
+    if why is None and not is_asked:
+        settings = msgspec.structs.replace(settings, draft="both")
+        plans = [estimate(config, each, memory, None, adapters) for each in (settings, bare)]
+        one, other = [(p.fits, p.num_cells, p.num_slots, p.gpu_layers) for p in plans]
+        why = None if one == other and one[0] else "they would take memory that the context needs"
     if why is None:
         return settings
     log.get("load").warning("the file's heads that guess tokens are not used", reason=why)
-    can_do_without = settings.draft == "both" and config.recurrent is None
-    return msgspec.structs.replace(settings, draft="ngram" if can_do_without else "none")
+    return bare
 
 
 def find_devices(settings: Settings) -> Devices:

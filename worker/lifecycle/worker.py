@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from worker import log
 from worker.errors import ModelLoadError, StalledError, UnavailableError, WorkerError
 from worker.lifecycle.aside import in_thread
 from worker.lifecycle.exhaustion import out_of_memory
+from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import Lifecycle, State
 from worker.lifecycle.watchdog import Watchdog
 from worker.settings import Settings
@@ -27,9 +30,7 @@ if TYPE_CHECKING:
     from worker.lifecycle.prepared import Prepared
     from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
-    from worker.llama.draft.companion import Companion
-    from worker.llama.draft.heads import Heads
-    from worker.llama.draft.model import DraftModel
+    from worker.llama.draft.companion import Companion, DraftModel, Heads
 
 # What the step that runs when all requests were ended, or a load that was called off, gets.
 STOP_TIMEOUT_S = 0.9
@@ -45,6 +46,8 @@ class Worker:
     at_weights  set when native code is about to load the weights, or the load has failed: Python
                 is free then
     error       why the worker failed, once it has
+    sleeper     puts the model away and brings it back, once it is loaded
+    is_quiet    whether no thread uses the model for a request that has ended
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class Worker:
         self.prepared: Prepared | None = None
         self.parts: dict[str, float] = {}
         self.at_weights = threading.Event()
+        self.sleeper: Sleeper | None = None
+        self.is_quiet: Callable[[], bool] = lambda: True
         self.failed = asyncio.Event()
         self.stop_requested = asyncio.Event()
         self._cut_short = asyncio.Event()
@@ -74,6 +79,8 @@ class Worker:
         self._recalled: Recalled | None = None
         self._watchdog: Watchdog | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._moving: asyncio.Task[None] | None = None
+        self._is_waking = False
 
     @property
     def state(self) -> State:
@@ -98,6 +105,11 @@ class Worker:
         if self._loaded is None:
             raise UnavailableError("Loading model", code="loading")
         return self._loaded
+
+    @property
+    def is_sleeping(self) -> bool:
+        """Whether the model's memory was given back until somebody asks."""
+        return self.sleeper is not None and self.sleeper.is_sleeping
 
     @property
     def is_stalled(self) -> bool:
@@ -129,10 +141,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
             if self._cancelled.is_set():
                 return  # the load was given up because the worker stops
-            if not isinstance(error, WorkerError):
-                log.get("worker").error("loading failed", exc_info=error)
-                error = out_of_memory(error) or ModelLoadError(f"Loading failed: {error!r}.")
-            self.fail(error)
+            self._fail_to_load(error)
 
     def _start(
         self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | Heads | None,
@@ -147,7 +156,7 @@ class Worker:
         from worker.lifecycle.adapters import ServedAdapters
         from worker.lifecycle.loaded import Loaded
         from worker.lifecycle.slots import named_slots
-        from worker.llama.draft.heads import Heads
+        from worker.llama.draft.companion import Heads
         from worker.llama.process.pipe import write
 
         heads = draft if isinstance(draft, Heads) else None
@@ -199,6 +208,13 @@ class Worker:
         sleeps = any(device != "CPU" for device in backend.weights.residency.layers)
         self._watchdog = Watchdog(thread, sleeps=sleeps)
         self._watching = asyncio.create_task(self._watch(self._watchdog))
+        self.sleeper = Sleeper(
+            self.settings.sleep_idle_seconds,
+            lambda: not thread.num_streams and self.is_quiet(),
+            self._put_away,
+            self._bring_back,
+        )
+        self._moving = asyncio.create_task(self._loaded.use_large_pages())
         seconds = round(time.monotonic() - self.started_at, 2)
         parts = {name: round(value, 3) for name, value in self.parts.items()}
         log.get("worker").info("ready", seconds=seconds, parts=parts, **self._loaded.figures())
@@ -254,6 +270,65 @@ class Worker:
             raise
         finally:
             self.at_weights.set()
+
+    async def _put_away(self) -> None:
+        """Give the model's memory back; kept states stay. Raises UnavailableError."""
+        loaded, began = self._serving(), time.monotonic()
+        if self._moving is not None:
+            self._moving.cancel()
+        await loaded.adapter_loader.settle()
+        await loaded.engine.between_steps(loaded.put_away)
+        if loaded.media is not None:
+            await asyncio.to_thread(loaded.media.close)
+        log.get("worker").info("the model sleeps", seconds=round(time.monotonic() - began, 3))
+
+    async def _bring_back(self) -> None:
+        """Load it again. Raises UnavailableError; the worker has failed then, or stops."""
+        loaded, began = self._serving(), time.monotonic()
+        self._is_waking = True
+        try:
+            await in_thread("load", lambda: self._load_again(loaded))
+            await loaded.engine.between_steps(loaded.engine.engine.empty)
+        except Exception as error:
+            if not self._cancelled.is_set():
+                self._fail_to_load(error)
+            self._serving()
+            raise
+        finally:
+            self._is_waking = False
+        self._moving = asyncio.create_task(loaded.use_large_pages())
+        log.get("worker").info("the model is back", seconds=round(time.monotonic() - began, 3))
+
+    def _load_again(self, loaded: Loaded) -> None:
+        """What was prepared at the start, with the adapters that are served now."""
+        from worker.lifecycle.loading import open_backend, open_draft
+        from worker.lifecycle.prepared import load_weights
+
+        assert self.prepared is not None
+        prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
+        media = loaded.media
+        if media is not None:
+            media.start()
+        weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
+        loaded.backend.renew(open_backend(weights, self.settings, prepared))
+        draft = open_draft(self.settings, prepared, loaded.backend)
+        loaded.bring_back(draft)
+        if media is not None:
+            media.wait(loaded.backend.context.rows_together)
+
+    def _serving(self) -> Loaded:
+        """What is loaded. Raises UnavailableError where the worker stops or has failed."""
+        if self.state is State.FAILED:
+            raise UnavailableError(f"The worker failed: {self.error}", code="failed")
+        if self.state is not State.READY or self._cancelled.is_set():
+            raise UnavailableError("The worker is shutting down.", code="draining")
+        return self.loaded
+
+    def _fail_to_load(self, error: Exception) -> None:
+        if not isinstance(error, WorkerError):
+            log.get("worker").error("loading failed", exc_info=error)
+            error = out_of_memory(error) or ModelLoadError(f"Loading failed: {error!r}.")
+        self.fail(error)
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Generator[None]:
@@ -315,8 +390,9 @@ class Worker:
             if count:
                 log.get("worker").warning("requests cut off at shutdown", count=count)
             engine.stop(seconds=0)
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._moving, self.sleeper and self.sleeper.timer):
+            if task is not None:
+                task.cancel()
         self._stop_by = time.monotonic() + STOP_TIMEOUT_S
 
     def close(self, *, free: bool = True) -> None:
@@ -335,7 +411,7 @@ class Worker:
                     self._recalled.write()
                 if loaded.store is not None:
                     loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
-                if free:
+                if free and not self._is_waking:
                     _close(loaded.backend, loaded.draft)
             if loaded.media is not None:
                 loaded.media.close()

@@ -86,6 +86,11 @@ class LlamaBackend:
                 cuts_tails=not self.weights.is_recurrent,
                 takes_back=self.context.takes_back,
                 needs_rest=self.weights.is_recurrent or self.weights.sliding_window > 0,
+                # llama.cpp splits a hybrid model's batch where sequences have different numbers of
+                # rows, and a split batch can lose cells inside a window (see Context): where one
+                # sequence takes the place of cells that another's window has passed. Where all
+                # sequences but one have a single row, nothing looks at the lost cells.
+                one_prompt=self.weights.is_recurrent and self.weights.sliding_window > 0,
             )
             self.batch = self.context.batch
             self.kernels = kernels_of(
@@ -126,7 +131,6 @@ class LlamaBackend:
             return Vocab(self.weights.handle, self.max_length)
 
     def decode(self) -> None:
-        """Compute the batch."""
         self.spin.timed(self.context.decode)
 
     def load_adapter(self, digest: bytes, file: ModelFile) -> None:
@@ -139,7 +143,6 @@ class LlamaBackend:
         self.weights.adapters.free(digest)
 
     def make_sampler(self, request: Request) -> Sampler:
-        """A sampler for one sequence."""
         return Sampler(request, self.vocab, self._workspace, self.guides)
 
     def sample(self, row: int, sampler: Any) -> int:
@@ -154,14 +157,15 @@ class LlamaBackend:
         """Tokens that must come next, whatever the model says; they are accepted."""
         return sampler.ahead()
 
-    def logits(self, row: int) -> np.ndarray:
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
         """The row's logits, float32 [vocab_size], read-only, valid until the next decode."""
+        if drawn_by is not None:
+            return drawn_by.left
         logits = self.context.logits(row).view()
         logits.flags.writeable = False
         return logits
 
     def free_sampler(self, sampler: Any) -> None:
-        """Free what is native in it."""
         sampler.free()
 
     def drop(self, slot: int, start: int = 0) -> bool:
@@ -185,17 +189,6 @@ class LlamaBackend:
     def unified(self) -> bool:
         """Whether all slots share one pool of cells now."""
         return self.context.unified
-
-    @property
-    def one_prompt_a_step(self) -> bool:
-        """Whether a batch must not hold more than one row of more than one sequence.
-
-        llama.cpp splits a hybrid model's batch where sequences have different numbers of rows, and
-        a split batch can lose cells inside a window (see Context). It loses cells only where one
-        sequence takes the place of cells that another's window has passed, so only in the unified
-        layout. Where all sequences but one have a single row, nothing looks at the lost cells.
-        """
-        return self.unified and not self.shape.cuts_tails and self.weights.sliding_window > 0
 
     @property
     def state_form(self) -> StateForm | None:
@@ -259,7 +252,6 @@ class LlamaBackend:
         self.spin = Spin(self.context.threads)
 
     def _embed_one(self, embedder: LlamaEmbedder) -> None:
-        """Make the vector of a token."""
         embedder.batch.clear()
         embedder.batch.add_one(0, 0, 0)
         embedder.compute()
@@ -276,8 +268,21 @@ class LlamaBackend:
 
     def close(self) -> None:
         """Free context and weights; safe to call again."""
+        self.vocab.follow(None)
         self.spin.close()
         self._stack.close()
+        self._states.free()
+
+    def renew(self, other: LlamaBackend) -> None:
+        """After `close`: be what `other` is, for who holds this one; of the same file and options.
+
+        What was learned of the vocabulary stays.
+        """
+        self.vocab.follow(other.vocab)
+        self.weights, self.context, self.batch = other.weights, other.context, other.batch
+        self._states, self.spin, self._stack = other._states, other.spin, other._stack
+        if self.embedder is not None:
+            vars(self.embedder).update(vars(other.embedder))
 
     def __enter__(self) -> Self:
         return self

@@ -101,7 +101,6 @@ class Calibration(msgspec.Struct, frozen=True):
 
     @property
     def attention(self) -> AttentionKind:
-        """The faster one."""
         return "plain" if self.ratio <= _GAIN else "fused"
 
 
@@ -211,8 +210,6 @@ def _contexts(shape: AttentionShape) -> Generator[list[_Timed]]:
 
 
 class _Timed:
-    """A context whose steps are timed."""
-
     def __init__(self, context: Context) -> None:
         self.context = context
 

@@ -13,10 +13,9 @@ from worker.errors import DoesNotFitError, ModelLoadError, WorkerError
 from worker.gguf.quant import ENCODINGS
 from worker.llama import hidden_states, library
 from worker.llama.adapters import add_control_vector
-from worker.llama.batch import wire
+from worker.llama.batch import LogitRows, wire
 from worker.llama.context_options import ContextOptions
 from worker.llama.library import native
-from worker.llama.logits import LogitRows
 from worker.llama.residency import cache_residency, check_cells
 from worker.llama.weights import Weights
 from worker.memory.draft import HEAD_LENGTH
@@ -215,10 +214,7 @@ class Context:
     def _decode_vectors(self, batch: Batch) -> None:
         """Compute rows of a medium, which have no tokens."""
         wired = wire(batch, batch.vectors)
-        wired.token = None
         wired.n_tokens = batch.size
-        if batch.planes is not None:
-            wired.pos = batch.planes.ctypes.data_as(type(wired.pos))
         if batch.is_causal:
             self._decode(wired)
             return
@@ -308,7 +304,6 @@ class Context:
         return native.llama_state_seq_set_data(self.handle, data, len(blob), number) == len(blob)
 
     def clear(self) -> None:
-        """Forget all sequences."""
         self._first = [0] * self.num_slots
         if self._memory is not None:
             native.llama_memory_clear(self._memory, False)

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.imports import bare_package
-from worker.llama.library import native
+from worker.llama.library import bare_package, native
 
 calls: Any = None
 missing: str | None = None
@@ -41,7 +40,6 @@ def hidden_rows(context: Any, rows: int, width: int) -> np.ndarray:
 
 
 def hidden_width(weights: Any) -> int:
-    """Elements of a hidden state."""
     return native.llama_model_n_embd_out(weights)
 
 

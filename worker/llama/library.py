@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -15,11 +17,30 @@ import msgspec
 import numpy as np
 
 from worker import log
-from worker.imports import bare_package
 from worker.llama import spin, variants
 from worker.llama.process import death
-from worker.llama.process.abort import leave_with_reason
 from worker.llama.soundness import verdict
+
+
+@contextlib.contextmanager
+def bare_package(name: str) -> Generator[Any]:
+    """Inside, modules of the package can be imported without its `__init__` being run.
+
+    Gives what stands for the package meanwhile, or the package where it is there already.
+    That of llama_cpp imports its high-level API, and with it templates, a disk cache, sqlite and
+    multiprocessing: 60 ms for what nobody here calls. Whoever imports the package later gets it
+    whole, with the modules that are there already.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None or name in sys.modules:
+        yield sys.modules.get(name)  # where there is none, the import inside says so
+        return
+    sys.modules[name] = empty = importlib.util.module_from_spec(spec)
+    try:
+        yield empty
+    finally:
+        del sys.modules[name]
+
 
 # libgomp reads its variables when it is loaded. So they are set before the bindings are imported.
 spin.prepare()
@@ -191,7 +212,7 @@ def ggml() -> ctypes.CDLL:
     for name, result, arguments in _SIGNATURES:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-    leave_with_reason(lib)
+    death.leave_with_reason(lib)
     native.llama_log_set(_log.callback, ctypes.c_void_p(0))
     # One that is loaded cannot be exchanged any more: so here its proof is waited for.
     chosen = variants.choose(FOLDER, lambda name: verdict.begin(name).verdict().is_sound)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from worker.errors import LeftError, RequestError
-from worker.grammar.patience import HAS_LEFT
+from worker.grammar.constraint import HAS_LEFT
 from worker.limits import TOKENIZING
 
 # For BPE llama.cpp splits a text with regular expressions that recurse for each character of a

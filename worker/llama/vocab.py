@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from worker.errors import BackendError, ModelLoadError, RequestError
+from worker.errors import BackendError, ModelLoadError, RequestError, UnavailableError
 from worker.llama import library
 from worker.llama.library import native
 from worker.llama.parts import (
@@ -81,7 +81,7 @@ class Vocab:
         handle = native.llama_model_get_vocab(model)
         if not handle:
             raise ModelLoadError("llama.cpp returned a model without a vocabulary.")
-        self.handle = handle
+        self._handle = handle
         self.size = native.llama_vocab_n_tokens(handle)
         self._is_bpe = native.llama_vocab_type(handle) == native.LLAMA_VOCAB_TYPE_BPE
         self.max_history = max_history
@@ -91,6 +91,9 @@ class Vocab:
         self.sep = _token(native.llama_vocab_sep(handle))
         self.bos = _token(native.llama_vocab_bos(handle))
         self.eos = _token(native.llama_vocab_eos(handle))
+        self.bos_name, self.eos_name = (
+            "" if token is None else self.name(token) for token in (self.bos, self.eos)
+        )
         self.infill = tuple(
             _token(find(handle))
             for find in (
@@ -117,6 +120,17 @@ class Vocab:
         """Whether llama.cpp's sampler `infill` holds what there is: its texts have 512 bytes."""
         longest = max(map(len, self.pieces))
         return longest <= _INFILL_BYTES and bool(self.end_tokens) and self.eos is not None
+
+    @property
+    def handle(self) -> Any:
+        """llama.cpp's. Raises UnavailableError while the model is not there."""
+        if self._handle is None:
+            raise UnavailableError("The model is not in memory.", code="loading")
+        return self._handle
+
+    def follow(self, other: Vocab | None) -> None:
+        """Ask the same file's model that was loaded anew; None: there is none now."""
+        self._handle = None if other is None else other.handle
 
     def _suppressed(self) -> tuple[int, ...]:
         count = ctypes.c_int32(0)

@@ -58,7 +58,6 @@ def num_masks(config: ModelConfig) -> int:
 
 
 def recurrent_layers(config: ModelConfig) -> tuple[int, ...]:
-    """Layers that keep recurrent state."""
     trunk = range(config.layers - config.nextn_layers)
     if config.architecture in _RECURRENT or config.architecture == "falcon-h1":
         return tuple(trunk)

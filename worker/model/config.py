@@ -115,7 +115,6 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def does(self) -> str:
-        """What it is for."""
         if not self.only_embeds:
             return "writes text"
         ranks = self.vectors.pooling == "rank"

@@ -151,7 +151,6 @@ def additions(fields: Fields, family: Family, pre: str) -> tuple[bool, bool, boo
 
 
 def _end_ids(ids: Mapping[str, int], texts: Mapping[str, int]) -> tuple[int, ...]:
-    """All ids that end a generation, ascending."""
     ends = {texts[text] for text in END_TEXTS if text in texts}
     ends |= {ids[role] for role in _END_ROLES if role in ids}
 

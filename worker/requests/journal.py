@@ -1,22 +1,121 @@
-"""All requests that generate, the last ones that ended, and a line in the log for each."""
+"""All requests that generate, the last ones that ended, a line in the log for each, and how they
+were answered, counted."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
+from contextvars import Context
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from worker import log
 from worker.errors import NotFoundError
 from worker.http import paths
-from worker.requests.lines import Lines
-from worker.requests.outcomes import Outcomes
 from worker.requests.record import RequestRecord, enter
 from worker.requests.speeds import Speeds
 from worker.requests.views import EndedRequest
 
 if TYPE_CHECKING:  # only with --otel
     from worker.requests.spans import Spans
+
+# Of codes. There are fewer; a label never grows beyond it all the same.
+_MOST = 100
+OTHER = "other"
+
+
+class Outcomes:
+    """Sums since the start; they only grow.
+
+    by_route  (route, status) -> answers; `other` are paths that are no route
+    errors    (code, status) -> answers that told of an error, also in the middle of a stream
+    """
+
+    def __init__(self) -> None:
+        self.by_route: Counter[tuple[str, str]] = Counter()
+        self.errors: Counter[tuple[str, str]] = Counter()
+
+    def note(self, route: str | None, status: int | None, code: str | None) -> None:
+        """One has ended.
+
+        route: its method and the path's pattern; None: there is none
+        status: None: its client left before
+        code: of the error that was told; None: none, or Litestar's own
+        """
+        shown = "none" if status is None else str(status)
+        self.by_route[route or OTHER, shown] += 1
+        if code is None and status is not None and status >= 400:
+            code = HTTPStatus(status).name.lower()
+        if code is not None:
+            known = (code, shown) in self.errors or len(self.errors) < _MOST
+            self.errors[code if known else OTHER, shown] += 1
+
+
+# Of those that are refused before their body is read: lines in a second. Hundreds may come at
+# the same moment, and each would wait for the lines of those before it.
+_MOST_EARLY = 10
+_PERIOD_S = 1.0
+
+
+class Lines:
+    """A line for each request; where very many are refused early, one for what they have in common.
+
+    On the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._num_early = 0  # in the second at hand
+        self._untold: Counter[tuple[int | None, str | None]] = Counter()
+
+    def tell(self, ended: EndedRequest, num_sequences: int, *, early: bool) -> None:
+        """It has ended. early: it was refused before its body was read"""
+        if early:
+            self._num_early += 1
+            if self._num_early == 1:
+                asyncio.get_running_loop().call_later(_PERIOD_S, self.close)
+            if self._num_early > _MOST_EARLY:
+                self._untold[ended.status, ended.code] += 1
+                return
+        # The request at hand may be another one, such as that which cancelled this one.
+        Context().run(_tell, ended, num_sequences)
+
+    def close(self) -> None:
+        """A second is over, or all of them: tell how many had no line."""
+        untold, self._untold, self._num_early = self._untold, Counter(), 0
+        for (status, code), count in untold.items():
+            Context().run(_tell_count, status, code, count)
+
+
+def _tell_count(status: int | None, code: str | None, count: int) -> None:
+    log.get("service").info("requests", outcome="refused", status=status, code=code, count=count)
+
+
+def _tell(ended: EndedRequest, num_sequences: int) -> None:
+    fields = {
+        "route": ended.route,
+        "model": ended.model,
+        "status": ended.status,
+        "outcome": ended.outcome,
+        "duration_s": ended.duration_s,
+        "x_request_id": ended.id,
+    }
+    if num_sequences:
+        fields |= {
+            "sequences": num_sequences,
+            "prompt_tokens": ended.prompt_tokens,
+            "cached_tokens": ended.cached_tokens,
+            "generated_tokens": ended.generated_tokens,
+            "wait_s": ended.wait_s,
+            "first_token_s": ended.first_token_s,
+            "tokens_per_second": ended.tokens_per_second,
+        }
+    if ended.code is not None:
+        fields["code"] = ended.code
+    if ended.correlation_id is not None:
+        fields["x_correlation_id"] = ended.correlation_id
+    log.get("service").info("request", **fields)
+
 
 MAX_RECENT = 20
 _MAX_PATH = 200
@@ -74,7 +173,6 @@ class Journal:
         return list(self._live)
 
     def begin(self, record: RequestRecord) -> None:
-        """The engine has accepted it."""
         self._live[record] = None
 
     def leave(self, record: RequestRecord) -> None:

@@ -20,17 +20,13 @@ _FAILED = frozenset({500, 504})
 class RecordKeeper(Protocol):
     """Who keeps records: the journal."""
 
-    def begin(self, record: RequestRecord) -> None:
-        """Something of it runs or waits."""
-        ...
+    def begin(self, record: RequestRecord) -> None: ...
 
     def leave(self, record: RequestRecord) -> None:
         """Nothing of it runs any more."""
         ...
 
-    def end(self, record: RequestRecord) -> None:
-        """It is over."""
-        ...
+    def end(self, record: RequestRecord) -> None: ...
 
 
 class RequestRecord:
@@ -121,7 +117,6 @@ class RequestRecord:
         self._journal.leave(self)
 
     def follow(self, work: RequestWork) -> None:
-        """The engine has accepted it."""
         self.work = work
         work.on_end = self._on_end
         self._journal.begin(self)
@@ -184,7 +179,6 @@ class RequestRecord:
             self._journal.leave(self)
 
     def ended(self, model: str) -> EndedRequest:
-        """What is left of it."""
         work, now = self.work, time.monotonic()
         sums = None if work is None else work.sums(now)
         first = None if sums is None else sums.first_token

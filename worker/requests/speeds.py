@@ -36,7 +36,6 @@ class Speeds:
         loop.call_later(PERIOD_S, again)
 
     def note(self, now: float, snapshot: EngineSnapshot) -> None:
-        """One more point."""
         then, *before = self._last
         after = sums_of(snapshot)
         span = now - then

@@ -83,7 +83,6 @@ class RequestWork:
         self._stream.fail(error)
 
     def ended(self, delta: Delta) -> None:
-        """One of its sequences has."""
         if delta.id not in self._running:
             return
         self.ended_at = time.monotonic()
@@ -120,7 +119,6 @@ class RequestWork:
         on_end()
 
     def sums(self, now: float) -> WorkSums:
-        """How far it is."""
         for name in self._running:
             self._look(name)
         seen = self._seen

@@ -15,7 +15,7 @@ from worker.api.common.errors import on_error
 from worker.api.common.preparing import Preparing
 from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
-from worker.api.info.about import info, is_sleeping, model_ready, version
+from worker.api.info.about import info, model_ready, version
 from worker.api.info.health import health
 from worker.api.info.lora import (
     load_adapter_file,
@@ -26,15 +26,15 @@ from worker.api.info.lora import (
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import progress
 from worker.api.info.props import props, slots
-from worker.api.info.ratio import Window
+from worker.api.info.readings import Window
 from worker.api.info.shutdown import shutdown
+from worker.api.info.sleep import is_sleeping, sleep, wake_up
 from worker.api.jobs.registry import Jobs
 from worker.api.jobs.routes import job_routes
 from worker.api.llama_server.routes import completion, infill
 from worker.api.llama_server.slots import slot_action
 from worker.api.ollama.embedding import ollama_embed, ollama_embeddings
-from worker.api.ollama.missing import delete_model, store_models
-from worker.api.ollama.models import ollama_version, ps, show, tags
+from worker.api.ollama.models import delete_model, ollama_version, ps, show, store_models, tags
 from worker.api.ollama.routes import generate, ollama_chat
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
 from worker.api.openai.completions import completions
@@ -46,6 +46,7 @@ from worker.api.responses.routes import (
     conversations,
     delete_response,
     input_tokens,
+    listed_input,
     responses,
     stored_response,
 )
@@ -60,7 +61,8 @@ from worker.service.description.routes import Description, docs, openapi_json
 ROUTES: list[Any] = [
     *(completions, chat_completions, chat_input_tokens, apply_template, models, model),
     *(embeddings, llama_embeddings, token_vectors, rerank, score),
-    *(responses, input_tokens, stored_response, delete_response, cancel_response, conversations),
+    *(responses, input_tokens, stored_response, listed_input, delete_response, cancel_response),
+    conversations,
     *(infill, completion, slot_action),
     *(messages, count_tokens),
     *(ollama_chat, generate, tags, show, ps, ollama_version, store_models, delete_model),
@@ -68,7 +70,8 @@ ROUTES: list[Any] = [
     job_routes,
     *(tokenize_text, detokenize_tokens, tokenizer_info),
     *(health, metrics, progress, shutdown),
-    *(info, version, is_sleeping, model_ready, props, slots, lora_adapters, scale_adapters),
+    *(sleep, wake_up, is_sleeping),
+    *(info, version, model_ready, props, slots, lora_adapters, scale_adapters),
     *(load_adapter_file, unload_adapter),
     *(live_requests, cancel_request),
     *(openapi_json, docs),
@@ -92,6 +95,7 @@ def create_app(worker: Worker, journal: Journal) -> Any:
         description  what the API is, made once
     """
     prepares = Preparing()
+    worker.is_quiet = lambda: prepares.is_idle
     largest = worker.settings.max_body << 20
     bodies = Bodies(worker.settings.receive_timeout, largest)
 

@@ -5,12 +5,13 @@ origins may read. It is there before the application that it wraps."""
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, NamedTuple
 
 import msgspec
 
 from worker import log
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import shaped
 from worker.api.page import page
 from worker.errors import (
     NotAuthenticatedError,
@@ -22,10 +23,9 @@ from worker.http import paths
 from worker.http.auth import Auth
 from worker.http.connections import GUEST, WIRE
 from worker.http.cors import Cors
-from worker.http.host import refusal_of_host
-from worker.http.ids import ids_of
-from worker.http.replies import reply_of_ours
-from worker.http.whole import HeaderFields, WholeAnswer, send_whole
+from worker.http.headers import ids_of, refusal_of_host
+from worker.http.replies import HeaderFields, WholeAnswer, reply_of_ours, send_whole
+from worker.lifecycle.sleeper import Sleeper
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
 from worker.limits import CONNECTIONS
@@ -77,7 +77,7 @@ class Gate:
         if self._prefix and f"{path}/".startswith(f"{self._prefix}/"):
             path = path.removeprefix(self._prefix) or paths.PAGE
             scope["raw_path"] = scope["raw_path"].removeprefix(self._prefix.encode())
-        path = scope["path"] = paths.ALIASES.get(path, path)
+        path = scope["path"] = paths.full(path)
         headers = scope["headers"]
         ids = ids_of(headers)
         request_id, correlation_id = ids["x-request-id"], ids.get("x-correlation-id")
@@ -113,7 +113,9 @@ class Gate:
         if scope["path"].startswith(paths.ONE_REQUEST):  # an id may hold a slash
             scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
         status: int | None = None
-        has_ended = False
+        has_ended = has_come = False
+        needs = paths.needs_model(scope["method"], scope["path"])
+        sleeper = self._worker.sleeper if needs else None
 
         async def send_with_ids(message: Any) -> None:
             nonlocal status, has_ended
@@ -121,7 +123,9 @@ class Gate:
                 return
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *fields]}
+                unknown = json.dumps(record.unknown).encode()
+                told = [(b"x-unknown-fields", unknown)] if record.unknown else []
+                message = {**message, "headers": [*message["headers"], *fields, *told]}
             elif head:  # with its first part all is said, also of events that would not end
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
                 has_ended = True
@@ -129,16 +133,23 @@ class Gate:
 
         try:
             if _is_work(scope):
-                await self._take_turn()
+                await self._take_turn(sleeper)
+            elif sleeper is not None:
+                await sleeper.come()
+            has_come = True
             await self._opened.wait()
             await self._app(scope, receive, send_with_ids)
-        except asyncio.CancelledError:  # the process ends before this answer is there
+        # The process ends before this answer is there, or the model does not come back.
+        except (asyncio.CancelledError, UnavailableError) as error:
             if status is None:
-                error = UnavailableError("The worker stopped.", code="draining")
+                if isinstance(error, asyncio.CancelledError):
+                    error = UnavailableError("The worker stopped.", code="draining")
                 answer = _refusal_of(scope, entrance, error)
                 status = answer.status
                 await send_whole(send, answer)
         finally:
+            if has_come and sleeper is not None:
+                sleeper.go()
             if "path_template" in scope:  # Litestar has found a route
                 record.pattern = f"{scope['method']} {scope['path_template']}"
             record.answered(status)
@@ -146,7 +157,7 @@ class Gate:
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
         if preflight is not None:
-            return WholeAnswer(204, [*preflight, *entrance.fields], b"")
+            return WholeAnswer(200, [*preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
         error = refusal_of_host(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope)
@@ -158,11 +169,16 @@ class Gate:
             return whole._replace(fields=[*whole.fields, *entrance.fields])
         return None
 
-    async def _take_turn(self) -> None:
-        """In each turn of the event loop one begins: who comes meanwhile does not wait long."""
+    async def _take_turn(self, sleeper: Sleeper | None) -> None:
+        """In each turn of the event loop one begins: who comes meanwhile does not wait long.
+
+        Those that wait for the model have their places.
+        """
         try:
             async with self._turn:
                 await asyncio.sleep(0)
+            if sleeper is not None:
+                await sleeper.come()
         finally:
             self._num_entering -= 1
 
@@ -198,7 +214,6 @@ def _is_work(scope: Any) -> bool:
 
 
 def _refusal_of(scope: Any, entrance: _Entrance, error: WorkerError) -> WholeAnswer:
-    """Its whole answer; its record knows of it."""
     if _is_work(scope):
         entrance.record.pattern = f"POST {scope['path']}"
     entrance.record.failed(error)

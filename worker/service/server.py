@@ -79,7 +79,6 @@ async def serve(
     await asyncio.sleep(0)  # it listens before anything else is imported
     routes = asyncio.create_task(_open(gate, worker, journal))
     loading = asyncio.create_task(_become_ready(worker, journal, routes, host, port))
-    moving = asyncio.create_task(_use_large_pages(worker, loading))
     ends = [
         asyncio.create_task(worker.stop_requested.wait()),
         asyncio.create_task(worker.failed.wait()),
@@ -90,7 +89,6 @@ async def serve(
             worker.fail(WorkerError(f"The server failed: {error!r}."))
     finally:
         began = time.monotonic()
-        moving.cancel()
         journal.closing.set()
         await worker.drain()
         server.should_exit = True
@@ -180,12 +178,6 @@ async def _become_ready(
 
         journal.speeds.start(worker.loaded.engine)
         Manager(worker, worker.loaded, host, port).start()
-
-
-async def _use_large_pages(worker: Worker, loading: asyncio.Task[None]) -> None:
-    await asyncio.wait([loading])
-    if worker.state is State.READY:
-        await worker.loaded.use_large_pages()
 
 
 class _LoopErrors:

@@ -28,6 +28,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     measure         (how to start the peer, prompts) -> sample
     shape           name in `benchmarks.shapes` of the model
     is_reciting     the model says what the stories of `benchmarks.session` prescribe
+    needs_model     that the user names: one that does what it is told, in ChatML
     is_shape_fixed  another model that the user names does not replace it
     cells, slots    of each server; a slot's share must hold the longest request
     worker_options  more of the worker's options with their values; `{folder}` in a value becomes
@@ -44,6 +45,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     measure: Callable[[Start, Prompts], Sample]
     shape: str = "llama-1b"
     is_reciting: bool = False
+    needs_model: bool = False
     is_shape_fixed: bool = False
     cells: int = 8 * 2048
     slots: int = 8

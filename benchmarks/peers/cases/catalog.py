@@ -8,9 +8,11 @@ from benchmarks.peers.cases.contention import busy_machine, two_processes
 from benchmarks.peers.cases.conversations import conversations, restarted_conversations
 from benchmarks.peers.cases.drafts import (
     drawn_text,
+    edited_text,
     four_guessed_streams,
     guessed_stream,
     repeated_text,
+    told_text,
 )
 from benchmarks.peers.cases.hybrids import stripped_chats
 from benchmarks.peers.cases.leftovers import used_server
@@ -139,6 +141,19 @@ CASES: dict[str, Case] = {
         Case(
             name="drafts-plain", title="1 stream that does not", unit="tok/s",
             measure=drawn_text, needs_http=True, worker_options={"--draft": "ngram"},
+        ),
+        *(
+            Case(
+                name=name, title=title, unit="tok/s", measure=measure, needs_http=True,
+                needs_parallel=name.endswith("8"), needs_model=True,
+                worker_options={"--draft": "auto"},
+            )
+            for name, title, measure in (
+                ("edits", "1 stream, a text with a word changed", edited_text(1)),
+                ("prose", "1 stream that tells a story", told_text(1)),
+                ("edits8", "8 streams, texts with a word changed", edited_text(8)),
+                ("prose8", "8 streams that tell stories", told_text(8)),
+            )
         ),
         Case(
             name="draft-model", title="1 stream, 7 of 10 tokens guessed by a model",

@@ -13,7 +13,7 @@ import pytest
 from worker.api.common.preparing import Preparing
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.errors import LeftError, QueueFullError, RequestError
-from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
+from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import http
 from tests.support.cases import for_each
-from tests.support.programs.processes import Server
+from tests.support.programs.processes import Server, serving
 from worker.api.common.unknown import unknown_fields
 from worker.api.openai.chat_schemas import ChatRequest
 from worker.errors import RequestError
@@ -45,9 +46,27 @@ def test_what_is_told() -> None:
 @for_each("path", ASKED)
 def test_every_api_tells(server: Server, path: str) -> None:
     """The answer comes, with a warning; not without the field."""
-    answer = server.post({**ASKED[path], "verbosity": "low"}, path).json()
-    assert answer["warnings"] == ["verbosity is not known here and was left out."]
-    assert "warnings" not in server.post(ASKED[path], path).json()
+    answer = server.post({**ASKED[path], "verbosity": "low"}, path)
+    assert answer.json()["warnings"] == ["verbosity is not known here and was left out."]
+    assert answer.headers["x-unknown-fields"] == '["verbosity"]'
+    plain = server.post(ASKED[path], path)
+    assert "warnings" not in plain.json()
+    assert "x-unknown-fields" not in plain.headers
+
+
+def test_headers_tell(tiny: Path) -> None:
+    """What has no place for warnings, and what stands in Ollama's options."""
+    asked: list[tuple[str, dict[str, Any], str]] = [
+        ("/v1/infer", {"prompt": "a", "max_tokens": 3, "verbosity": 1}, "verbosity"),
+        ("/execute", {"prompt": "a", "max_tokens": 3, "verbosity": 1}, "verbosity"),
+        ("/v1/embeddings", {"input": "a", "task": "query"}, "task"),
+        ("/api/generate", {"prompt": "", "options": {"num_ctx": 9, "rope": 1}}, "options.rope"),
+    ]
+    with serving("--model", tiny, "--pooling", "mean", "-c", "512", "-t", "1") as server:
+        for path, body, name in asked:
+            answer = server.post(body, path)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["x-unknown-fields"] == f'["{name}"]'
 
 
 @for_each("path", ASKED)

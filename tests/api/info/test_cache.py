@@ -9,11 +9,11 @@ from tests.support.metrics import fake_worker, scrape
 from tests.support.programs.processes import Server
 from worker.api.info.collector import WorkerCollector
 from worker.api.info.health import health_of
-from worker.api.info.ratio import Window
-from worker.cache.stats import CacheStats
+from worker.api.info.readings import Window
+from worker.cache.store import CacheStats
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.requests.outcomes import Outcomes
+from worker.requests.journal import Outcomes
 
 KEPT = CacheStats(
     memory_bytes=11, memory_limit=12, kept_tokens=13, restored_tokens=14, evicted_tokens=15,

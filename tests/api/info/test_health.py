@@ -8,7 +8,7 @@ from tests.support import http
 from tests.support.programs.processes import Server
 
 
-@pytest.mark.parametrize("path", ["/health", "/v1/health", "/livez", "/readyz", "/"])
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/livez", "/readyz", "/ping", "/"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_health(server: Server, path: str, method: str) -> None:
     """Every health path answers 200; HEAD has GET's headers and no body."""

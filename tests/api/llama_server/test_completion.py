@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.support import http
 from tests.support.cases import for_each
 from tests.support.programs.processes import Server
@@ -30,6 +32,9 @@ def test_whole_and_in_events(server: Server) -> None:
     assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 6)
     assert len(whole["tokens"]) == whole["timings"]["predicted_n"] == 6
     assert whole["generation_settings"]["n_predict"] == 6
+    biased = post(server, ignore_eos=True, logit_bias={"7": 2})["generation_settings"]
+    assert biased["logit_bias"][0] == {"token": 7, "bias": 2.0}
+    assert {each["bias"] for each in biased["logit_bias"][1:]} == {None}
     assert whole["prompt"].endswith("Once upon a time")
     assert http.post(server.url + "/completions", json=STORY).json()["tokens"] == []
     *parts, last = events(server)
@@ -91,6 +96,7 @@ def test_probabilities(server: Server) -> None:
     ):
         assert len(scores) == 6
         assert all(len(score["top_logprobs"]) == 3 and score["logprob"] <= 0 for score in scores)
+        assert all(each["id"] >= 0 for score in scores for each in score["top_logprobs"])
     stop = {"stop": [post(server)["content"][3:6]], "n_probs": 3}
     whole = post(server, **stop)["completion_probabilities"]
     told = [
@@ -100,6 +106,26 @@ def test_probabilities(server: Server) -> None:
     ]
     assert [score["id"] for score in told] == [score["id"] for score in whole]
     assert len(whole) < 6
+
+
+DRAWS: list[dict[str, Any]] = [
+    {"temperature": 0.8, "top_p": 0.7}, {"temperature": 1, "top_k": 3}, {"temperature": 0},
+    {"temperature": 1, "mirostat": 2}, {"temperature": 1, "top_k": 0, "logit_bias": {"300": -100}},
+]  # fmt: skip
+
+
+@for_each("draw", DRAWS)
+def test_probabilities_that_samplers_left(server: Server, draw: dict[str, Any]) -> None:
+    """Of each token, in the same text; where less is left than asked for their sum is 1."""
+    asked = {**draw, "n_probs": 5, "seed": 5}
+    plain = post(server, **asked)
+    told = post(server, **asked, post_sampling_probs=True)
+    assert told["content"] == plain["content"]
+    for score in told["completion_probabilities"]:
+        top = [each["prob"] for each in score["top_probs"]]
+        assert 0 < score["prob"] <= top[0] <= 1
+        assert top == sorted(top, reverse=True)
+        assert len(top) == 5 or sum(top) == pytest.approx(1, abs=1e-5)
 
 
 def test_progress(server: Server) -> None:
@@ -118,7 +144,8 @@ REFUSED: list[dict[str, Any]] = [
     {"prompt": None}, {"prompt": []}, {"prompt": [[]]}, {"prompt": [True]},
     {"prompt": [1, None]}, {"prompt": [-1]}, {"prompt": 5}, {"prompt": [10**9]},
     {"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, {"prompt": [{"a": 1}]},
-    {"post_sampling_probs": True}, {"n_probs": 101}, {"samplers": ["top_k", "none"]},
+    {"post_sampling_probs": True, "grammar": "root ::= \"a\""}, {"n_probs": 101},
+    {"samplers": ["top_k", "none"]},
     {"samplers": ["infill"], "ignore_eos": True},
 ]  # fmt: skip
 

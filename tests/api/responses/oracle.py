@@ -8,10 +8,10 @@ from typing import Any, cast, get_args
 import pydantic
 from openai.types.responses import Response, ResponseStreamEvent
 
-# What this worker adds: to a response, and to the tokens in an event, which have their bytes.
+# What this worker adds: to a response, and to the tokens in an event, which have ids and bytes.
 OURS: dict[str, set[str]] = {
-    "Response": {"store", "timings", "truncated", "warnings"}, "Logprob": {"bytes"},
-    "LogprobTopLogprob": {"bytes"}, "ResponseInProgressEvent": {"prompt_progress"},
+    "Response": {"store", "timings", "truncated", "warnings"}, "Logprob": {"bytes", "id"},
+    "LogprobTopLogprob": {"bytes", "id"}, "ResponseInProgressEvent": {"prompt_progress"},
 }  # fmt: skip
 # get_args: Annotated -> Union -> the events
 EVENTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from typing import Any, cast
 
@@ -99,6 +100,11 @@ def test_progress(client: openai.OpenAI) -> None:
     steps = [each.prompt_progress for each in events if each.model_extra]
     assert steps[0]["processed"] == steps[0]["cache"]
     assert steps[-1]["processed"] == steps[-1]["total"]
+    timed = http.post(f"{client.base_url}responses", json=body | {"timings_per_token": True})
+    lines = [line[6:] for line in timed.text.splitlines() if line.startswith("data: ")]
+    counts = [json.loads(line)["timings"]["predicted_n"] for line in lines]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, 20)
 
 
 def test_one_that_runs_is_cancelled(client: openai.OpenAI) -> None:
@@ -110,10 +116,28 @@ def test_one_that_runs_is_cancelled(client: openai.OpenAI) -> None:
     for event in events:
         if event.type == "response.created":
             assert client.responses.retrieve(event.response.id).status == "in_progress"
-            assert client.responses.cancel(event.response.id).status == "cancelled"
+            name = event.response.id
+        if event.type == "response.output_text.delta" and last.type == event.type:
+            assert client.responses.cancel(name).status == "cancelled"
         last = event
     assert (last.type, last.response.status) == ("response.failed", "cancelled")
-    assert client.responses.retrieve(last.response.id).status == "cancelled"
+    kept = client.responses.retrieve(name)
+    assert (kept.status, cast("Any", kept.output[0]).status) == ("cancelled", "incomplete")
+    assert kept.output_text
+
+
+def test_its_input_is_listed(client: openai.OpenAI) -> None:
+    """Page by page, the last item first, in OpenAI's form; paths need no version."""
+    items = [said(FIRST), {"role": "assistant", "content": "7."}, said(SECOND)]
+    first = answer(client, items)
+    listed: Any = client.responses.input_items.list(first.id, order="asc", limit=2)
+    assert [item.content[0].text for item in listed] == [FIRST, "7.", SECOND]
+    newest: Any = client.responses.input_items.list(first.id, limit=1)
+    assert (newest.data[0].content[0].text, newest.has_more) == (SECOND, True)
+    with pytest.raises(openai.BadRequestError, match="limit must be"):
+        client.responses.input_items.list(first.id, limit=0)
+    short = str(client.base_url).removesuffix("v1/")
+    assert http.request("GET", f"{short}responses/{first.id}").json()["id"] == first.id
 
 
 def test_the_oldest_goes() -> None:

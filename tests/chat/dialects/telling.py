@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.support.models import templates
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.chat.format import ChatFormat
 from worker.chat.message import Tool
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.chat.dialects.telling import calls, format_of, joined, read, told
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.events import Arguments, CallBegun, CallEnded, Content
 from worker.chat.format import ChatFormat
 from worker.chat.message import Tool
+from worker.chat.reader import Arguments, CallBegun, CallEnded, Content
 from worker.chat.thinking import Thinking
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)

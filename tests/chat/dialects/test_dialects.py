@@ -10,7 +10,7 @@ from tests.support.models import templates
 from worker.chat.dialects.dialect import PLAIN, dialect_of
 from worker.chat.dialects.sample import CallSample
 from worker.chat.dialects.wrapped import WrappedCalls
-from worker.chat.events import CallEnded, ChatEvent, Content, Thought
+from worker.chat.reader import CallEnded, ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)

@@ -7,7 +7,7 @@ import pytest
 from tests.chat.dialects.telling import calls, format_of, read, told
 from tests.support.cases import for_each
 from tests.support.models import templates
-from worker.chat.events import ChatEvent, Content, Thought
+from worker.chat.reader import ChatEvent, Content, Thought
 from worker.chat.thinking import Thinking
 
 pytestmark = pytest.mark.skipif(not templates.names(), reason=templates.WHY_NOT)

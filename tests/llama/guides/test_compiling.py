@@ -16,8 +16,14 @@ import pytest
 from benchmarks.constraints.churn import MallInfo
 from tests.support.guided import Writer
 from worker.errors import RequestError
-from worker.grammar.constraint import Constraint, ConstraintKind, held_text, schema_constraint
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.constraint import (
+    IS_PATIENT,
+    Constraint,
+    ConstraintKind,
+    ImpatientError,
+    held_text,
+    schema_constraint,
+)
 from worker.grammar.schema import SchemaReader
 from worker.limits import FUEL, SYMBOLS, Limit
 from worker.llama.guides import guides as module

@@ -7,11 +7,10 @@ import re
 import numpy as np
 
 from tests.support.guided import Writer
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request, SpanLimit
+from worker.engine.request import GenerationParams, Prompt, Request, SpanLimit
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint, schema_constraint
-from worker.llama.guides.watch import Watch
+from worker.llama.guides.matcher import Watch
 from worker.llama.sampling.sampler import Sampler
 
 CALL = 'start: "<" /[a-c]{1,3}/ ">"'

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.grammar.constraint import Constraint
 from worker.llama.backend import LlamaBackend

@@ -13,8 +13,7 @@ from tests.support.cases import for_each
 from tests.support.models import reference
 from tests.support.models.ggufs import write_llama
 from tests.support.rows import chances, fits, rows
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint

@@ -9,7 +9,7 @@ import pytest
 from tests.support.models.ggufs import I32, Key, f32
 from tests.support.models.spoiled import keyed, refused, small, write_spoiled
 from worker.engine.sampling import LIMITS
-from worker.model.checks.sampling import RANGES
+from worker.model.checks.hyperparameters import RANGES
 from worker.model.config import load_config
 
 _NAMES = {"temp": "temperature", "penalty_last_n": "repeat_last_n",

@@ -16,8 +16,8 @@ from tests.support.cases import for_each
 from worker.api.common.described import Described
 from worker.api.common.sampling import FIELD_LIMITS
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest
-from worker.service.description.apis import APIS
 from worker.service.description.document import document_of
+from worker.service.description.making import APIS
 from worker.service.description.page import HEADERS, page_of
 
 DESCRIBED = [route for api in APIS for route in api.routes]

@@ -39,13 +39,13 @@ from worker.api.jobs.schemas import JobRequest
 from worker.api.responses.schemas import ResponseRequest
 from worker.errors import WorkerError
 from worker.http.connections import GUEST
-from worker.http.paths import ONE_REQUEST, REQUESTS, SHUTDOWN
+from worker.http.paths import ONE_REQUEST, REQUESTS, SHUTDOWN, SLEEP, WAKE_UP
 from worker.lifecycle.state import State
 from worker.limits import CONNECTIONS
 from worker.requests.journal import Journal
 from worker.service import app
-from worker.service.description.apis import APIS
 from worker.service.description.document import document_of
+from worker.service.description.making import APIS
 from worker.service.gate import Gate
 from worker.settings import Settings
 
@@ -135,7 +135,7 @@ def locked_or_not_ready(seen: Seen) -> None:
             settings = Settings(api_key=KEY)
             engine = SimpleNamespace(check_place=has_place)
             worker: Any = SimpleNamespace(
-                state=state, settings=settings, error=WorkerError("It failed."),
+                state=state, settings=settings, sleeper=None, error=WorkerError("It failed."),
                 loaded=SimpleNamespace(engine=engine, check_writes=lambda: None),
             )  # fmt: skip
             gate = Gate(worker, Journal("demo"))
@@ -200,10 +200,12 @@ def misused(seen: Seen, folder: Path) -> None:
             if path.startswith("/slots/"):
                 asked = server.post({"filename": "a"}, "/slots/0?action=save")
                 noted(seen, route, path, asked)
-            ends = (ONE_REQUEST, "/slots/", *SHUTDOWN)
+            ends = (ONE_REQUEST, "/slots/", SLEEP, WAKE_UP, *SHUTDOWN)
             if path.startswith(ends) or path in route.pages:
                 asked = http.request(method_of(route), server.url + path, headers=elsewhere)
                 noted(seen, route, path, asked)
+            if "mode" in route.queries:
+                noted(seen, route, path, http.post(server.url + path, params={"mode": "abort"}))
             if "interval" in route.queries:
                 noted(seen, route, path, http.get(server.url + path, params={"interval": "0"}))
             if path == "/v1/infer":

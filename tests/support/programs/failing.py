@@ -25,7 +25,7 @@ from worker.api.common.body import Bodies
 from worker.cli.main import run
 from worker.engine.backend import BatchError
 from worker.errors import QueueFullError
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.constraint import IS_PATIENT, ImpatientError
 from worker.limits import LONG
 from worker.llama.backend import LlamaBackend
 from worker.llama.parts import TokenizerPatience

@@ -117,8 +117,7 @@ def _tell(job: Job) -> list[object]:
 def run(job: Job) -> Loaded:
     """Load, look, continue."""
     from worker.engine.engine import Engine
-    from worker.engine.prompt import Prompt
-    from worker.engine.request import GenerationParams, Request
+    from worker.engine.request import GenerationParams, Prompt, Request
     from worker.engine.sampling import SamplingParams
     from worker.lifecycle.loading import load_backend
     from worker.lifecycle.prepared import prepare

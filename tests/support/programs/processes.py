@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tests.support import http
+from tests.support.programs.forked import ForkedProcess
 
 # How long anything is waited for. No test measures by it: a machine may be busy.
 PATIENCE_S = 60.0
@@ -34,16 +35,22 @@ class WorkerProcess:
         env: dict[str, str] | None = None,
         module: str = "worker",
         command: list[str] | None = None,
+        forked: bool = False,
     ) -> None:
         """env: variables to add to ours; module: another program that behaves like a worker;
-        command: another way to start one."""
-        self.process = subprocess.Popen(
-            [*(command or [sys.executable, "-m", module]), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(env or {})},
-        )
+        command: another way to start one; forked: sooner, see `forked.py`."""
+        variables = {**os.environ, **(env or {})}
+        self.process: subprocess.Popen[str] | ForkedProcess
+        if forked:
+            self.process = ForkedProcess(module, arguments, variables)
+        else:
+            self.process = subprocess.Popen(
+                [*(command or [sys.executable, "-m", module]), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=variables,
+            )
         self.lines: list[str] = []
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -106,6 +113,7 @@ class Server(WorkerProcess):
         env: dict[str, str] | None = None,
         module: str = "worker",
         step_seconds: float | None = None,
+        forked: bool = False,
     ) -> None:
         """step_seconds: each step takes so long at least, see `slow.py`."""
         if step_seconds is not None:
@@ -113,7 +121,7 @@ class Server(WorkerProcess):
             env = {**(env or {}), "STEP_SECONDS": str(step_seconds)}
         # The models are so small that a second thread only waits for the first.
         options = ("--port", "0", "--log-format", "json", "-t", "1")
-        super().__init__("serve", *options, *arguments, env=env, module=module)
+        super().__init__("serve", *options, *arguments, env=env, module=module, forked=forked)
         try:
             listening = self.wait_for("listening")
             self.url, self.pid = str(listening["url"]), int(listening["pid"])
@@ -161,8 +169,19 @@ def starting(
     module: str = "worker",
     step_seconds: float | None = None,
 ) -> Generator[Server]:
-    """A server that listens and loads its model; gone afterwards."""
-    server = Server(*map(str, arguments), env=env, module=module, step_seconds=step_seconds)
+    """A server that listens and loads its model; gone afterwards.
+
+    It is a process of its own from the first moment where `env` or `module` may change what is
+    imported.
+    """
+    plain = module == "worker" and (env is None or step_seconds is not None)
+    server = Server(
+        *map(str, arguments),
+        env=env,
+        module=module,
+        step_seconds=step_seconds,
+        forked=plain and sys.platform == "linux",
+    )
     try:
         yield server
     finally:

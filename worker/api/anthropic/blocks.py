@@ -21,7 +21,7 @@ from worker.api.anthropic.replies import (
     ThinkingDelta,
     ToolUseBlock,
 )
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 
 # Clients want one with each thought and send it back; here it proves nothing.
 SIGNATURE = "gguf-worker"

@@ -8,11 +8,11 @@ from worker.api.anthropic.schemas import (
     AnthropicChoice,
     MessagesRequest,
 )
+from worker.api.common.bounds import stops_of, tokens_of
 from worker.api.common.chat.chat_input import ChatInput, puts_words
 from worker.api.common.chat.tools import ToolChoice, Tools, check_choice, tools_of
-from worker.api.common.limits import stops_of, tokens_of
 from worker.api.common.sampling import sampling_of
-from worker.api.common.shapes.anthropic import UNTHREADED
+from worker.api.common.shapes import UNTHREADED
 from worker.api.common.thinking import thinking_of
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError

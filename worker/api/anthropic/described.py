@@ -19,7 +19,7 @@ from worker.api.anthropic.routes import count_tokens, messages
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.common.described import EVENTS, JSON, Api, Described
 from worker.api.common.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
-from worker.api.common.shapes.anthropic import UNTHREADED, AnthropicErrorReply
+from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
 from worker.errors import RequestError
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}

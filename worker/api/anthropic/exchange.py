@@ -22,8 +22,8 @@ from worker.api.anthropic.replies import (
 from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.shapes.anthropic import AnthropicErrorReply, anthropic_reply
-from worker.api.common.tally import Tally
+from worker.api.common.shapes import AnthropicErrorReply, anthropic_reply
+from worker.api.common.usage import Tally
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
@@ -66,13 +66,11 @@ class MessageExchange(DeltaExchange):
         return events + [_frame(event) for event in self._take(delta)]
 
     def told_last(self) -> list[bytes]:
-        """The end of the last block, and of the message."""
         events = [_frame(event) for event in self._blocks.close()]
         last = _frame(MessageDelta(self._ending(), self._usage())) + _frame(MessageStop())
         return [*events, last]
 
     async def body(self) -> MessageReply:
-        """The whole message."""
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._take(delta)
@@ -84,7 +82,6 @@ class MessageExchange(DeltaExchange):
         return anthropic_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:
-        """The error event."""
         status, reply, _ = self.error_reply(error)
         return _frame(self.shaped(status, reply))
 

@@ -15,8 +15,7 @@ from worker.api.common.chat.parts import (
     parts_of,
     words_of,
 )
-from worker.api.common.chat.past_calls import arguments_of, called_name, spelled
-from worker.api.common.chat.past_message import role_of
+from worker.api.common.chat.past_message import arguments_of, called_name, role_of, spelled
 from worker.chat.message import Call, Message
 
 PARAM = "messages"
@@ -112,8 +111,6 @@ def _result(block: ContentPart, names: dict[str, str]) -> Message:
 
 
 def _joined(first: Message, second: Message) -> Message:
-    """Two messages of one role as one."""
-
     def both(left: str | None, right: str | None) -> str | None:
         return f"{left}\n{right}" if left and right else left or right
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
@@ -12,6 +9,7 @@ from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
 from worker.api.anthropic.replies import TokenCount
 from worker.api.anthropic.schemas import MessagesRequest
+from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
@@ -30,7 +28,7 @@ def _asked(
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
 async def messages(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole message at once, or its events."""
     body = await preparing.body(request, MessagesRequest, loaded)
@@ -48,7 +46,7 @@ async def messages(
 
 @post("/v1/messages/count_tokens", status_code=200, summary="Tokens of a prompt (Anthropic)")
 async def count_tokens(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
     generation = await preparing.look(request, MessagesRequest, _asked, chat, loaded)

@@ -1,14 +1,15 @@
-"""Which adapters a request chooses."""
+"""Which adapters a request chooses, by its fields or by its path."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from worker.api.common.generation import Generation
-from worker.errors import RequestError
-from worker.lifecycle.adapters import AdapterChoice
+from worker.errors import NotFoundError, RequestError
+from worker.lifecycle.adapters import Adapter, AdapterChoice
 from worker.lifecycle.loaded import Loaded
 
 Chosen = TypeVar("Chosen")
@@ -48,3 +49,13 @@ def chosen(made: Chosen, choice: AdapterChoice) -> Chosen:
     if choice.is_named:
         raise RequestError("Vectors are computed without adapters.", param="model")
     return made
+
+
+# How a path that names the model is described.
+NO_MODEL = NotFoundError("Another model is served here.", code="model_not_found")
+MODEL_ID = Annotated[str, Meta(description="The model's id; slashes may be raw or encoded.")]
+
+
+def named(path: str, loaded: Loaded) -> Adapter | None:
+    """The adapter that a path parameter names, or None for the model. Raises NotFoundError."""
+    return loaded.adapters.find(str(path).removeprefix("/"))

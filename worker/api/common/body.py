@@ -17,6 +17,7 @@ from worker.errors import LeftError, QueueFullError, RequestError, TooLargeError
 from worker.limits import BODIES, PARTS
 from worker.requests.record import current
 
+HttpRequest = Request[Any, Any, Any]
 _LARGE = 2**18
 _PAUSE_S = 0.01
 _MOST_HALVES = 2**17  # and what is between them; they take 0.1 s
@@ -36,18 +37,12 @@ _WHOLE_OR_HALF = re.compile(
 )
 
 
-class SlowBodyError(RequestError):
+class SlowBodyError(RequestError, http_status=408, code="timeout"):
     """The body did not arrive in time."""
 
-    http_status = 408
-    default_code = "timeout"
 
-
-class CodedBodyError(RequestError):
+class CodedBodyError(RequestError, http_status=415, code="unsupported_encoding"):
     """The body is compressed."""
-
-    http_status = 415
-    default_code = "unsupported_encoding"
 
 
 class Bodies:
@@ -71,7 +66,7 @@ class Bodies:
         self._held -= count
 
 
-async def read_json(request: Request[Any, Any, Any], shape: type[T]) -> T:
+async def read_json(request: HttpRequest, shape: type[T]) -> T:
     """The body as `shape`. Raises RequestError; LeftError where the client left.
 
     Litestar raises where it is larger than it may be.

@@ -3,9 +3,13 @@ than msgspec would, so these are told and not enforced; both take the same const
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Meta
+
+from worker.errors import RequestError
+from worker.limits import LOGPROBS, STOP, STOPS
 
 ANY = -1  # llama-server's way to say "until the model or the context ends"
 LEAST_COUNT = -2  # and Ollama's, "until the context is full"
@@ -33,7 +37,6 @@ def one_of(*words: str) -> Meta:
 
 
 def characters(most: int, *, least: int = 0, pattern: str | None = None) -> Meta:
-    """A text of so many characters."""
     limits: dict[str, Any] = {"maxLength": most}
     limits |= {"minLength": least} if least else {}
     return Meta(extra_json_schema=limits | ({"pattern": f"^{pattern}$"} if pattern else {}))
@@ -50,3 +53,46 @@ def texts(most: int, chars: int, *, least: int = 0) -> Meta:
     """A text, or a list of so many, of so many characters each."""
     each: dict[str, Any] = {"maxLength": chars} | ({"minLength": least} if least else {})
     return Meta(extra_json_schema={"maxItems": most, "items": each, **each})
+
+
+TRUNCATIONS = ("auto", "disabled")
+
+
+def tokens_of(*, default: int | None, **given: int | None) -> int | None:
+    """The first limit that is given, or the default; None is no limit.
+
+    given: the client's name for it -> its value. Raises RequestError that names the field, also one
+    that does not count.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        if value < LEAST_COUNT:
+            raise RequestError(f"{name} must be 0 or more, or {ANY} for no limit.", param=name)
+    first = next(iter(values.values()), default)
+    return None if first is not None and first < 0 else first
+
+
+def truncates(truncation: str | None) -> bool:
+    """Whether a conversation that is too long is to be shortened. Raises RequestError."""
+    if truncation not in (None, *TRUNCATIONS):
+        raise RequestError(f"truncation must be {' or '.join(TRUNCATIONS)}.", param="truncation")
+    return truncation == "auto"
+
+
+def check_alternatives(**given: int | None) -> None:
+    """Raise RequestError that names the client's field of the likeliest alternatives."""
+    for name, count in given.items():
+        if not 0 <= (count or 0) <= LOGPROBS.most:
+            raise RequestError(f"{name} must be from 0 to {LOGPROBS.most}.", param=name)
+
+
+def stops_of(stop: str | Sequence[str | None] | None, param: str = "stop") -> tuple[str, ...]:
+    """One text or several, those that say something. Raises RequestError that names the client's
+    field `param`."""
+    stops = tuple(text for text in ([stop] if isinstance(stop, str) else stop or ()) if text)
+    if len(stops) > STOPS.most or any(len(text) > STOP.most for text in stops):
+        raise RequestError(
+            f"{param} must be at most {STOPS.most} texts of at most {STOP.most} characters.",
+            param=param,
+        )
+    return stops

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response
+from litestar import Response
 from litestar.exceptions import HTTPException
 
 from worker import log
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.body import HttpRequest
+from worker.api.common.shapes import shaped
 from worker.errors import TooLargeError, WorkerError
 from worker.http.replies import ErrorReply, reply, reply_of_ours
 from worker.limits import BODY
@@ -40,14 +39,14 @@ def reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     return reply(error.status_code, message, None, None, dict(error.headers or {}))
 
 
-def on_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def on_error(request: HttpRequest, error: Exception) -> Response[bytes]:
     """Litestar's handler for everything that is raised in or around a route."""
     status, body, headers = reply_of(error)
     log_failure(request, status, error)
     return json_response(shaped(request.scope["path"], status, body), status, headers)
 
 
-def log_failure(request: Request[Any, Any, Any], status: int, error: Exception) -> None:
+def log_failure(request: HttpRequest, status: int, error: Exception) -> None:
     """What was not raised on purpose is told with its traceback."""
     error = _ours(error)
     if not isinstance(error, HTTPException):  # a path or a method that is not there has no code

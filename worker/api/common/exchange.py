@@ -160,7 +160,6 @@ class DeltaExchange(Exchange):
         return []
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """All of them."""
         while self.stream.is_running:
             for delta in await self.stream.take():
                 for event in self.told(delta):
@@ -195,7 +194,6 @@ class DeltaExchange(Exchange):
 
 
 def _start_of(content_type: bytes) -> dict[str, Any]:
-    """What opens a stream."""
     return {
         "type": "http.response.start",
         "status": 200,

@@ -16,9 +16,9 @@ from contextvars import ContextVar
 import msgspec
 import numpy as np
 
-from worker.engine.prompt import Medium
+from worker.engine.request import Medium
 from worker.errors import RequestError, UnavailableError
-from worker.grammar.patience import IS_PATIENT, ImpatientError
+from worker.grammar.constraint import IS_PATIENT, ImpatientError
 from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA, PIXELS
 

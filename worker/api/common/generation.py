@@ -47,7 +47,6 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens of all prompts."""
         return sum(len(prompt.tokens) for prompt in self.prompts)
 
     @property

@@ -79,6 +79,7 @@ def joined(parts: Sequence[Logprobs]) -> Logprobs | None:
 class TopToken(msgspec.Struct):
     """One of the likeliest tokens; its bytes are exact where its text is a part of a character."""
 
+    id: int
     token: str
     bytes: list[int]
     logprob: float
@@ -97,8 +98,8 @@ def token_score(score: TokenLogprob, pieces: Sequence[bytes] | Mapping[int, byte
     always one of the likeliest, and stands in the last one's place then.
     """
 
-    def told(token: int) -> tuple[str, list[int]]:
-        return token_text(pieces[token]), list(pieces[token])
+    def told(token: int) -> tuple[int, str, list[int]]:
+        return token, token_text(pieces[token]), list(pieces[token])
 
     pairs = score.top
     if pairs and all(token != score.token for token, _ in pairs):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
 from urllib.parse import urlsplit
 
-from litestar import Request
-
+from worker.api.common.body import HttpRequest
 from worker.errors import ForbiddenError
 
 # Characters of an origin: a name has 253 at most. Python keeps the last 128 that it split.
 _LONGEST = 300
 
 
-def check_local(request: Request[Any, Any, Any]) -> None:
+def check_local(request: HttpRequest) -> None:
     """Raise ForbiddenError unless it is a program of this machine that asks."""
     if request.client is None or not is_loopback(request.client.host):
         raise ForbiddenError(
@@ -24,7 +22,7 @@ def check_local(request: Request[Any, Any, Any]) -> None:
     check_origin(request)
 
 
-def check_origin(request: Request[Any, Any, Any]) -> None:
+def check_origin(request: HttpRequest) -> None:
     """Raise ForbiddenError where a page asks that is not this machine's.
 
     A page from elsewhere can make a browser here send a POST, but not without its Origin.

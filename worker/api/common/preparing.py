@@ -10,21 +10,19 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from litestar import Request
 
 from worker.api.common.adapters import choice_of, chosen
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.constraints import ConstraintFields
 from worker.api.common.gallery import GALLERY, Gallery, UnreadMediaError
 from worker.api.common.generation import Generation
 from worker.api.common.unknown import told
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
-from worker.grammar.patience import HAS_LEFT, IS_PATIENT, ImpatientError
+from worker.grammar.constraint import HAS_LEFT, IS_PATIENT, ImpatientError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import LONG
 from worker.requests.record import RequestRecord, current
 
-HttpRequest = Request[Any, Any, Any]
 # Fields of a body that hold its answer to a form.
 _FORMS = (*ConstraintFields.__struct_fields__, "tools")
 

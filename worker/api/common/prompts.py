@@ -8,8 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.api.common.gallery import GALLERY
-from worker.engine.prompt import Prompt
-from worker.engine.request import check_length
+from worker.engine.request import Prompt, check_length
 from worker.errors import ContextLengthError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import COUNTED

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 
 from worker.api.common.adapters import AdapterScale
-from worker.api.common.bounds import count_from, items
+from worker.api.common.bounds import count_from, items, tokens_of
 from worker.api.common.constraints import ConstraintFields, constraint_of
-from worker.api.common.limits import tokens_of
 from worker.engine.sampling import (
     INFILL,
     LIMITS,
@@ -124,15 +124,21 @@ def defaults_of(config: ModelConfig, settings: Settings) -> SamplingParams:
     return SamplingParams(**(found | settings.sampling))
 
 
-def told_settings(params: SamplingParams, max_tokens: int | None) -> dict[str, Any]:
-    """What counts, under llama-server's names."""
+def told_settings(
+    params: SamplingParams, max_tokens: int | None, ends: Iterable[int]
+) -> dict[str, Any]:
+    """What counts, under llama-server's names. ends: tokens that end an answer"""
     found = msgspec.structs.asdict(params)
     del found["constraint"]
+    biases = [{"token": token, "bias": bias} for token, bias in params.logit_bias]
+    if params.ignore_eos:
+        biases += [{"token": token, "bias": None} for token in sorted(ends)]  # -inf
     most = -1 if max_tokens is None else max_tokens
     return found | {
         "seed": SEED_RANGE - 1
         if params.seed is None
         else params.seed,  # its number for a random one
+        "logit_bias": biases,
         "samplers": [name for name in params.samplers if name in SAMPLERS],
         "n_predict": most,
         "max_tokens": most,
@@ -170,7 +176,6 @@ def _check_infill(params: SamplingParams, loaded: Loaded) -> None:
 
 
 def _over(params: SamplingParams, fields: SamplingFields, loaded: Loaded) -> SamplingParams:
-    """With what the fields say, which is checked."""
     tokens_of(n_predict=fields.n_predict, default=None)
     asked = {k: value for k, value in msgspec.structs.asdict(fields).items() if value is not None}
     names = {

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.api.common.bounds import count_from
-from worker.api.common.limits import tokens_of
+from worker.api.common.bounds import count_from, tokens_of
 from worker.api.common.sampling import SamplingFields
 from worker.chat.thinking import EffortWord, Thinking, effort_of
 from worker.errors import RequestError

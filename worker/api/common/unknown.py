@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import msgspec
 
@@ -12,6 +14,7 @@ from worker.errors import RequestError
 
 _MOST = 16  # names that are told
 _LENGTH = 64
+_NESTED = "options"
 _log = log.get("service")
 _logged: set[str] = set()
 _MOST_LOGGED = 256
@@ -22,10 +25,11 @@ _HARMLESS = frozenset({
     "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
     "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
     "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
-    "api_key", "verbose", "backend_sampling", "t_max_prompt_ms", "timings_per_token",
+    "api_key", "verbose", "backend_sampling", "t_max_prompt_ms",
     "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
     "keep_alive", "truncate", "shift", "request_id", "priority", "cache_salt",
-    "kv_transfer_params",
+    "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",
+    "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv",
 })  # fmt: skip
 # Say what happens anyway, beside null, false, 0 and what is empty.
 _NEUTRAL: dict[str, Any] = {
@@ -43,8 +47,9 @@ _REFUSED = {
 }
 
 
-def unknown_fields(data: bytearray, shape: Any) -> tuple[str, ...]:
-    """Names at the top of a body that is read as `shape`, which no struct else has no names.
+def unknown_fields(data: bytearray | msgspec.Raw, shape: Any) -> tuple[str, ...]:
+    """Names at the top of a body that is read as `shape`, and in its `options`, as Ollama has them.
+    A shape that is no struct has no names.
 
     Raises RequestError for one that cannot be left out.
     """
@@ -55,6 +60,8 @@ def unknown_fields(data: bytearray, shape: Any) -> tuple[str, ...]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # it was mended
         return ()
     found: list[str] = []
+    if _NESTED in given and (inner := _options(shape)) is not None:
+        found += [f"{_NESTED}.{name}" for name in unknown_fields(given[_NESTED], inner)]
     for name in given.keys() - set(shape.__struct_encode_fields__) - _HARMLESS:
         value = _value(given[name])
         if name in _REFUSED and value is not None and value is not False:
@@ -62,6 +69,13 @@ def unknown_fields(data: bytearray, shape: Any) -> tuple[str, ...]:
         if value is not None and (value != _NEUTRAL[name] if name in _NEUTRAL else value):
             found.append(name[:_LENGTH])
     return tuple(sorted(found)[:_MOST])
+
+
+@functools.cache
+def _options(shape: type[msgspec.Struct]) -> Any:
+    """What the field is read as; None: there is no such field."""
+    kinds = (get_args(each.type) for each in msgspec.structs.fields(shape) if each.name == _NESTED)
+    return next((kind for each in kinds for kind in each if kind is not NoneType), None)
 
 
 def told(names: Iterable[str], path: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from worker.api.common.exchange import Exchange
 from worker.api.common.prompts import check_hopeless
-from worker.api.common.shapes.by_path import shaped
+from worker.api.common.shapes import shaped
 from worker.engine.embedding import Embedded, EmbeddingRequest, cut, vectors_wanted
 from worker.engine.stream import Stream
 from worker.errors import RequestError
@@ -145,7 +145,6 @@ def asked(texts: Sequence[Tokens], param: str, *, per_token: bool = False) -> Em
 
 
 def usage_of_texts(request: EmbeddingRequest) -> EmbeddingUsage:
-    """What a request read."""
     return EmbeddingUsage(len(request.prompt.tokens), len(request.prompt.tokens))
 
 
@@ -186,11 +185,9 @@ class VectorExchange(Exchange):
             record.follow(RequestWork(stream, [request], 1, loaded.engine))
 
     def frames(self) -> AsyncIterator[bytes]:
-        """There are none."""
         raise NotImplementedError
 
     async def body(self) -> object:
-        """The reply."""
         return self._reply(await vectors_of(self.stream))
 
     def shaped(self, status: int, reply: ErrorReply) -> msgspec.Struct:

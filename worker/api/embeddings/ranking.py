@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
 
 import msgspec
 import numpy as np
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
     Tokens,
@@ -23,7 +23,6 @@ from worker.api.common.vectors import (
     text_tokens,
     usage_of_texts,
 )
-from worker.api.embeddings.pairs import pair_tokens
 from worker.api.embeddings.schemas import (
     InferenceRank,
     RankedResult,
@@ -37,6 +36,73 @@ from worker.api.embeddings.schemas import (
 from worker.engine.embedding import EmbeddingRequest, normalised
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+
+_PLACE = re.compile(r"\{(query|document)\}")
+
+
+def pair_tokens(
+    query: str, document: str, loaded: Loaded, param: str, *, most: int | None = None
+) -> Sequence[int]:
+    """By the file's template `rerank`, or with the tokens that the tokenizer puts around two texts.
+
+    most  the document is cut, so that both have so many tokens
+
+    What the texts spell out is no control token. Raises RequestError.
+    """
+    tokens = _pair(query, document, loaded, param)
+    if most is None or len(tokens) <= most:
+        return tokens
+    # A shorter document may have a token more where it was cut: so it is looked again.
+    spelled = loaded.backend.vocab.spelled
+    own = _plain(document, loaded, param)
+    keep = max(0, len(own) - (len(tokens) - most))
+    while len(tokens) > most and keep >= 0:
+        text = b"".join(spelled[token] for token in own[:keep]).decode("utf-8", "ignore")
+        tokens = _pair(query, text, loaded, param)
+        keep -= max(1, len(tokens) - most)
+    if len(tokens) > most:
+        raise RequestError(
+            f"query alone has more than the {most} tokens that are left for both.", param="query"
+        )
+    return tokens
+
+
+def _pair(query: str, document: str, loaded: Loaded, param: str) -> list[int]:
+    tokenizer, vocab = loaded.config.tokenizer, loaded.backend.vocab
+    template = tokenizer.chat_templates.get("rerank") if tokenizer else None
+    if template is not None:
+        return _filled(template, {"query": query, "document": document}, loaded, param)
+    before = [] if not vocab.adds_bos or vocab.bos is None else [vocab.bos]
+    end = [] if not vocab.adds_eos or vocab.eos is None else [vocab.eos]
+    between = [] if not vocab.adds_sep or vocab.sep is None else [vocab.sep]
+    tokens = [*before, *_plain(query, loaded, "query"), *end, *between]
+    return [*tokens, *_plain(document, loaded, param), *(end or between)]
+
+
+def _filled(template: str, texts: dict[str, str], loaded: Loaded, param: str) -> list[int]:
+    """A template with texts in it. Control tokens are those of the template alone; what stands
+    between two of them is read as one text, as the model was trained with it."""
+    vocab = loaded.backend.vocab
+    controls = {**vocab.controls, **{vocab.name(token): token for token in vocab.end_tokens}}
+    names = sorted(filter(None, controls), key=len, reverse=True)
+    cuts = re.split("|".join(f"({re.escape(name)})" for name in names), template) if names else [
+        template
+    ]  # fmt: skip
+    tokens: list[int] = []
+    for part in cuts:
+        if part in controls:
+            tokens.append(controls[part])
+        elif part:
+            filled = _PLACE.sub(lambda found: texts[found[1]], part)
+            tokens += _plain(filled, loaded, param)
+    return tokens
+
+
+def _plain(text: str, loaded: Loaded, param: str) -> list[int]:
+    return loaded.backend.vocab.tokenize(
+        text, add_special=False, parse_special=False, param=param, bounded=True
+    )
+
 
 # A classifier of one output gives a logit, these two give a probability already.
 _SOFTMAX = frozenset({"qwen3", "qwen3vl"})
@@ -125,9 +191,7 @@ _PATHS = ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"]
 
 
 @post(_PATHS, status_code=200, summary="Rank documents by how well they match a question")
-async def rerank(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def rerank(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The best first."""
     body = await preparing.body(request, RerankRequest, loaded)
     match = await preparing.make(request, body, loaded, _rerank, body, loaded)
@@ -172,9 +236,7 @@ def _score(body: ScoreRequest, loaded: Loaded) -> _Match:
 
 
 @post(["/v1/score", "/score"], status_code=200, summary="How well two texts match (vLLM)")
-async def score(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def score(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A score for each pair."""
     body = await preparing.body(request, ScoreRequest, loaded)
     match = await preparing.make(request, body, loaded, _score, body, loaded)

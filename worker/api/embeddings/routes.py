@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.preparing import Preparing
 from worker.api.common.vectors import (
     MOST_NORM,
@@ -75,9 +75,7 @@ def _told(vector: np.ndarray, body: EmbeddingsRequest) -> Any:
 
 
 @post("/v1/embeddings", status_code=200, summary="Vectors of texts (OpenAI embeddings)")
-async def embeddings(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """One for each text."""
     body = await preparing.body(request, EmbeddingsRequest, loaded)
     if check_vectors(loaded) == "none":
@@ -98,9 +96,7 @@ async def embeddings(
 
 
 @post(["/embedding", "/embeddings"], status_code=200, summary="Vectors of texts (llama-server)")
-async def llama_embeddings(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def llama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A list for each text: of its one vector, or with --pooling none of those of its tokens."""
     body = await preparing.body(request, LlamaEmbeddingRequest, loaded)
     wanted = await preparing.make(request, body, loaded, _asked, body, loaded)
@@ -114,9 +110,7 @@ async def llama_embeddings(
 
 
 @post("/pooling", status_code=200, summary="Vectors of tokens (vLLM)")
-async def token_vectors(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def token_vectors(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """One for each token of each text, as the model computes it."""
     body = await preparing.body(request, EmbeddingsRequest, loaded)
     make = partial(_asked, per_token=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, get
 
 from worker import __version__
+from worker.api.common.adapters import named
+from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
-from worker.api.common.model_ids import named
 from worker.errors import NotFoundError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.manager import WorkerInfo, worker_info
@@ -26,7 +26,7 @@ class Info(WorkerInfo, frozen=True, kw_only=True):
     slots         sequences that run at once
     threads       compute threads of a step of one row; threads_batch of several
     attention     where each sequence has cells of its own: fused or plain
-    draft         who guesses tokens: auto, none, ngram, model, mtp or both
+    draft         who guesses tokens: auto, none, ngram, model, mtp; or both: auto and heads
     draft_model   file name of the model that does, without its suffix
     cache_limit_bytes, cache_disk_limit_bytes
                   what the states of ended sequences may take of host memory and of the disk
@@ -61,12 +61,6 @@ class Version(msgspec.Struct):
     """vLLM's shape."""
 
     version: str
-
-
-class Sleeping(msgspec.Struct):
-    """vLLM's routers ask before they send work; this worker never unloads its model."""
-
-    is_sleeping: bool = False
 
 
 class ModelReady(msgspec.Struct):
@@ -107,7 +101,7 @@ def info_of(worker: Worker, loaded: Loaded, port: int) -> Info:
 
 
 @get("/info", summary="The worker as its manager sees it")
-async def info(request: Request[Any, Any, Any], worker: Worker, loaded: Loaded) -> Response[bytes]:
+async def info(request: HttpRequest, worker: Worker, loaded: Loaded) -> Response[bytes]:
     """What it is, what it may hold, how it is now."""
     server = request.scope["server"]  # the socket's own address: --port may have been 0
     port = worker.settings.port if server is None else server[1]
@@ -118,12 +112,6 @@ async def info(request: Request[Any, Any, Any], worker: Worker, loaded: Loaded) 
 async def version() -> Response[bytes]:
     """vLLM's shape."""
     return json_response(Version(__version__))
-
-
-@get("/is_sleeping", summary="Whether the model is unloaded for now")
-async def is_sleeping() -> Response[bytes]:
-    """It never is."""
-    return json_response(Sleeping())
 
 
 # The id may have slashes, and what is behind such a parameter is a part of it.

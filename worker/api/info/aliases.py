@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from worker.api.info.ratio import Ratio
-from worker.api.info.readings import Reading
+from worker.api.info.readings import Ratio, Reading
 from worker.engine.stats import EngineSnapshot
 
 

@@ -17,12 +17,11 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from worker.api.info.aliases import ALIASES, RATIOS, SUMS, Alias
-from worker.api.info.ratio import Window
-from worker.api.info.readings import Reading, readings
+from worker.api.info.readings import Reading, Window, readings
 from worker.engine.stats import Histogram
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.requests.outcomes import Outcomes
+from worker.requests.journal import Outcomes
 
 
 class WorkerCollector(Collector):

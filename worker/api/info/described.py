@@ -6,17 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from worker.api.common.adapters import AdapterScale
+from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
 from worker.api.common.described import EVENTS, JSON, TEXT, Api, Described
-from worker.api.common.model_ids import MODEL_ID, NO_MODEL
 from worker.api.common.refusals import BODY
 from worker.api.info.about import (
     Info,
     ModelReady,
-    Sleeping,
     Version,
     info,
-    is_sleeping,
     model_ready,
     version,
 )
@@ -35,9 +32,11 @@ from worker.api.info.metrics import metrics
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
 from worker.api.info.shutdown import ShutdownReply, shutdown
-from worker.errors import ForbiddenError, NotFoundError, UnavailableError
+from worker.api.info.sleep import Sleeping, is_sleeping, sleep, wake_up
+from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
 from worker.http import paths
 
+_NOT_LOCAL = ForbiddenError("Without a key only programs of this machine may ask.")
 _NO_FILE = NotFoundError("There is no such file in the folders of --lora-dir.")
 _NO_ADAPTER = NotFoundError("There is no adapter of this name.")
 
@@ -61,10 +60,18 @@ API = Api(
         Described(
             handler=shutdown,
             gives={JSON: ShutdownReply},
-            refuses=(ForbiddenError("Without a key only programs of this machine may ask."),),
+            refuses=(_NOT_LOCAL,),
         ),
         Described(handler=info, gives={JSON: Info}),
         Described(handler=version, gives={JSON: Version}),
+        Described(
+            handler=sleep,
+            gives={JSON: Sleeping},
+            queries={"mode": Annotated[str, Meta(description="wait: what runs ends first.")]},
+            refuses=(RequestError("mode must be wait."), _NOT_LOCAL),
+            notes="What comes meanwhile waits, and wakes it again.",
+        ),
+        Described(handler=wake_up, gives={JSON: Sleeping}, refuses=(_NOT_LOCAL,)),
         Described(handler=is_sleeping, gives={JSON: Sleeping}),
         Described(
             handler=model_ready,

@@ -16,6 +16,8 @@ from worker.lifecycle.worker import Worker
 class Health(msgspec.Struct):
     """How the worker is.
 
+    resident           the model is in memory, each layer where it was asked for
+    is_sleeping        it is not, until somebody asks
     memory_bytes       what is held now, on the host and on GPUs, never the file's size
     cache_bytes        what the states of ended sequences take of it
     cache_limit_bytes  what they may take: `memory_bytes` grows by the difference at most
@@ -25,6 +27,7 @@ class Health(msgspec.Struct):
     model: str
     quant_kind: str
     resident: bool
+    is_sleeping: bool
     memory_bytes: int
     cache_bytes: int
     cache_limit_bytes: int
@@ -43,7 +46,9 @@ def health_of(worker: Worker, loaded: Loaded) -> Health:
         status="stalled" if worker.is_stalled else "ok",
         model=loaded.model_id,
         quant_kind=loaded.config.quant,
-        resident=True,  # checked at load: a layer elsewhere than asked for fails the start
+        # A layer elsewhere than asked for fails the load.
+        resident=not worker.is_sleeping,
+        is_sleeping=worker.is_sleeping,
         memory_bytes=loaded.memory_bytes,
         cache_bytes=engine.kept.memory_bytes,
         cache_limit_bytes=engine.kept.memory_limit,

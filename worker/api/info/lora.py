@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from litestar import Request as HttpRequest
 from litestar import Response, get, post
 
 from worker.api.common.adapters import AdapterScale, scales_of
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.errors import json_response
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
@@ -72,7 +70,7 @@ async def lora_adapters(loaded: Loaded) -> Response[bytes]:
 
 
 @post("/lora-adapters", status_code=200, summary="What counts where nothing is chosen")
-async def scale_adapters(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> Response[bytes]:
+async def scale_adapters(request: HttpRequest, loaded: Loaded) -> Response[bytes]:
     """For requests from now on. Adapters that are not named count no more."""
     scales = scales_of(await read_json(request, list[AdapterScale])) or {}
     loaded.adapters.check(scales)
@@ -81,7 +79,7 @@ async def scale_adapters(request: HttpRequest[Any, Any, Any], loaded: Loaded) ->
 
 
 @post("/v1/load_lora_adapter", status_code=200, summary="Serve one more adapter (vLLM)")
-async def load_adapter_file(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> str:
+async def load_adapter_file(request: HttpRequest, loaded: Loaded) -> str:
     """Once this is answered, requests may name it."""
     new = await read_json(request, NewAdapter)
     try:
@@ -93,7 +91,7 @@ async def load_adapter_file(request: HttpRequest[Any, Any, Any], loaded: Loaded)
 
 
 @post("/v1/unload_lora_adapter", status_code=200, summary="Serve an adapter no longer (vLLM)")
-async def unload_adapter(request: HttpRequest[Any, Any, Any], loaded: Loaded) -> str:
+async def unload_adapter(request: HttpRequest, loaded: Loaded) -> str:
     """Requests that were accepted keep it until they end."""
     old = await read_json(request, OldAdapter)
     await loaded.adapter_loader.unload(old.lora_name)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
 
-from litestar import Request, Response, get
+from litestar import Response, get
 
-from worker.api.info.ratio import Window
+from worker.api.common.body import HttpRequest
+from worker.api.info.readings import Window
 from worker.http import paths
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 
+# llama-server's way to tell a restart from counters that began anew.
+_STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
+
 
 @get(paths.METRICS, summary="Prometheus metrics")
 async def metrics(
-    request: Request[Any, Any, Any],
-    worker: Worker,
-    loaded: Loaded,
-    journal: Journal,
-    window: Window,
+    request: HttpRequest, worker: Worker, loaded: Loaded, journal: Journal, window: Window
 ) -> Response[bytes]:
     """Counters, gauges and histograms as text, or as OpenMetrics for who accepts that."""
     from worker.api.info.collector import metrics_text  # prometheus_client takes 15 ms
 
     accept = request.headers.get("accept", "")
     text, media_type = metrics_text(worker, loaded, journal.outcomes, window, accept)
-    return Response(text, media_type=media_type)
+    return Response(text, media_type=media_type, headers=_STARTED)

@@ -51,7 +51,7 @@ class Props(msgspec.Struct, kw_only=True):
     bos_token: str
     eos_token: str
     build_info: str
-    is_sleeping: bool = False
+    is_sleeping: bool
 
 
 class NextToken(msgspec.Struct):
@@ -84,7 +84,11 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
     return Props(
         default_generation_settings=Defaults(
             loaded.backend.max_length,
-            told_settings(defaults_of(loaded.config, worker.settings), worker.settings.n_predict),
+            told_settings(
+                defaults_of(loaded.config, worker.settings),
+                worker.settings.n_predict,
+                loaded.backend.end_tokens,
+            ),
         ),
         total_slots=loaded.engine.snapshot.max_running,
         model_alias=loaded.model_id,
@@ -94,9 +98,10 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
         model_path=log.in_utf8(str(worker.model_path)),
         modalities=Modalities(),
         chat_template=template or "",
-        bos_token="" if vocab.bos is None else vocab.name(vocab.bos),
-        eos_token="" if vocab.eos is None else vocab.name(vocab.eos),
+        bos_token=vocab.bos_name,
+        eos_token=vocab.eos_name,
         build_info=f"gguf-worker-{__version__}",
+        is_sleeping=worker.is_sleeping,
     )
 
 

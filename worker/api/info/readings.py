@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from worker import machine
 from worker.engine.stats import EngineSnapshot, Histogram
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
-from worker.requests.outcomes import Outcomes
+from worker.requests.journal import Outcomes
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -65,6 +65,8 @@ def _gauges(worker: Worker, loaded: Loaded, engine: EngineSnapshot) -> Iterator[
     for name, text, value in (
         ("worker_attention_fused", "Whether attention is fused now (flash attention); else plain",
          loaded.is_fused),
+        ("worker_sleeping", "Whether the model's memory was given back until somebody asks",
+         worker.is_sleeping),
         ("worker_kv_unified", "Whether all sequences share one pool of KV cells now",
          backend.unified),
         ("worker_neighbours_busy", "Whether compute threads wait for CPUs that others use",
@@ -159,3 +161,32 @@ def _times(engine: EngineSnapshot) -> Iterator[Reading]:
         stats.whole_request,
         unit=1e-3,
     )
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """What another server calls a quotient of sums of ours.
+
+    parts  dividend and divisor, both since the start
+    fresh  it is that of the time since the last scrape
+    """
+
+    name: str
+    help: str
+    parts: Callable[[EngineSnapshot], tuple[float, float]]
+    fresh: bool = False
+
+
+class Window:
+    """Quotients since they were asked for last, as llama-server gives them."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def value(self, ratio: Ratio, engine: EngineSnapshot) -> float:
+        """The quotient now; 0 where nothing was done."""
+        above, below = ratio.parts(engine)
+        if ratio.fresh:
+            last = self._last.get(ratio.name, (0.0, 0.0))
+            self._last[ratio.name] = above, below
+            above, below = above - last[0], below - last[1]
+        return above / below if below else 0.0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response, post
+from litestar import Response, post
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
 from worker.api.common.origins import check_local
 from worker.http import paths
@@ -21,7 +20,7 @@ class ShutdownReply(msgspec.Struct):
 
 
 @post(paths.SHUTDOWN, status_code=202, summary="Drain and leave")
-async def shutdown(request: Request[Any, Any, Any], worker: Worker) -> Response[bytes]:
+async def shutdown(request: HttpRequest, worker: Worker) -> Response[bytes]:
     """With the key; without one, from this machine only."""
     if not worker.settings.api_keys:
         check_local(request)

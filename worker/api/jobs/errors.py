@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response
+from litestar import Response
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response, log_failure, reply_of
 from worker.http.replies import ErrorReply
 
@@ -37,7 +36,7 @@ def job_reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     return status, msgspec.structs.replace(reply, error=body), headers
 
 
-def on_job_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def on_job_error(request: HttpRequest, error: Exception) -> Response[bytes]:
     """Litestar's handler for what is raised before a job runs."""
     status, reply, headers = job_reply_of(error)
     log_failure(request, status, error)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from worker.api.common.exchange import Exchange
-from worker.api.common.tally import Tally
+from worker.api.common.usage import Tally
 from worker.api.jobs.errors import job_reply_of
 from worker.api.jobs.registry import Job, Jobs
 from worker.api.jobs.schemas import End, Failed, InferReply, InferToken, Started, Token
@@ -34,14 +34,12 @@ class JobExchange(Exchange):
         super().__init__(stream, streaming=streaming)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer, then forget the job."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._jobs.forget(self.job)
 
     def error_reply(self, error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
-        """With the original's codes."""
         return job_reply_of(error)
 
     async def deltas(self) -> AsyncIterator[Delta]:
@@ -86,7 +84,6 @@ class EventExchange(JobExchange):
         return End(tally.num_sampled, time_ms, reason, tally.num_cached or 0)
 
     def failure(self, error: Exception) -> bytes:
-        """The error event."""
         reply = self.error_reply(error)[1]
         body, ids = reply.error, (reply.request_id, reply.correlation_id)
         return self.event(Failed(str(body.code), body.message, bool(body.retriable), *ids))
@@ -102,7 +99,6 @@ class NamedEventExchange(EventExchange):
     closing = b""
 
     def event(self, value: msgspec.Struct) -> bytes:
-        """One event under its name."""
         return sse.frame(value, name=str(value.__struct_config__.tag))
 
 
@@ -116,7 +112,6 @@ class InferExchange(JobExchange):
                 yield sse.frame(InferToken(delta.text))
 
     async def body(self) -> InferReply:
-        """The whole text."""
         text = "".join([delta.text async for delta in self.deltas()])
         tally = self.tally
         time_ms = round(tally.whole_s * 1e3)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from worker.api.common.bounds import tokens_of
 from worker.api.common.generation import Generation
-from worker.api.common.limits import tokens_of
 from worker.api.common.prompts import text_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.jobs.schemas import JOB_LIMITS, JobRequest

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, Response, Router, get, post
+from litestar import Response, Router, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
 from worker.api.jobs.errors import on_job_error
@@ -23,9 +21,14 @@ from worker.requests.record import current
 
 
 async def _start(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
-    preparing: Preparing, *, read: bool,
-) -> tuple[JobRequest, Job, Stream]:  # fmt: skip
+    request: HttpRequest,
+    worker: Worker,
+    loaded: Loaded,
+    jobs: Jobs,
+    preparing: Preparing,
+    *,
+    read: bool,
+) -> tuple[JobRequest, Job, Stream]:
     """Read the body, open the job, make it ready, hand it to the engine.
 
     read: whether its request reads it
@@ -44,9 +47,8 @@ async def _start(
 
 @post("/execute", status_code=200, summary="Run a job")
 async def execute(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
-    preparing: Preparing,
-) -> ASGIApp:  # fmt: skip
+    request: HttpRequest, worker: Worker, loaded: Loaded, jobs: Jobs, preparing: Preparing
+) -> ASGIApp:
     """Its events, each under its name."""
     _, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
     return NamedEventExchange(loaded, jobs, job, stream, streaming=True)
@@ -54,9 +56,8 @@ async def execute(
 
 @post("/v1/infer", status_code=200, summary="Run a prompt")
 async def infer(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
-    preparing: Preparing,
-) -> ASGIApp:  # fmt: skip
+    request: HttpRequest, worker: Worker, loaded: Loaded, jobs: Jobs, preparing: Preparing
+) -> ASGIApp:
     """The text at once, or its tokens as events."""
     body, job, stream = await _start(request, worker, loaded, jobs, preparing, read=True)
     return InferExchange(loaded, jobs, job, stream, streaming=bool(body.stream))
@@ -64,9 +65,8 @@ async def infer(
 
 @post(["/v1/jobs", "/v1/inference"], status_code=200, summary="Accept a job")
 async def create(
-    request: Request[Any, Any, Any], worker: Worker, loaded: Loaded, jobs: Jobs,
-    preparing: Preparing,
-) -> Response[bytes]:  # fmt: skip
+    request: HttpRequest, worker: Worker, loaded: Loaded, jobs: Jobs, preparing: Preparing
+) -> Response[bytes]:
     """Where its events can be read."""
     _, job, _ = await _start(request, worker, loaded, jobs, preparing, read=False)
     if (record := current()) is not None:
@@ -85,7 +85,7 @@ async def read(job_id: str, loaded: Loaded, jobs: Jobs) -> ASGIApp:
 
 
 @post("/cancel", status_code=202, summary="Cancel a job")
-async def cancel(request: Request[Any, Any, Any], jobs: Jobs) -> Response[bytes]:
+async def cancel(request: HttpRequest, jobs: Jobs) -> Response[bytes]:
     """Safe to ask for again."""
     body = await read_json(request, CancelRequest)
     if body.job_id is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import msgspec
@@ -9,16 +10,33 @@ from msgspec import UNSET
 
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.logprobs import token_score
+from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.prompts import TextPrompt
 from worker.api.common.sampling import told_settings
-from worker.api.common.tally import Tally
-from worker.api.common.usage import progress_of, timings_of
-from worker.api.llama_server.schemas import WritingFields, Written, WrittenPart, WrittenScore
+from worker.api.common.usage import Tally, progress_of, timings_of
+from worker.api.llama_server.schemas import (
+    DrawnToken,
+    WritingFields,
+    Written,
+    WrittenPart,
+    WrittenScore,
+)
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
 from worker.lifecycle.loaded import Loaded
+
+
+def _written(score: TokenScore, *, as_drawn: bool) -> WrittenScore:
+    named: dict[str, Any] = {"id": score.id, "token": score.token, "bytes": score.bytes}
+    if not as_drawn:
+        return WrittenScore(**named, logprob=score.logprob, top_logprobs=score.top_logprobs)
+    top = [
+        DrawnToken(each.id, each.token, each.bytes, math.exp(each.logprob))
+        for each in score.top_logprobs
+        if each.logprob > -math.inf
+    ]
+    return WrittenScore(**named, prob=math.exp(score.logprob), top_probs=top)
 
 
 class Writing:
@@ -31,19 +49,17 @@ class Writing:
         self.tally = Tally(len(prompt.tokens), [name])
         self.text = ""
         self.tokens: list[int] = []
-        self.scores: list[WrittenScore] = []
+        self.scores: list[TokenScore] = []
         self.last: Delta | None = None
 
     def take(self, delta: Delta, pieces: Any) -> None:
-        """Add a delta."""
         self.tally.add(delta)
         self.text += delta.text
         self.last = delta
         if delta.token is not None:
             self.tokens.append(delta.token)
         for score in delta.logprobs:
-            fields = msgspec.structs.asdict(token_score(score, pieces))
-            self.scores.append(WrittenScore(**fields, id=score.token))
+            self.scores.append(token_score(score, pieces))
 
 
 class WritingExchange(DeltaExchange):
@@ -85,9 +101,11 @@ class WritingExchange(DeltaExchange):
                 tokens=[] if delta.token is None else [delta.token],
                 tokens_predicted=len(writing.tokens),
                 tokens_evaluated=writing.tally.num_prompt,
-                completion_probabilities=writing.scores[num_scores:] if self._scores else UNSET,
+                completion_probabilities=self._told_scores(writing.scores[num_scores:]),
                 prompt_progress=progress,
-                timings=timings_of(writing.tally) if self._body.timings_per_token else UNSET,
+                timings=timings_of(writing.tally, delta.progress)
+                if self._body.timings_per_token
+                else UNSET,
             )
             events.append(sse.frame(part))
         if delta.finish_reason is not None:
@@ -107,13 +125,13 @@ class WritingExchange(DeltaExchange):
         return told if len(told) > 1 else told[0]
 
     def _only(self, whole: Written) -> object:
-        """The fields that the client wants."""
         fields = self._body.response_fields
         return whole.only(fields) if fields else whole
 
-    @property
-    def _scores(self) -> bool:
-        return self._params.logprobs is not None
+    def _told_scores(self, scores: list[TokenScore]) -> list[WrittenScore] | msgspec.UnsetType:
+        if self._params.logprobs is None:
+            return UNSET
+        return [_written(score, as_drawn=self._params.as_drawn) for score in scores]
 
     def _whole(self, writing: Writing, content: str, tokens: list[int]) -> Written:
         tally, last, number = writing.tally, writing.last, self._body.id_slot
@@ -140,13 +158,10 @@ class WritingExchange(DeltaExchange):
             stopping_word=(last and last.stopped_by) or "",
             timings=timings_of(tally),
             warnings=self._warnings,
-            completion_probabilities=writing.scores
-            if self._scores and not self.streaming
-            else UNSET,
+            completion_probabilities=UNSET if self.streaming else self._told_scores(writing.scores),
         )
 
     def _spelled(self, prompt: TextPrompt) -> str:
-        """A prompt with its control tokens."""
         backend = self._loaded.backend
         parts = (
             backend.pieces[token] or backend.vocab.name(token).encode() for token in prompt.tokens
@@ -156,7 +171,8 @@ class WritingExchange(DeltaExchange):
     def _settings(self) -> dict[str, Any]:
         """What was asked for, with what it left open, under llama-server's names."""
         params = self._params
-        return told_settings(params.sampling, params.max_tokens) | {
+        ends = self._loaded.backend.end_tokens
+        return told_settings(params.sampling, params.max_tokens, ends) | {
             "stop": params.stop,
             "stream": self.streaming,
             "n_probs": params.logprobs or 0,

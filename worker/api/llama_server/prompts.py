@@ -1,13 +1,21 @@
-"""The prompt of /completion in all its shapes."""
+"""The prompt of /completion in all its shapes, and that of /infill: from files and the place in one
+of them, as infill models were trained with."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from worker.api.common.prompts import TextPrompt, text_prompt, to_be_continued, token_prompt
-from worker.api.llama_server.schemas import PromptObject, WritingRequest
+from worker.api.common.prompts import (
+    TextPrompt,
+    Truncated,
+    check_hopeless,
+    text_prompt,
+    to_be_continued,
+    token_prompt,
+)
+from worker.api.llama_server.schemas import InfillRequest, PromptObject, WritingRequest
 from worker.engine.request import check_length
-from worker.errors import RequestError
+from worker.errors import ContextLengthError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import SEQUENCES
 
@@ -61,3 +69,74 @@ def _one(given: Any, loaded: Loaded) -> TextPrompt:
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+_PROJECT = "myproject\n"
+_FILE = "filename\n"
+_SNIPPET = "\n\n--- snippet ---\n\n"
+_ROOM = 4  # the answer gets a quarter of the context, where it is not bounded by less
+
+
+class _Tokens:
+    """Texts of one request as tokens; control tokens in them are read as text."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+
+    def __call__(self, text: str, param: str) -> list[int]:
+        check_hopeless(text, len(text), self._loaded, param)
+        vocab = self._loaded.backend.vocab
+        return vocab.tokenize(
+            text, add_special=False, parse_special=False, param=param, bounded=True
+        )
+
+
+def place_of(
+    body: InfillRequest, max_tokens: int | None, loaded: Loaded
+) -> tuple[TextPrompt, Truncated | None]:
+    """(the prompt, what was left out of it so that it fits). Raises RequestError.
+
+        REPO project SEP name other ... SEP name PRE prefix prompt SUF suffix MID
+
+    What does not fit is left out: of the other files the first ones, then of the prefix the
+    beginning and of the suffix the end, three parts to one.
+    """
+    vocab, tokens = loaded.backend.vocab, _Tokens(loaded)
+    before, after, middle = vocab.infill
+    if before is None or after is None or middle is None:
+        raise NotSupportedError("This model has no infill tokens.")
+    for name in ("input_prefix", "input_suffix"):
+        if getattr(body, name) is None:
+            raise RequestError(f"{name} is missing.", param=name)
+    prefix = tokens(body.input_prefix or "", "input_prefix")
+    suffix = tokens(body.input_suffix or "", "input_suffix")
+    written = tokens(body.prompt or "", "prompt")
+    others = _others(body, loaded, tokens)
+    head = [vocab.bos] if vocab.adds_bos and vocab.bos is not None else []
+    most = loaded.backend.max_length
+    answer = min(most // _ROOM, most if max_tokens is None else max_tokens)
+    room = most - answer - len(written) - len(head) - len((before, after, middle))
+    if room < 0:
+        raise ContextLengthError(most - answer - room, most, param="prompt", most=most - answer)
+    missing = max(0, len(prefix) + len(suffix) - room)
+    if missing:
+        kept = max(room - len(suffix), room * 3 // 4)
+        prefix = prefix[max(0, len(prefix) - kept) :]
+        suffix = suffix[: room - len(prefix)]
+    room -= len(prefix) + len(suffix)
+    left_out = max(0, len(others) - room)
+    found = (*others[left_out:], *head, before, *prefix, *written, after, *suffix, middle)
+    truncated = Truncated(0, missing + left_out) if missing or left_out else None
+    return TextPrompt(found, text=""), truncated
+
+
+def _others(body: InfillRequest, loaded: Loaded, tokens: _Tokens) -> list[int]:
+    repo, separator = loaded.backend.vocab.infill_files
+    found = [] if repo is None else [repo, *tokens(_PROJECT, "input_extra")]
+    for extra in body.input_extra or ():
+        if separator is None:
+            found += tokens(_SNIPPET, "input_extra")
+        else:
+            found += [separator, *tokens(f"{extra.filename or 'tmp'}\n", "input_extra")]
+        found += tokens(extra.text, "input_extra")
+    return found if separator is None else [*found, separator, *tokens(_FILE, "input_extra")]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
+from worker.api.common.bounds import check_alternatives, stops_of, tokens_of
 from worker.api.common.generation import Generation, run
-from worker.api.common.limits import check_alternatives, stops_of, tokens_of
 from worker.api.common.preparing import Preparing
 from worker.api.common.sampling import sampling_of
 from worker.api.llama_server.exchange import WritingExchange
-from worker.api.llama_server.place import place_of
-from worker.api.llama_server.prompts import PARAM, prompts_of
+from worker.api.llama_server.prompts import PARAM, place_of, prompts_of
 from worker.api.llama_server.schemas import InfillRequest, WritingFields, WritingRequest
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
@@ -24,24 +21,24 @@ from worker.limits import SEQUENCES
 
 def _params(body: WritingFields, loaded: Loaded, param: str, n: int = 1) -> GenerationParams:
     """Raises RequestError that names the field."""
-    if body.post_sampling_probs:
-        raise RequestError(
-            "post_sampling_probs is not offered here.",
-            param="post_sampling_probs",
-            hint="n_probs gives the model's own probabilities.",
-        )
     if body.id_slot is not None and body.id_slot >= 0:
         loaded.slots.check(body.id_slot)
     check_alternatives(n_probs=body.n_probs)
+    sampling = sampling_of(body, loaded)
+    if body.post_sampling_probs and sampling.constraint is not None:
+        raise RequestError(
+            "post_sampling_probs goes with no grammar and no schema.", param="post_sampling_probs"
+        )
     return GenerationParams(
         prompt_param=param,
-        sampling=sampling_of(body, loaded),
+        sampling=sampling,
         max_tokens=tokens_of(
             n_predict=body.n_predict, max_tokens=body.max_tokens, default=loaded.settings.n_predict
         ),
         stop=stops_of(body.stop),
         n=n,
         logprobs=body.n_probs or None,
+        as_drawn=bool(body.post_sampling_probs),
         tells_progress=bool(body.stream and body.return_progress),
     )
 
@@ -61,9 +58,7 @@ def _behind(body: WritingRequest, loaded: Loaded) -> Generation:
 
 
 @post("/infill", status_code=200, summary="Write between two texts (llama-server)")
-async def infill(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def infill(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, InfillRequest, loaded)
     generation = await preparing.make(request, body, loaded, _between, body, loaded)
@@ -71,9 +66,7 @@ async def infill(
 
 
 @post(["/completion", "/completions"], status_code=200, summary="Continue a text (llama-server)")
-async def completion(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def completion(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events; a list of whole texts for several prompts."""
     body = await preparing.body(request, WritingRequest, loaded)
     generation = await preparing.make(request, body, loaded, _behind, body, loaded)

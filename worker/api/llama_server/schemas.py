@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from worker.api.common.bounds import between, count_from, texts
-from worker.api.common.logprobs import TokenScore
+from worker.api.common.logprobs import TopToken
 from worker.api.common.sampling import SamplingFields
 from worker.api.common.usage import LlamaTimings, PromptProgress
 from worker.limits import LOGPROBS, SEQUENCES, STOP, STOPS
@@ -24,8 +24,7 @@ class WritingFields(SamplingFields, kw_only=True):
     return_progress  true: each step that reads the prompt is an event, too
     response_fields  of the whole answer only these, a path such as timings/prompt_n under its path
     timings_per_token  true: events have timings
-    post_sampling_probs  true is refused
-
+    post_sampling_probs  true: n_probs reports probabilities that samplers left, without a grammar
     id_slot          a number by which /slots finds what was said
 
     cache_prompt, n_cache_reuse, n_keep and n_discard are not read: what is kept is as if computed,
@@ -84,10 +83,25 @@ class WritingRequest(WritingFields, kw_only=True):
     n_cmpl: Annotated[int | None, between(1, SEQUENCES.most)] = None
 
 
-class WrittenScore(TokenScore):
-    """A sampled token, with its id."""
+class DrawnToken(msgspec.Struct):
+    """One of the likeliest tokens that samplers left."""
 
     id: int
+    token: str
+    bytes: list[int]
+    prob: float
+
+
+class WrittenScore(msgspec.Struct, kw_only=True):
+    """A sampled token: by the model's own distribution, or by what samplers left of it."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: float | msgspec.UnsetType = msgspec.UNSET
+    top_logprobs: list[TopToken] | msgspec.UnsetType = msgspec.UNSET
+    prob: float | msgspec.UnsetType = msgspec.UNSET
+    top_probs: list[DrawnToken] | msgspec.UnsetType = msgspec.UNSET
 
 
 class WrittenPart(msgspec.Struct, kw_only=True):

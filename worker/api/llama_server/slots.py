@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from litestar import Request as HttpRequest
 from litestar import Response, post
 
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.errors import json_response
 from worker.api.common.origins import check_origin
 from worker.errors import RequestError
@@ -43,11 +42,7 @@ class SlotReply(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 @post("/slots/{slot_id:str}", status_code=200, summary="Save, restore or erase (llama-server)")
 async def slot_action(
-    request: HttpRequest[Any, Any, Any],
-    slot_id: str,
-    worker: Worker,
-    loaded: Loaded,
-    action: str = "",
+    request: HttpRequest, slot_id: str, worker: Worker, loaded: Loaded, action: str = ""
 ) -> Response[bytes]:
     """A file holds one sequence, and is restored by workers with the same model and settings."""
     if not worker.settings.api_keys:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from worker.api.common.bounds import check_alternatives, stops_of
 from worker.api.common.chat.chat_input import ChatInput, puts_words
 from worker.api.common.chat.parts import check_pictures
 from worker.api.common.chat.parts import text_of as said_in
 from worker.api.common.chat.past_message import PastMessage, message_of, pictures_of
 from worker.api.common.chat.tools import DeclaredTools, tools_of
 from worker.api.common.generation import Generation
-from worker.api.common.limits import check_alternatives, stops_of
 from worker.api.common.prompts import infill_prompt, text_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.common.thinking import thinking_of

@@ -14,7 +14,7 @@ from worker.api.common.refusals import (
     QUEUE,
     TOKENIZED,
 )
-from worker.api.common.shapes.ollama import OllamaErrorReply
+from worker.api.common.shapes import OllamaErrorReply
 from worker.api.ollama.embedding import (
     OllamaEmbeddingsReply,
     OllamaEmbeddingsRequest,
@@ -23,14 +23,15 @@ from worker.api.ollama.embedding import (
     ollama_embed,
     ollama_embeddings,
 )
-from worker.api.ollama.missing import delete_model, store_models
 from worker.api.ollama.models import (
     OllamaVersion,
     ShownModel,
     TaggedModels,
+    delete_model,
     ollama_version,
     ps,
     show,
+    store_models,
     tags,
 )
 from worker.api.ollama.replies import ChatLine, GenerateLine

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import msgspec
 import numpy as np
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.bounds import at_least
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
@@ -83,9 +83,7 @@ def _one(vector: np.ndarray) -> np.ndarray:
 
 
 @post("/api/embed", status_code=200, summary="Vectors of texts (Ollama)")
-async def ollama_embed(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def ollama_embed(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """One for each text."""
     begun = time.perf_counter_ns()
     body = await preparing.body(request, OllamaEmbedRequest, loaded)
@@ -112,9 +110,7 @@ async def ollama_embed(
 
 
 @post("/api/embeddings", status_code=200, summary="The vector of a text (Ollama)")
-async def ollama_embeddings(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def ollama_embeddings(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """A text that is too long is cut."""
     body = await preparing.body(request, OllamaEmbeddingsRequest, loaded)
     check_vectors(loaded)

@@ -12,8 +12,8 @@ from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
-from worker.api.common.shapes.ollama import OllamaErrorReply, ollama_reply
-from worker.api.common.tally import Tally
+from worker.api.common.shapes import OllamaErrorReply, ollama_reply
+from worker.api.common.usage import Tally
 from worker.api.ollama.replies import (
     AnswerLine,
     ChatLine,
@@ -24,13 +24,13 @@ from worker.api.ollama.replies import (
     cost_of,
     now,
 )
-from worker.chat.events import Content, Thought
 from worker.chat.message import Call
+from worker.chat.reader import Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http.replies import ErrorReply
+from worker.http.sse import encoded
 from worker.lifecycle.loaded import Loaded
-from worker.lines import encoded
 
 
 class LinePiece(msgspec.Struct):
@@ -79,7 +79,6 @@ class OllamaExchange(DeltaExchange):
         return [self._frame(LinePiece(), **self._end())]
 
     async def body(self) -> AnswerLine:
-        """One line with all of it."""
         scores: list[TokenScore] = []
         while self.stream.is_running:
             for delta in await self.stream.take():
@@ -93,7 +92,6 @@ class OllamaExchange(DeltaExchange):
         return ollama_reply(status, reply)
 
     def failure(self, error: Exception) -> bytes:
-        """The line that tells of it."""
         status, reply, _ = self.error_reply(error)
         return encoded(self.shaped(status, reply)) + b"\n"
 
@@ -135,7 +133,6 @@ class OllamaChatExchange(OllamaExchange):
     """POST /api/chat."""
 
     def line(self, piece: LinePiece, **fields: Any) -> ChatLine:
-        """A message."""
         calls = [
             OllamaCall(call.id, OllamaFunction(n, call.name, _in_one_line(call.arguments)))
             for n, call in piece.calls
@@ -150,5 +147,4 @@ class GenerateExchange(OllamaExchange):
     """POST /api/generate."""
 
     def line(self, piece: LinePiece, **fields: Any) -> GenerateLine:
-        """A text."""
         return GenerateLine(response=piece.content, thinking=piece.thought or UNSET, **fields)

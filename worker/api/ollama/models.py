@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response, delete, get, post
 
 from worker.api.common.errors import json_response
+from worker.errors import NotSupportedError
 from worker.lifecycle.loaded import Loaded
 
 # Whose API this is; clients refuse servers that seem too old for what they do.
@@ -187,3 +188,18 @@ async def show(loaded: Loaded) -> Response[bytes]:
 async def ollama_version() -> Response[bytes]:
     """Of the API, not of this worker."""
     return json_response(OllamaVersion(API_VERSION))
+
+
+@post(["/api/pull", "/api/push", "/api/create", "/api/copy"], summary="Not here (Ollama)")
+async def store_models() -> Response[bytes]:
+    """There is no store."""
+    raise NotSupportedError(
+        "This worker serves one file and keeps no store of models.",
+        hint="Get files with `worker pull`, and start a worker for each.",
+    )
+
+
+@delete("/api/delete", status_code=200, summary="Not here (Ollama)")
+async def delete_model() -> Response[bytes]:
+    """There is no store."""
+    raise NotSupportedError("This worker serves one file and deletes none.")

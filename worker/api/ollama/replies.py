@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from worker.api.common.logprobs import TokenScore
-from worker.api.common.tally import Tally
+from worker.api.common.usage import Tally
 
 
 class OllamaFunction(msgspec.Struct):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
@@ -26,7 +26,7 @@ _LOADED: dict[str, Any] = {"done": True, "done_reason": "load"}
 
 @post("/api/chat", status_code=200, summary="Answer in a conversation (Ollama)")
 async def ollama_chat(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """Its lines, or one with all of it."""
     body = await preparing.body(request, OllamaChatRequest, loaded)
@@ -40,9 +40,7 @@ async def ollama_chat(
 
 
 @post("/api/generate", status_code=200, summary="Answer or continue a prompt (Ollama)")
-async def generate(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """Its lines, or one with all of it."""
     body = await preparing.body(request, GenerateRequest, loaded)
     check_generate(body)
@@ -68,7 +66,7 @@ def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) ->
 
 
 async def _chat_format(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, preparing: Preparing
 ) -> ChatFormat | None:
     """The one that the application keeps; None where the model's file has no template."""
     provide: Any = request.app.dependencies

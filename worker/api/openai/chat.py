@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.types import ASGIApp
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
@@ -68,11 +68,9 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
 
     def event(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
-        """A part of the answer."""
         return ChatCompletion(object="chat.completion.chunk", choices=choices, **self.head, **more)
 
     def reply(self, choices: list[ChatChoice], **more: Any) -> ChatCompletion:
-        """The whole answer."""
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
 
 
@@ -85,11 +83,7 @@ def _asked(
 
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
 async def chat_completions(
-    request: HttpRequest[Any, Any, Any],
-    worker: Worker,
-    loaded: Loaded,
-    chat: ChatFormat,
-    preparing: Preparing,
+    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
     body = await preparing.body(request, ChatRequest, loaded)
@@ -100,11 +94,7 @@ async def chat_completions(
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
 async def apply_template(
-    request: HttpRequest[Any, Any, Any],
-    worker: Worker,
-    loaded: Loaded,
-    chat: ChatFormat,
-    preparing: Preparing,
+    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
     generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
@@ -115,11 +105,7 @@ async def apply_template(
     "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
 )
 async def chat_input_tokens(
-    request: HttpRequest[Any, Any, Any],
-    worker: Worker,
-    loaded: Loaded,
-    chat: ChatFormat,
-    preparing: Preparing,
+    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
     generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)

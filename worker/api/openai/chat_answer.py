@@ -16,7 +16,7 @@ from worker.api.openai.chat_schemas import (
     ToolCallDelta,
 )
 from worker.api.openai.exchange import Answer, tells
-from worker.chat.events import Arguments, CallBegun, CallEnded, Content, Thought
+from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
 from worker.engine.sequence import Delta
 
 ROLE = "assistant"
@@ -77,11 +77,9 @@ class ChatAnswer(Answer[ChatChoice]):
         return choices
 
     def silent(self) -> ChatChoice:
-        """No message."""
         return ChatChoice(index=self._index, delta=ChatDelta())
 
     def whole(self, index: int) -> ChatChoice:
-        """The message."""
         said = self._said
         calls = [
             ToolCallDelta(FunctionDelta(call.name, call.arguments), id=call.id, type=_TYPE)

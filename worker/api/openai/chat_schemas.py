@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from worker.api.common.bounds import between, count_from, items, one_of, texts
+from worker.api.common.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
 from worker.api.common.chat.parts import MessageContent
 from worker.api.common.chat.past_message import PastMessage
 from worker.api.common.chat.tools import ChoiceObject, DeclaredTools
-from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.logprobs import TokenScore
 from worker.api.common.prompts import Truncated
 from worker.api.common.thinking import FORMATS, ChatFields

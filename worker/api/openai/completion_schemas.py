@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from worker.api.common.bounds import between, count_from, one_of, texts
-from worker.api.common.limits import TRUNCATIONS
+from worker.api.common.bounds import TRUNCATIONS, between, count_from, one_of, texts
 from worker.api.common.logprobs import Logprobs
 from worker.api.common.sampling import SamplingFields
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage

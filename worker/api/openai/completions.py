@@ -4,26 +4,64 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request as HttpRequest
 from litestar import post
 from litestar.types import ASGIApp
 from msgspec import UNSET
 
+from worker.api.common.body import HttpRequest
+from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.constraints import not_held
 from worker.api.common.generation import Generation, run
-from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_logprob
 from worker.api.common.preparing import Preparing
-from worker.api.common.prompts import TextPrompt
+from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
 from worker.api.common.sampling import sampling_of
 from worker.api.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
-from worker.api.openai.prompts import PARAM, prompts_of
-from worker.engine.request import GenerationParams
+from worker.engine.request import GenerationParams, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
+from worker.limits import SEQUENCES
+
+PARAM = "prompt"
+
+
+def prompts_of(body: CompletionRequest, loaded: Loaded) -> tuple[TextPrompt, ...]:
+    """At least one Prompt. Raises RequestError that names the field."""
+    given: Any = body.prompt
+    if given is None:
+        raise RequestError("prompt is missing.", param=PARAM, hint="Send a text.")
+    if isinstance(given, str):
+        return (_from_text(given, body, loaded),)
+    if not given:
+        raise RequestError("prompt is an empty list.", param=PARAM)
+    if isinstance(given[0], int):
+        check_length(len(given), loaded.backend.max_length, PARAM)  # before a million is looked at
+    elif len(given) > SEQUENCES.most:
+        raise RequestError(
+            f"prompt has {len(given)} entries, {SEQUENCES.most} is the most.", param=PARAM
+        )
+    if all(isinstance(item, str) for item in given):
+        return tuple(_from_text(text, body, loaded) for text in given)
+    if body.suffix:
+        raise RequestError("suffix needs a prompt of text.", param="suffix")
+    if all(isinstance(item, int) for item in given):
+        return (token_prompt(given, loaded, PARAM),)
+    if all(isinstance(item, list) for item in given):
+        return tuple(token_prompt(tokens, loaded, PARAM) for tokens in given)
+    raise RequestError(
+        "prompt mixes texts, token ids and lists.", param=PARAM, hint="Send one kind."
+    )
+
+
+def _from_text(text: str, body: CompletionRequest, loaded: Loaded) -> TextPrompt:
+    special = body.add_special_tokens is not False
+    if body.suffix:
+        return infill_prompt(text, body.suffix, loaded, PARAM, add_special=special)
+    return text_prompt(text, loaded, PARAM, add_special=special)
+
 
 DEFAULT_MAX_TOKENS = 16  # the OpenAI API's
 
@@ -52,7 +90,6 @@ class Continuation(Answer[Choice]):
         self._finish_reason: str | None = None
 
     def take(self, delta: Delta) -> list[Choice]:
-        """One event for each token."""
         text = self._echo + delta.text
         self._echo = ""
         self._texts.append(text)
@@ -70,7 +107,6 @@ class Continuation(Answer[Choice]):
         return [choice]
 
     def silent(self) -> Choice:
-        """No text."""
         return Choice("", self._index)
 
     def whole(self, index: int) -> Choice:
@@ -178,9 +214,7 @@ def _logprobs(body: CompletionRequest) -> int | None:
 
 
 @post("/v1/completions", status_code=200, summary="Continue a text (OpenAI completions)")
-async def completions(
-    request: HttpRequest[Any, Any, Any], loaded: Loaded, preparing: Preparing
-) -> ASGIApp:
+async def completions(request: HttpRequest, loaded: Loaded, preparing: Preparing) -> ASGIApp:
     """The whole text at once, or its events."""
     body = await preparing.body(request, CompletionRequest, loaded)
     generation = await preparing.make(request, body, loaded, generation_of, body, loaded)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker.api.common.adapters import MODEL_ID, NO_MODEL
 from worker.api.common.described import EVENTS, JSON, Api, Described
-from worker.api.common.model_ids import MODEL_ID, NO_MODEL
 from worker.api.common.refusals import BODY, CHAT, FORMED, GENERATION, PROMPT, TOKENIZED
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens

@@ -13,8 +13,7 @@ import msgspec
 from worker import __version__
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.tally import Tally
-from worker.api.common.usage import Usage, progress_of, timings_of, usage_of
+from worker.api.common.usage import Tally, Usage, progress_of, timings_of, usage_of
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.http import sse
@@ -92,7 +91,9 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._include_usage = bool(options and options.include_usage)
         self._times_all = times_all
         self._ids: dict[str, list[int]] = {name: [] for name in stream.ids if returns_ids}
-        self._usage_always = bool(options and options.continuous_usage_stats)
+        self._usage_always = self._include_usage and bool(
+            options and options.continuous_usage_stats
+        )
         self._tally = Tally(generation.num_prompt_tokens, stream.ids, generation.copies)
         notes: dict[str, Any] = {"truncated": generation.truncated, "warnings": generation.warnings}
         self._notes = {name: told for name, told in notes.items() if told}
@@ -117,14 +118,16 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         self._tally.add(delta)
         answer = self._answers[delta.id]
         if delta.progress is not None:
-            progress = progress_of(delta.progress)
-            return [sse.frame(self.event([answer.silent()], prompt_progress=progress))]
+            more: dict[str, Any] = {"prompt_progress": progress_of(delta.progress)}
+            if self._times_all:
+                more["timings"] = timings_of(self._tally, delta.progress)
+            return [sse.frame(self.event([answer.silent()], **more))]
         frames: list[bytes] = []
         choices = answer.take(delta)
         if choices and self._note_id(delta):
             choices[0].token_ids = [] if delta.token is None else [delta.token]
         for place, choice in enumerate(choices, start=1):
-            more: dict[str, Any] = {"usage": self._usage()} if self._usage_always else {}
+            more = {"usage": self._usage()} if self._usage_always else {}
             if self._times_all or (delta.finish_reason and place == len(choices)):
                 more["timings"] = timings_of(self._tally)
             frames.append(sse.frame(self.event([choice], **more, **self._untold)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from worker.errors import ForbiddenError
 from worker.http import paths
-from worker.http.whole import WholeAnswer
+from worker.http.replies import WholeAnswer
 
 _HERE = Path(__file__).parent
 # In this order they are one script: a file uses names of those before it when it is read, and of

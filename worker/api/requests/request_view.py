@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from worker import log
+from worker.http.sse import in_one_line
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.state import State
 from worker.lifecycle.worker import Worker
-from worker.lines import in_one_line
 from worker.requests.journal import Journal
 from worker.requests.speeds import sums_of
 from worker.requests.views import (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.response import Stream
 
+from worker.api.common.body import HttpRequest
 from worker.api.common.errors import json_response
 from worker.api.common.origins import check_origin
 from worker.api.requests.request_view import MAX_INTERVAL_S, MIN_INTERVAL_S, RequestView
@@ -23,10 +24,7 @@ _INTERVAL_S = 0.5
 # No slot and no engine behind the stream: that it just ends when its reader leaves is fine.
 @get(paths.REQUESTS, summary="What the worker does")
 async def live_requests(
-    request: Request[Any, Any, Any],
-    lookout: RequestView,
-    stream: str = "",
-    interval: str | None = None,
+    request: HttpRequest, lookout: RequestView, stream: str = "", interval: str | None = None
 ) -> Response[Any]:
     """All at once, or as events again and again."""
     seconds = _seconds_of(interval)
@@ -43,7 +41,7 @@ async def live_requests(
 
 @post(paths.REQUESTS + "/{request_id:str}/cancel", status_code=200, summary="Cancel a request")
 async def cancel_request(
-    request: Request[Any, Any, Any], request_id: str, worker: Worker, journal: Journal
+    request: HttpRequest, request_id: str, worker: Worker, journal: Journal
 ) -> Response[bytes]:
     """Whatever it does: waiting, reading or writing."""
     origin = request.headers.get("origin", "")

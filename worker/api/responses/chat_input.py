@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from worker.api.common.bounds import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.chat.chat_input import ChatInput
 from worker.api.common.chat.tools import choice_of
-from worker.api.common.limits import check_alternatives, stops_of, tokens_of, truncates
 from worker.api.common.sampling import sampling_of
 from worker.api.common.thinking import thinking_of
 from worker.api.responses.history import PARAM, messages_of

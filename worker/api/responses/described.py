@@ -12,11 +12,13 @@ from worker.api.common.usage import InputTokens
 from worker.api.responses import events
 from worker.api.responses.items import ResponseReply
 from worker.api.responses.routes import (
+    ListedInput,
     ResponseDeleted,
     cancel_response,
     conversations,
     delete_response,
     input_tokens,
+    listed_input,
     responses,
     stored_response,
 )
@@ -77,6 +79,17 @@ API = Api(
             params=_ID,
             queries={"stream": Annotated[str, Meta(description="`true` is refused.")]},
             refuses=(_NOT_STORED, RequestError("Its events are asked for.")),
+        ),
+        Described(
+            handler=listed_input,
+            gives={JSON: ListedInput},
+            params=_ID,
+            queries={
+                "after": Annotated[str, Meta(description="The id of an item: those behind it.")],
+                "limit": Annotated[str, Meta(description="Items at most, from 1 to 100.")],
+                "order": Annotated[str, Meta(description="`asc`, or the last one first.")],
+            },
+            refuses=(_NOT_STORED, RequestError("limit is out of its range.")),
         ),
         Described(
             handler=delete_response,

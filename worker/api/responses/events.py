@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from worker.api.common.logprobs import TokenScore
-from worker.api.common.usage import PromptProgress
+from worker.api.common.usage import LlamaTimings, PromptProgress
 from worker.api.responses.items import (
     OutputItem,
     OutputText,
@@ -19,6 +19,7 @@ class ResponseEvent(msgspec.Struct, tag_field="type", kw_only=True):
     """Any event. sequence_number counts the events of a response from 0."""
 
     sequence_number: int = 0
+    timings: LlamaTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReplyEvent(ResponseEvent):

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import UNSET
 
+from worker.api.common.bounds import truncates
 from worker.api.common.chat.answer_state import AnswerState
 from worker.api.common.chat.parts import text_of
-from worker.api.common.chat.past_calls import spelled
+from worker.api.common.chat.past_message import spelled
 from worker.api.common.chat.tools import choice_of
 from worker.api.common.exchange import DeltaExchange
 from worker.api.common.generation import Generation
-from worker.api.common.limits import truncates
 from worker.api.common.logprobs import token_score
-from worker.api.common.tally import Tally
 from worker.api.common.thinking import ReasoningOptions
-from worker.api.common.usage import progress_of, timings_of
+from worker.api.common.usage import Tally, progress_of, timings_of
 from worker.api.responses.chat_input import SEALED
 from worker.api.responses.events import (
     ErrorEvent,
@@ -88,6 +88,7 @@ class ResponseExchange(DeltaExchange):
         self._pieces = loaded.backend.pieces
         self._tally = Tally(generation.num_prompt_tokens, stream.ids)
         self._num_events = 0
+        self._times_all = bool(body.timings_per_token)
         self._reply = ResponseReply(
             id=f"resp_{name}", created_at=int(time.time()), model=generation.model,
             **_echo(body, generation.params.sampling, functions),
@@ -98,7 +99,7 @@ class ResponseExchange(DeltaExchange):
             self._reply.warnings = generation.warnings
         self._store = store
         if self._reply.store:
-            store.begin(self._reply, own, stream)
+            store.begin(self._reply, own, stream, self._output.cut)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, and keep no response that was left early."""
@@ -114,6 +115,8 @@ class ResponseExchange(DeltaExchange):
         if delta.progress is not None:
             progress = progress_of(delta.progress)
             event = ResponseInProgress(response=self._reply, prompt_progress=progress)
+            if self._times_all:
+                event.timings = timings_of(self._tally, delta.progress)
             return [told + self._frames([event])]
         told += self._frames(self._take(delta))
         return [told] if told else []
@@ -127,7 +130,6 @@ class ResponseExchange(DeltaExchange):
         return [told + self._frames([kind(response=reply)])]
 
     async def body(self) -> ResponseReply:
-        """The whole response."""
         while self.stream.is_running:
             for delta in await self.stream.take():
                 self._take(delta)
@@ -149,7 +151,7 @@ class ResponseExchange(DeltaExchange):
             self._reply,
             status="cancelled" if isinstance(error, CancelledError) else "failed",
             error=Breakdown("server_error", body.message),
-            output=self._output.items(broken=True),
+            output=self._output.cut(),
         )
         self._store.end(failed)
         return begun + self._frames([told, ResponseFailed(response=failed)])
@@ -195,6 +197,8 @@ class ResponseExchange(DeltaExchange):
         for event in events:
             event.sequence_number = self._num_events
             self._num_events += 1
+            if self._times_all and event.timings is UNSET:
+                event.timings = timings_of(self._tally)
             frames.append(sse.frame(event, name=str(event.__struct_config__.tag)))
         return b"".join(frames)
 
@@ -235,7 +239,6 @@ def _reasoning(body: ResponseRequest) -> ReasoningOptions:
 
 
 def _told(tool: ResponseTool) -> FunctionTool | NamespaceTool:
-    """As it was declared."""
     if tool.type != "namespace":
         return _function(tool)
     inside = tool.tools if isinstance(tool.tools, list) else ()

@@ -74,20 +74,17 @@ class GrowingMessage(Growing):
         self._scores: list[TokenScore] = []
 
     def begin(self) -> list[ResponseEvent]:
-        """The item, then its part."""
         return [
             self._added(MessageItem(self._name, self.status, [])),
             events.PartAdded(**self._at, part=OutputText()),
         ]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:
-        """More text."""
         self._texts.append(text)
         self._scores += scores
         return events.OutputTextDelta(**self._at, delta=text, logprobs=scores)
 
     def end(self, status: str) -> list[ResponseEvent]:
-        """The text, the part, the item."""
         return [
             events.OutputTextDone(**self._at, text=self.text, logprobs=self._scores),
             events.PartDone(**self._at, part=self._part()),
@@ -95,7 +92,6 @@ class GrowingMessage(Growing):
         ]
 
     def item(self) -> OutputItem:
-        """With its one part."""
         return MessageItem(self._name, self.status, [self._part()])
 
     def _part(self) -> OutputText:
@@ -111,19 +107,16 @@ class GrowingThought(Growing):
         self._seals = seals
 
     def begin(self) -> list[ResponseEvent]:
-        """The item, then its part."""
         return [
             self._added(ReasoningItem(self._name, self.status, [], [])),
             events.PartAdded(**self._at, part=ReasoningText()),
         ]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
-        """More text."""
         self._texts.append(text)
         return events.ReasoningTextDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
-        """The text, the part, the item."""
         text = self.text
         return [
             events.ReasoningTextDone(**self._at, text=text),
@@ -132,7 +125,6 @@ class GrowingThought(Growing):
         ]
 
     def item(self) -> OutputItem:
-        """With its one part."""
         content = [ReasoningText(self.text)]
         return ReasoningItem(self._name, self.status, [], content, self._sealed())
 
@@ -144,19 +136,16 @@ class GrowingSummary(GrowingThought):
     """What it thinks, for who asked for a summary: the thought itself."""
 
     def begin(self) -> list[ResponseEvent]:
-        """The item, then its part."""
         return [
             self._added(ReasoningItem(self._name, self.status, [])),
             events.SummaryPartAdded(**self._at, part=SummaryText()),
         ]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
-        """More text."""
         self._texts.append(text)
         return events.SummaryTextDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
-        """The text, the part, the item."""
         text = self.text
         return [
             events.SummaryTextDone(**self._at, text=text),
@@ -165,7 +154,6 @@ class GrowingSummary(GrowingThought):
         ]
 
     def item(self) -> OutputItem:
-        """With its one part."""
         summary = [SummaryText(self.text)]
         return ReasoningItem(self._name, self.status, summary, UNSET, self._sealed())
 
@@ -179,7 +167,6 @@ class GrowingCall(Growing):
         self._function = function
 
     def begin(self) -> list[ResponseEvent]:
-        """The item, without arguments."""
         return [self._added(self.item())]
 
     def add(self, text: str, scores: list[TokenScore]) -> ResponseEvent:  # noqa: ARG002
@@ -188,10 +175,8 @@ class GrowingCall(Growing):
         return events.ArgumentsDelta(**self._at, delta=text)
 
     def end(self, status: str) -> list[ResponseEvent]:
-        """The arguments, the item."""
         return [events.ArgumentsDone(**self._at, arguments=self.text), self._done(status)]
 
     def item(self) -> OutputItem:
-        """With what there is of the arguments."""
         name, namespace = self._function.name, self._function.namespace
         return CallItem(self._name, self._call_id, name, self.text, self.status, namespace or UNSET)

@@ -17,8 +17,14 @@ from worker.api.common.chat.parts import (
     text_of,
     words_of,
 )
-from worker.api.common.chat.past_calls import arguments_of, called_name, spelled
-from worker.api.common.chat.past_message import PastMessage, message_of, role_of
+from worker.api.common.chat.past_message import (
+    PastMessage,
+    arguments_of,
+    called_name,
+    message_of,
+    role_of,
+    spelled,
+)
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.tools import shown_name
 from worker.chat.message import Call, Message

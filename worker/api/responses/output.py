@@ -15,7 +15,7 @@ from worker.api.responses.growing import (
 )
 from worker.api.responses.items import OutputItem
 from worker.api.responses.tools import FunctionPlace
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 
 
 class Output:
@@ -92,6 +92,11 @@ class Output:
             told += self._begin(GrowingMessage(*self._place("msg")))
         told += self._end_open(status)
         return told
+
+    def cut(self) -> list[OutputItem]:
+        """All that was said; nothing follows."""
+        self._end_open("incomplete")
+        return self.items(broken=True)
 
     def _go_on(self, kind: type[GrowingMessage | GrowingThought], text: str) -> list[ResponseEvent]:
         told: list[ResponseEvent] = []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import msgspec
-from litestar import Request as HttpRequest
 from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.chat.asking import ask
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
@@ -18,6 +16,7 @@ from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.responses.chat_input import chat_input_of
 from worker.api.responses.exchange import ResponseExchange
+from worker.api.responses.history import InputItem
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import ResponseStore
 from worker.chat.format import ChatFormat
@@ -25,6 +24,18 @@ from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.settings import Settings
+
+_PAGE = 100
+
+
+class ListedInput(msgspec.Struct):
+    """A page of items, the last one first, unless another order is asked for."""
+
+    data: list[InputItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+    object: str = "list"
 
 
 class ResponseDeleted(msgspec.Struct):
@@ -44,7 +55,7 @@ def _asked(
 
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
-    request: HttpRequest[Any, Any, Any],
+    request: HttpRequest,
     worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
@@ -61,7 +72,7 @@ async def responses(
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
 async def input_tokens(
-    request: HttpRequest[Any, Any, Any],
+    request: HttpRequest,
     worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
@@ -84,6 +95,23 @@ async def stored_response(
     if stream.lower() in ("1", "true"):
         raise RequestError("A stored response has no events any more.", param="stream")
     return Response(stored.get(response_id).reply, media_type="application/json")
+
+
+@get("/v1/responses/{response_id:str}/input_items", summary="What a stored response answers")
+async def listed_input(
+    response_id: str, stored: ResponseStore, after: str = "", limit: str = "20", order: str = "desc"
+) -> Response[bytes]:
+    """Its own input, without that of the responses before it."""
+    if not limit.isdecimal() or not 1 <= int(limit[:9]) <= _PAGE:
+        raise RequestError(f"limit must be from 1 to {_PAGE}.", param="limit")
+    items = stored.inputs(response_id)
+    if order != "asc":
+        items.reverse()
+    start = next((place + 1 for place, item in enumerate(items) if item["id"] == after), 0)
+    page = items[start : start + int(limit)]
+    ids = [item["id"] for item in page] or [None]
+    has_more = len(items) > start + len(page)
+    return json_response(ListedInput(page, ids[0], ids[-1], has_more))
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200, summary="Delete a stored response")

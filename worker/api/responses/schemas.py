@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from worker.api.common.bounds import between, count_from, items, one_of, texts
+from worker.api.common.bounds import TRUNCATIONS, between, count_from, items, one_of, texts
 from worker.api.common.chat.parts import MessageContent
-from worker.api.common.chat.past_calls import Spelled
+from worker.api.common.chat.past_message import Spelled
 from worker.api.common.chat.tools import ChoiceObject, DeclaredTool
 from worker.api.common.constraints import FormFields
-from worker.api.common.limits import TRUNCATIONS
 from worker.api.common.thinking import ChatFields
 from worker.limits import LOGPROBS, STOP, STOPS, TOOLS
 
@@ -51,6 +50,7 @@ class ResponseRequest(ChatFields, kw_only=True):
     metadata, user        come back as they were sent
     store                 false: the response is not stored
     previous_response_id  a stored response, whose conversation goes on
+    timings_per_token     true: events have timings
     return_progress       true: each step that reads the prompt is an event, too
     stream                true: events
     background            true is refused: nothing goes on unread
@@ -74,6 +74,7 @@ class ResponseRequest(ChatFields, kw_only=True):
     store: bool | None = None
     stream: bool | None = None
     return_progress: bool | None = None
+    timings_per_token: bool | None = None
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from worker.api.responses.history import PARAM, InputItem, input_items
-from worker.api.responses.items import ResponseReply
+from worker.api.responses.items import OutputItem, ResponseReply
 from worker.api.responses.schemas import ResponseRequest
 from worker.engine.stream import Stream
 from worker.errors import CancelledError, NotFoundError, RequestError, TooLargeError
@@ -26,12 +26,14 @@ class StoredResponse(msgspec.Struct, frozen=True):
     items   JSON of its own input
     before  the response that it goes on from
     stream  what it is made of; None: it has ended
+    cut     ends its output where it is, and gives that
     """
 
     reply: bytes
     items: bytes
     before: str | None
     stream: Stream | None = None
+    cut: Callable[[], list[OutputItem]] = list
 
     @property
     def output(self) -> list[InputItem]:
@@ -39,8 +41,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.reply, type=_Said).output
 
     def ended(self, reply: bytes) -> StoredResponse:
-        """As it will stay."""
-        return msgspec.structs.replace(self, reply=reply, stream=None)
+        return StoredResponse(reply, self.items, self.before)
 
 
 class _Said(msgspec.Struct):
@@ -88,11 +89,14 @@ class ResponseStore:
         known: dict[str, list[InputItem]] = {}
         return [self._item(item, f"{PARAM}[{place}]", known) for place, item in own.items()]
 
-    def begin(self, reply: ResponseReply, own: Sequence[InputItem], stream: Stream) -> None:
-        """Keep it while it is made, so that it can be cancelled."""
-        items = msgspec.json.encode(own)
+    def begin(
+        self, reply: ResponseReply, own: Sequence[InputItem], stream: Stream,
+        cut: Callable[[], list[OutputItem]] = list,
+    ) -> None:  # fmt: skip
+        """Keep it while it is made, so that it can be cancelled. cut: see StoredResponse"""
+        items, told = msgspec.json.encode(own), msgspec.json.encode(reply)
         before = reply.previous_response_id
-        self._put(reply.id, StoredResponse(msgspec.json.encode(reply), items, before, stream))
+        self._put(reply.id, StoredResponse(told, items, before, stream, cut))
 
     def end(self, reply: ResponseReply) -> None:
         """It is as it will stay; nothing where it was cancelled or dropped."""
@@ -107,14 +111,23 @@ class ResponseStore:
             self.drop(name)
 
     def cancel(self, name: str) -> bytes:
-        """End it; its reply. One that has ended stays as it is. Raises NotFoundError."""
+        """End it; its reply, with what it said. One that has ended stays as it is.
+
+        Raises NotFoundError.
+        """
         stored = self.get(name)
         if stored.stream is None:
             return stored.reply
-        reply = msgspec.json.encode({**msgspec.json.decode(stored.reply), "status": "cancelled"})
+        ended = {"status": "cancelled", "output": stored.cut()}
+        reply = msgspec.json.encode(msgspec.json.decode(stored.reply) | ended)
         self._put(name, stored.ended(reply))
         stored.stream.fail(CancelledError("The response was cancelled."))
         return reply
+
+    def inputs(self, name: str) -> list[InputItem]:
+        """Its own input as OpenAI lists it, each with an id. Raises NotFoundError."""
+        items: list[InputItem] = msgspec.json.decode(self.get(name).items)
+        return [_listed(item, f"{name}{place:02x}") for place, item in enumerate(items)]
 
     def get(self, name: str, param: str | None = None) -> StoredResponse:
         """Raises NotFoundError. param: the client's field that names it"""
@@ -170,6 +183,19 @@ class ResponseStore:
                 code=UNKNOWN,
             )
         return found[0]
+
+
+def _listed(item: InputItem, name: str) -> InputItem:
+    """name: its id where it has none"""
+    found = {"id": f"in_{name.removeprefix('resp_')}", "type": "message", "status": "completed"}
+    found |= item
+    content = found.get("content")
+    if found["type"] == "message" and isinstance(content, str):
+        said: InputItem = {"type": "input_text", "text": content}
+        if found.get("role") == "assistant":
+            said |= {"type": "output_text", "annotations": []}
+        found["content"] = [said]
+    return found
 
 
 def _size(stored: StoredResponse) -> int:

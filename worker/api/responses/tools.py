@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from worker.api.common.chat.past_calls import spelled
+from worker.api.common.chat.past_message import spelled
 from worker.api.common.chat.tools import Tools
 from worker.api.responses.schemas import ResponseTool, ResponseTools
 
@@ -51,7 +51,6 @@ class DeclaredFunctions:
                 found.add_kind(spelled(tool.type) or "")
 
     def _add_space(self, space: ResponseTool, place: str, found: Tools) -> None:
-        """A namespace's functions."""
         inside = space.tools if isinstance(space.tools, list) else ()
         functions: ResponseTools = [
             tool

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from litestar import Response, get, post
 
-from worker.api.common.body import read_json
+from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.bounds import characters, items
 from worker.api.common.errors import json_response
 from worker.api.common.logprobs import token_text
-from worker.api.common.preparing import HttpRequest, Preparing
+from worker.api.common.preparing import Preparing
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.limits import TEXT, TOKENS

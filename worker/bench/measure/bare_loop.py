@@ -18,8 +18,7 @@ from worker.bench.figures import Figure, Ids, figure, latency
 from worker.bench.sections import LoopSpeed, Rate, Requests, TokenCost
 from worker.bench.sizes import LEAST_S, SEED, Sizes
 from worker.engine.backend import Backend
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 
 # slot, tokens to read into it, position of the first of them

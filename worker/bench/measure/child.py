@@ -235,7 +235,7 @@ def open_level(path: str, settings: Settings, *, outputs: int = 64) -> LlamaBack
 
 def _undrafted(settings: Settings) -> Settings:
     """Without a draft model or heads: what they gain is a stage of its own."""
-    return msgspec.structs.replace(settings, draft=None, draft_model=None)
+    return msgspec.structs.replace(settings, draft="none", draft_model=None)
 
 
 def _with_threads(settings: Settings, threads: int) -> Settings:

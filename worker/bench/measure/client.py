@@ -104,7 +104,6 @@ class StreamedRequest:
         return len(self._reads)
 
     def stop(self) -> None:
-        """The caller has seen enough."""
         self._is_stopped = True
 
     def run(self, host: str, port: int) -> StreamedAnswer:

@@ -9,12 +9,10 @@ from worker.bench.figures import figure
 from worker.bench.sections import DraftSpeed
 from worker.bench.sizes import Sizes
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams, Request
+from worker.engine.request import GenerationParams, Prompt, Request
 from worker.engine.sampling import SamplingParams
 from worker.llama.backend import LlamaBackend
-from worker.llama.draft.heads import Heads
-from worker.llama.draft.model import DraftModel
+from worker.llama.draft.companion import DraftModel, Heads
 
 _GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 # Continuations are longer than in the tests of speed: guesses are tried before they pay.

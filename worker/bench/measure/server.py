@@ -16,8 +16,7 @@ from typing import IO
 import msgspec
 
 from worker.errors import BackendError
-from worker.options import OPTIONS
-from worker.settings import Settings
+from worker.settings import OPTIONS, Settings
 
 START_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
@@ -124,7 +123,6 @@ def _entry(line: str) -> _LogEntry:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask, then end."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(_STOP_TIMEOUT_S)

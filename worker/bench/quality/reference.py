@@ -140,7 +140,6 @@ class ReferenceRows:
 
     @classmethod
     def create(cls, folder: Path, windows: Windows, shape: RowShape) -> ReferenceRows:
-        """Begin a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "shape.json").write_bytes(msgspec.json.encode(shape))
         np.savez(

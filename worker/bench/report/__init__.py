@@ -59,7 +59,6 @@ class LevelReport(msgspec.Struct, frozen=True, kw_only=True):
     cached: tuple[str, ...] = ()
 
     def rate(self, kind: str, streams: int, depth: int) -> Figure | None:
-        """One test of the bare loop."""
         for rate in self.speed.rates if self.speed else ():
             if (rate.kind, rate.streams, rate.depth) == (kind, streams, depth):
                 return rate.per_s

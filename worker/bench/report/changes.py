@@ -132,8 +132,6 @@ def _conditions(before: BenchReport, after: BenchReport) -> list[str]:
 
 
 class _Pair(NamedTuple):
-    """One level in both reports."""
-
     before: BenchReport
     a: LevelReport
     after: BenchReport

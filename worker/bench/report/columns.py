@@ -280,7 +280,6 @@ def _together(streams: int) -> str:
 
 
 def _rate(title: str, meaning: str, kind: str, streams: int, depth: int) -> Column:
-    """One test of the bare loop."""
     return _column(
         title, meaning, lambda x: x.rate(kind, streams, depth),
         lambda f: {f"{kind}_x{streams}_at_{depth}_tokens_per_s": f}, per_s, "spread", "tokens/s",

@@ -74,7 +74,6 @@ def write_documents(makers: Mapping[str, Callable[[], str]], folder: Path) -> li
 
 
 def page(report: BenchReport) -> str:
-    """Everything in one HTML file."""
     found = tables(report)
     return _templates.get_template("page.html.j2").render(
         report=report,
@@ -90,7 +89,6 @@ def page(report: BenchReport) -> str:
 
 
 def picture(report: BenchReport) -> str:
-    """The plot alone, as SVG."""
     return _templates.get_template("plot.svg.j2").render(drawing=Drawing(report), styled=True)
 
 

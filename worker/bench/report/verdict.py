@@ -41,7 +41,6 @@ class VerdictRule:
         self.noise, self._degrees = speed_noise(levels)
 
     def verdict(self) -> Verdict:
-        """The whole of it."""
         judgements = [self._judgement(level) for level in self._levels]
         pairs = list(zip(self._levels, judgements, strict=True))
         chosen, reasons, doubts = self._choose([a for a, b in pairs if b.passes is True])

@@ -16,7 +16,6 @@ _CONFIDENCE = {
 
 
 def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
-    """Titles and their sentences."""
     judged = [f"{found.quant} {found.why.rstrip('.')}." for found in report.verdict.judgements]
     if all(level.quality is None for level in report.levels):
         judged = []
@@ -41,7 +40,6 @@ def paragraphs(report: BenchReport) -> list[tuple[str, list[str]]]:
 
 
 def headline(report: BenchReport) -> str:
-    """The verdict in one sentence."""
     verdict = report.verdict
     if verdict.recommended is None:
         return "No level is recommended."
@@ -67,7 +65,6 @@ def _difference(found: Difference, value: str, margin: str, unit: str) -> str:
 
 
 def measured(report: BenchReport) -> list[str]:
-    """With what, on what, how much."""
     machine, build, sizes = report.machine, report.machine.versions, report.sizes
     bandwidth = machine.bandwidth
     lines = [

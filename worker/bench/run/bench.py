@@ -22,8 +22,6 @@ _USUAL_CONTEXT = 4096  # of a file that does not say what it was trained on
 
 
 class Bench:
-    """One run of a plan."""
-
     def __init__(self, plan: BenchPlan, cache: BenchCache) -> None:
         self._plan, self._cache = plan, cache
         self._runner = Runner(cache, fresh=plan.fresh)

@@ -111,7 +111,6 @@ class BenchCache:
         return folder / f"{source.stem}-{type_name}.gguf"
 
     def reference(self, key: str) -> Path:
-        """The folder of a reference's rows."""
         return self.folder / "references" / key
 
     def use(self, entry: Path) -> None:
@@ -147,7 +146,6 @@ class BenchCache:
         _save(self._stage(key), _Stored(measured_at, msgspec.Raw(msgspec.json.encode(value))))
 
     def forget(self, key: str) -> None:
-        """Drop a section."""
         self._stage(key).unlink(missing_ok=True)
 
     def _stage(self, key: str) -> Path:

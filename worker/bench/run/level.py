@@ -143,7 +143,6 @@ class LevelRunner:
         return report
 
     def _new_report(self, level: Level, file: File) -> LevelReport:
-        """What the file says of itself."""
         config = file.config
         file_type = FILE_TYPES.get((config.file_type or 0) & ~GUESSED)
         return LevelReport(

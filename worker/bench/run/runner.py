@@ -68,7 +68,6 @@ class Clock:
         self._skipped = 0.0
 
     def expect(self, level: str | None, stage: str, seconds: float) -> None:
-        """Plan a stage."""
         self._is_planned = True
         self._expected[level, stage] = seconds
 

@@ -29,8 +29,6 @@ _MAX_WORD = 512
 
 
 class Pythonic(Syntax, frozen=True):
-    """All texts are fixed."""
-
     @property
     def name(self) -> str:
         return "python"
@@ -52,7 +50,6 @@ class Pythonic(Syntax, frozen=True):
         return CallGrammar(OPEN, spaced('"["', calls, '"]"', lark.text(CLOSE)))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
-        """The list."""
         yield from source.expect(OPEN)
         yield from source.space()
         yield from source.expect("[")

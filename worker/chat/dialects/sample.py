@@ -24,7 +24,6 @@ class CallSample(msgspec.Struct, frozen=True):
     prompt: str
 
     def found(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The first match in the call."""
         return pattern.search(self.call)
 
 

@@ -88,7 +88,6 @@ class WrappedCalls(Syntax, frozen=True):
         return CallGrammar(self.open, rest)
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
-        """Objects, in a list or not."""
         if (yield from source.peek()) != BARE:
             yield from source.expect(*self.opens)
         closes = (self.close,) if self.close else ()

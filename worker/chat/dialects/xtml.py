@@ -33,8 +33,6 @@ _MAX_TAG = 512
 
 
 class Xtml(Syntax, frozen=True):
-    """All texts are fixed."""
-
     @property
     def name(self) -> str:
         return "xtml"
@@ -60,7 +58,6 @@ class Xtml(Syntax, frozen=True):
         return CallGrammar(_TOOLS, row(repeated(call, one=one), lark.text(_TOOLS_END)))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
-        """One call after the other."""
         yield from source.one_of(_TOOLS)
         yield from source.space()
         yield from source.expect(_CALL)

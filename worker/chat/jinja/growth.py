@@ -84,7 +84,6 @@ def depth(value: Any) -> int:
 
 
 def of_percent(text: str, values: Any) -> int:
-    """Of `text % values`."""
     total = 0
     for width, precision in _PERCENT.findall(text):
         total += _NUMBER + size(values)

@@ -299,7 +299,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return checked
 
     def spend_field(self, value: Any, spec: str) -> None:
-        """Count a value that is to be formatted."""
         self._spend(growth.size(value, self._left) + growth.of_field(spec))
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -341,7 +340,6 @@ class _Fields(SandboxedFormatter):
     _env: Sandbox
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """A field's text."""
         self._env.spend_field(value, format_spec)
         return super().format_field(value, format_spec)
 

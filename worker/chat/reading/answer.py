@@ -7,12 +7,11 @@ from collections.abc import Generator, Sequence
 
 import msgspec
 
-from worker.chat.events import Content, Thought
 from worker.chat.message import Call, Tool
+from worker.chat.reader import Content, Thought
 from worker.chat.reading.calls import Calls, new_id
 from worker.chat.reading.lark import Lark
-from worker.chat.reading.source import DamagedError, Steps, TextSource
-from worker.chat.reading.stepwise import StepwiseReader
+from worker.chat.reading.source import DamagedError, Steps, StepwiseReader, TextSource
 
 
 class ThoughtTags(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ import secrets
 import string
 from collections.abc import Callable, Sequence
 
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent
 from worker.chat.message import Tool
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent
 from worker.chat.reading.source import DamagedError, TextSource
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -16,7 +16,6 @@ _ALPHANUMERICS = string.ascii_letters + string.digits
 
 
 def new_id() -> str:
-    """As most APIs write it."""
     return f"call_{secrets.token_hex(12)}"
 
 
@@ -90,12 +89,10 @@ class Calls:
         self._say(CallBegun(self._index, call_id, name))
 
     def add(self, text: str) -> None:
-        """More of the arguments."""
         if text:
             self._say(Arguments(self._index, text))
 
     def end(self) -> None:
-        """The arguments are whole."""
         self._say(CallEnded(self._index))
         self.is_open = False
         self.settle()

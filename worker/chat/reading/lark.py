@@ -75,11 +75,9 @@ class Lark:
         return f"r{self._num_names}"
 
     def define(self, name: str, body: str) -> None:
-        """Such a rule's body."""
         self._rules.append(f"{name}: {body}")
 
     def one_of(self, bodies: Sequence[str]) -> str:
-        """A rule of alternatives."""
         return self.rule(" | ".join(self.rule(body) for body in bodies))
 
     def any_order(self, parts: Sequence[tuple[str, bool]], between: str) -> str:
@@ -146,7 +144,6 @@ class Lark:
         return self.json(schema, what)
 
     def written(self, start: str) -> str:
-        """The whole grammar of an expression."""
         return "\n".join([f"start: {start}", *self._rules, _FIXED])
 
 

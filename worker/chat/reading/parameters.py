@@ -153,7 +153,6 @@ class Parameters:
         calls.add("{")
 
     def end(self) -> None:
-        """The call is whole."""
         self._calls.add("}")
         self._calls.end()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
+
+from worker.chat.reader import ChatEvent
 
 T = TypeVar("T")
 # Reads from a source: it yields where more text is needed, and is resumed once there is some.
@@ -36,7 +39,6 @@ class TextSource:
         self._place = self._marked = 0
 
     def mark(self) -> None:
-        """Remember this place."""
         self._kept.clear()
         self._marked = self._place
 
@@ -46,7 +48,6 @@ class TextSource:
         return "".join(self._kept) + self._text[self._marked : self._place]
 
     def rewind(self) -> None:
-        """Go back to the mark."""
         if self._kept:
             self._text = "".join(self._kept) + self._text[self._marked :]
             self._kept.clear()
@@ -103,7 +104,6 @@ class TextSource:
         return self._text[self._place : self._place + count]
 
     def space(self) -> Steps[None]:
-        """Skip white space."""
         while True:
             char = yield from self.peek()
             if not char or char not in _SPACE:
@@ -143,3 +143,40 @@ class TextSource:
             if self.is_ended or not fits(text):
                 raise DamagedError
             yield
+
+
+class StepwiseReader(ABC):
+    """Goes on with `_read` when there is more text; tells what that put into `_events`."""
+
+    def __init__(self, text: str = "") -> None:
+        """text: what the answer begins with"""
+        self._source = TextSource(text)
+        self._events: list[ChatEvent] = []
+        self._steps: Generator[None, None, None] | None = self._read()
+
+    def feed(self, text: str) -> list[ChatEvent]:
+        self._source.feed(text)
+        return self._go_on()
+
+    def finish(self) -> list[ChatEvent]:
+        self._source.is_ended = True
+        return self._go_on()
+
+    @property
+    @abstractmethod
+    def is_thinking(self) -> bool:
+        """Whether what has been read ends inside a thought that is told as one."""
+
+    @abstractmethod
+    def _read(self) -> Generator[None, None, None]:
+        """Read all of the answer; it begins with the first `feed`."""
+
+    def _go_on(self) -> list[ChatEvent]:
+        if self._steps is not None:
+            try:
+                next(self._steps)
+            except StopIteration:
+                self._steps = None
+        events = self._events[:]
+        self._events.clear()
+        return events

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from worker import log
 from worker.cli.options import add_options, settings_from
 
+DESCRIPTION = (
+    "Check model files as the service does before it loads one, and say of each "
+    "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
+    "count as one. Importance matrices, vocabularies, encoders and draft models are bad where "
+    "they are named, because they cannot be served, and merely told where a folder holds "
+    "them. With --lora or --mmproj each model is bad that one of these does not fit. "
+    "Exits with 1 when a file is bad."
+)
+EXAMPLE = (
+    "Example: worker check ~/models; "
+    "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'"
+)
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "check",
-        help=line,
-        description="Check model files as the service does before it loads one, and say of each "
-        "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
-        "count as one. Importance matrices, vocabularies, encoders and draft models are bad where "
-        "they are named, because they cannot be served, and merely told where a folder holds "
-        "them. With --lora or --mmproj each model is bad that one of these does not fit. "
-        "Exits with 1 when a file is bad.",
-        epilog="Example: worker check ~/models; "
-        "worker check --deep --json ~/models | jq -r 'select(.ok | not) | .file'",
-        allow_abbrev=False,
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="GGUF file, folder or model's name"
     )
@@ -36,7 +34,6 @@ def add_parser(commands: Any, line: str) -> None:
     )
     add_options(parser, "catalog", "lora", "mmproj")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,9 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from worker.audit.found import candidates
     from worker.audit.verdict import judge
-    from worker.cli.check.places import places
     from worker.cli.check.progress import check_progress
-    from worker.cli.check.report import show, summary
+    from worker.cli.check.report import places, show, summary
     from worker.cli.model import model_path
     from worker.errors import ModelFileError
     from worker.gguf.splits import open_header

@@ -27,7 +27,6 @@ class CheckProgress:
         self._bar: Any = None
 
     def about(self, name: str) -> None:
-        """The file of that name is next."""
         self._name = name
         self._show()
 

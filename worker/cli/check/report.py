@@ -1,4 +1,4 @@
-"""A verdict as a line for people, or as a line of JSON."""
+"""A verdict as a line for people or of JSON, and what a template does with a conversation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from worker.machine import human_bytes
 
 if TYPE_CHECKING:
     from worker.audit.verdict import FileVerdict
+    from worker.gguf.header import Header
+    from worker.model.tokenizer import TokenizerConfig
+
 
 _STYLES = {"good": "green", "other": "dim", "bad": "bold red"}
 
@@ -33,7 +36,6 @@ def summary(bad: int, good: int) -> str:
 
 
 def _sentence(verdict: FileVerdict) -> str:
-    """What is wrong, where, and what to do."""
     places = [
         f"byte {verdict.offset:,}" if verdict.offset is not None else "",
         verdict.field or "",
@@ -59,3 +61,21 @@ def _what(verdict: FileVerdict) -> str:
     elif template.get("unknown", "nothing") != "nothing":
         parts.append(f"its chat template fails where it reaches {template['unknown']}")
     return f" ({', '.join(filter(None, parts))})"
+
+
+def places(tokenizer: TokenizerConfig | None, header: Header) -> dict[str, str]:
+    """Place -> what is done, in words; empty where the file has no template."""
+    from worker.chat.places import table_of
+    from worker.gguf.strings import StringArray
+
+    if tokenizer is None or not tokenizer.chat_template:
+        return {}
+    tokens = header.keys.get("tokenizer.ggml.tokens")
+
+    def named(index: int | None) -> str:
+        if index is None or not isinstance(tokens, StringArray) or index >= len(tokens):
+            return ""
+        return str(tokens[index])
+
+    bos, eos = named(tokenizer.bos_id), named(tokenizer.eos_id)
+    return table_of(tokenizer.chat_template, bos=bos, eos=eos)

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from worker.model.projector import ProjectorConfig
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "plan",
-        help=line,
-        description="Weights, KV cells, compute buffers and the total against what this machine "
-        "has, and how much the states of ended conversations may take besides. Nothing is "
-        "loaded. Exits with 4 when it does not fit.",
-        epilog="Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "Weights, KV cells, compute buffers and the total against what this machine "
+    "has, and how much the states of ended conversations may take besides. Nothing is "
+    "loaded. Exits with 4 when it does not fit."
+)
+EXAMPLE = "Example: worker plan tinyllama.Q4_K_M.gguf -c 8192 -np 4"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         nargs="?",
@@ -48,7 +46,6 @@ def add_parser(commands: Any, line: str) -> None:
         action="store_true",
         help="plan for the machines that a JSON object on standard input describes, for programs",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,9 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
     adapters = [adapter.config for adapter in load_adapters(config, settings)]
-    settings = with_heads(config, settings)
-    projector = find_projector(config, settings)
     memory = memory_with(find_devices(settings))
+    settings = with_heads(config, settings, memory, adapters)
+    projector = find_projector(config, settings)
     plan = estimate(config, settings, memory, draft, adapters, projector)
     if arguments.json:
         write_json(plan)

@@ -11,10 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from worker import machine
+from worker.cli.options import settings_from
 from worker.errors import UsageError
 from worker.machine import DeviceMemory, Memory
 from worker.memory.plan import MemoryPlan
-from worker.settings import Settings, make
+from worker.settings import OPTIONS, Settings
 
 
 class PlannedPlace(msgspec.Struct, frozen=True):
@@ -68,21 +69,20 @@ def answer() -> PlanAnswer:
     The environment does not count: the worker will run in another.
     """
     from worker.cli.main import parse
-    from worker.options import OPTIONS
 
     try:
         request = msgspec.json.decode(sys.stdin.buffer.read(), type=PlanRequest)
     except msgspec.DecodeError as error:
         raise UsageError(f"The request cannot be read: {error}.") from None
     try:
-        arguments = vars(parse(["serve", *request.options]))
+        arguments = parse(["serve", *request.options])
     except SystemExit:
         raise UsageError("--help is no option of a worker that serves.") from None
-    settings = make(arguments, {})
+    settings = settings_from(arguments, {})
     flags = {option.field: option.flags[0] for option in reversed(OPTIONS)}
     here = machine.memory()
     found = PlanAnswer(
-        {field: flag for field, flag in flags.items() if arguments.get(field) is not None},
+        {field: flag for field, flag in flags.items() if getattr(arguments, field) is not None},
         msgspec.convert(settings, ChosenOptions, from_attributes=True),
         PlannedPlace(here.total, here.available),
         machine.usable_cpus(),
@@ -107,9 +107,11 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     settings = with_draft_path(settings)
     config = load_config(model_path(settings), purpose="serve", wishes=wishes_of(settings))
     draft = load_draft(config, settings)
-    settings = with_heads(config, settings)
     own = memory_with(Devices())
     memories = (Memory(each.total, each.available, each.devices, own.packed) for each in places)
     beside = find_projector(config, settings)
-    plans = tuple(estimate(config, settings, each, draft, (), beside) for each in memories)
+    plans = tuple(
+        estimate(config, with_heads(config, settings, memory), memory, draft, projector=beside)
+        for memory in memories
+    )
     return replace(found, layers=config.layers + 1, plans=plans)

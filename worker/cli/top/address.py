@@ -22,10 +22,8 @@ _MAX_ANSWER = 8 << 20
 _Answer = TypeVar("_Answer")
 
 
-class WatchError(WorkerError):
+class WatchError(WorkerError, code="NOT_WATCHED"):
     """The worker does not answer, or answers something else. lasting: asking again is no use."""
-
-    default_code = "NOT_WATCHED"
 
     def __init__(self, message: str, *, hint: str | None = None, lasting: bool = False) -> None:
         super().__init__(message, hint=hint)

@@ -11,25 +11,22 @@ from worker.cli.options import add_options
 _URL = "http://127.0.0.1:8080"
 
 
-def add_parser(commands: Any, line: str) -> None:
-    """Register the command; `line` is its help in one line."""
-    parser = commands.add_parser(
-        "top",
-        help=line,
-        description="Watch a running worker: its requests (how much of a prompt is read, tokens "
-        "per second, wait), cells, speeds of the last minutes, memory and log. A worker that dies "
-        "is shown as gone until it answers again. q or Ctrl-C leaves. Where standard output is no "
-        "terminal, the view is printed once.",
-        epilog="Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key",
-        allow_abbrev=False,
-    )
+DESCRIPTION = (
+    "Watch a running worker: its requests (how much of a prompt is read, tokens "
+    "per second, wait), cells, speeds of the last minutes, memory and log. A worker that dies "
+    "is shown as gone until it answers again. q or Ctrl-C leaves. Where standard output is no "
+    "terminal, the view is printed once."
+)
+EXAMPLE = "Example: worker top http://gpu7:8080 --api-key-file ~/.worker-key"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     address = f"the worker's address ({_URL})"
     parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=address)
     add_options(parser, "api_key", "api_key_file")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="print the view once")
     how.add_argument("--json", action="store_true", help="print what the worker says once, as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

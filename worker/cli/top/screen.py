@@ -33,7 +33,6 @@ class Feed(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Look again and again."""
         while True:
             before = self.view
             try:

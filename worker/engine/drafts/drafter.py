@@ -18,7 +18,7 @@ from worker.engine.drafts.rounds import (
 from worker.engine.sequence import Sequence
 
 
-class Drafter(Rounds):
+class Drafter(Rounds[DraftSlot]):
     """Guesses by a draft model, which reads each sequence itself, whenever it is asked.
 
     It keeps what a slot and the sequence have in common and reads the rest. A new sequence gets
@@ -28,8 +28,8 @@ class Drafter(Rounds):
     def __init__(
         self, backend: DraftBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
     ) -> None:
-        super().__init__(backend, vocab_size, clock, max_stall)
-        self._held = [DraftSlot(index, backend.max_length) for index in range(backend.num_slots)]
+        held = [DraftSlot(index, backend.max_length) for index in range(backend.num_slots)]
+        super().__init__(backend, held, vocab_size, clock, max_stall)
 
     def num_missing(self, sequence: Sequence) -> int:
         """Tokens that must be read before the next one of this sequence can be guessed."""
@@ -37,7 +37,7 @@ class Drafter(Rounds):
         places = self._held if held is None else [held]
         return sequence.num_known - max(_in_common(held, sequence) for held in places)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine[DraftSlot]]:
         backend, batch = self._backend, self._backend.batch
         started = self._clock()
         places = [(s, draft, self._place(s, asked)) for draft, s in asked.items()]
@@ -45,7 +45,7 @@ class Drafter(Rounds):
         room = min(batch.capacity, max(self._max_rows(), 2 * len(places)))
         batch.clear()
         read: list[tuple[Sequence, DraftSlot, int]] = []
-        lines: list[GuessLine] = []
+        lines: list[GuessLine[DraftSlot]] = []
         for sequence, draft, held in places:
             stop = min(sequence.num_known, held.length + room - batch.size)
             if stop <= held.length:
@@ -74,19 +74,13 @@ class Drafter(Rounds):
             self._observe_reading(batch.size, seconds)
         return lines
 
-    def _add(self, line: GuessLine) -> int:
+    def _add(self, line: GuessLine[DraftSlot]) -> int:
         held, token = line.held, line.draft.tokens[-1]
         row = self._backend.batch.add_one(token, held.length, held.index)
         # Should the batch fail, llama.cpp has no such cell, and the slot is cut before it is used.
         held.tokens[held.length] = token
         held.length += 1
         return row
-
-    def _slots(self) -> list[DraftSlot]:
-        return self._held
-
-    def _of(self, sequence: Sequence) -> DraftSlot | None:
-        return next((held for held in self._held if held.owner is sequence.draft), None)
 
     def _place(self, sequence: Sequence, asked: Collection[Draft]) -> DraftSlot:
         """The sequence's slot, which holds nothing but a beginning of what it knows."""

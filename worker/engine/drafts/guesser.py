@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Ordered
 from itertools import chain
+from typing import Any
 
 from worker.engine.cost import StepCost
 from worker.engine.draft import (
@@ -46,11 +47,14 @@ class Guesser:
         *,
         looks_up: bool,
         recall: Recall | None,
-        drafter: Rounds | None,
+        drafter: Rounds[Any] | None,
+        takes_back: int,
         limits: GuessLimits = NO_LIMITS,
     ) -> None:
+        """takes_back: tokens of a guess that can be forgotten"""
         self._cost = cost
         self._recall = recall
+        self._takes_back = takes_back
         self._longest_text = limits.longest_text or MAX_GUESS
         if drafter is not None:
             drafter.longest = min(drafter.longest, limits.longest or drafter.longest)
@@ -78,6 +82,11 @@ class Guesser:
             first = max(0, sequence.cached_tokens - RUN)  # those before are known
             self._recall.add(sequence.tokens[first : sequence.num_known])
 
+    def empty(self) -> None:
+        """What a draft model or heads hold is gone."""
+        if self._drafter is not None:
+            self._drafter.empty()
+
     def counts(self, streams: list[Sequence], slot_cells: int, max_rows: int) -> list[int]:
         """Rows of each stream in the coming step: its next token and those guessed behind it.
 
@@ -92,6 +101,7 @@ class Guesser:
             draft.offer("text", [], [])
             # A step gives one more token than were guessed.
             room = min(sequence.limit, slot_cells) - sequence.num_known - 1
+            room = min(room, self._takes_back)
             if room <= 0:
                 continue
             drafted.append((sequence, draft, room))
@@ -109,15 +119,19 @@ class Guesser:
         is_trial = self._ask(drafted, len(streams), max_rows)
         for _, draft, room in drafted:
             draft.shorten(room)
-        promised = {draft: draft.chances() for _, draft, _ in drafted}
+        promised = {
+            draft: draft.chances()
+            for _, draft, _ in drafted
+            if not is_trial or draft.source == "model"
+        }
         chances = sorted(chain.from_iterable(promised.values()), reverse=True)
         if not chances:
             return [1] * len(streams)
-        count = best_rows(chances, len(streams), self._cost, max_rows)
         if is_trial:
-            count = max(count, min(len(chances), max_rows - len(streams)))
-        elif not count:
-            count = self._tried_text(chances, max_rows - len(streams))
+            count = len(chances)
+        else:
+            count = best_rows(chances, len(streams), self._cost, max_rows)
+            count = count or self._tried_text(chances, max_rows - len(streams))
         bound = chances[count - 1] if count else math.inf
         return _shared(
             [promised.get(s.draft, []) if s.draft else [] for s in streams], bound, count
@@ -133,12 +147,13 @@ class Guesser:
 
     def _ask(self, drafted: list[tuple[Sequence, Draft, int]], streams: int, max_rows: int) -> bool:
         """Have the draft model guess where that promises to pay, and there is no better copy;
-        whether it is a trial."""
+        whether it is a trial, for which there are rows."""
         drafter, alone = self._drafter, self._cost.decode(streams)
         if drafter is None or drafter.is_broken or not alone:
             return False
-        asked = [s for s, draft, _ in drafted if drafter.can_guess(s, drafter.longest)
-                 if max(draft.chances(), default=0.0) < draft.rates["model"]]  # fmt: skip
+        longest = drafter.longest
+        asked = [s for s, draft, _ in drafted if drafter.can_guess(s, longest)
+                 if sum(draft.chances()) < expected(draft.rates["model"], longest)]  # fmt: skip
         length = self._best_length(drafter, asked, streams, max_rows) if asked else 0
         trial = self._trials["model"]
         if length:
@@ -160,7 +175,7 @@ class Guesser:
         return True
 
     def _best_length(
-        self, drafter: Rounds, asked: Ordered[Sequence], streams: int, max_rows: int
+        self, drafter: Rounds[Any], asked: Ordered[Sequence], streams: int, max_rows: int
     ) -> int:
         """Tokens to guess for each, at the cost of guessing and of verifying; 0: none."""
         alone = self._cost.decode(streams)
@@ -178,7 +193,7 @@ class Guesser:
         saved = (alone / streams - 1 / fastest) * sum(_left(s) for s in asked)
         return best if best and _reading(drafter, asked) < saved else 0
 
-    def _floor(self, drafter: Rounds, asked: int, streams: int, length: int) -> float:
+    def _floor(self, drafter: Rounds[Any], asked: int, streams: int, length: int) -> float:
         """A guess that is less likely than this costs more than it saves."""
         alone, added = self._cost.decode(streams), asked * length
         row = max(0.0, self._cost.decode(streams + added) - alone) / added
@@ -199,7 +214,7 @@ def _shared(promised: Ordered[Ordered[float]], bound: float, count: int) -> list
     return rows
 
 
-def _reading(drafter: Rounds, asked: Ordered[Sequence]) -> float:
+def _reading(drafter: Rounds[Any], asked: Ordered[Sequence]) -> float:
     """Seconds to read what the draft model does not know yet of these."""
     return (drafter.read_row or 0.0) * sum(drafter.num_missing(s) - 1 for s in asked)
 

@@ -93,7 +93,7 @@ class _HeadHeld(DraftSlot):
         return states[:rows]
 
 
-class HeadDrafter(Rounds):
+class HeadDrafter(Rounds[_HeadHeld]):
     """Guesses by the model's heads.
 
     The model's hidden states are there only when it computes a token, so they are kept until the
@@ -106,11 +106,10 @@ class HeadDrafter(Rounds):
     def __init__(
         self, backend: HeadBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
     ) -> None:
-        super().__init__(backend, vocab_size, clock, max_stall)
+        width, length = backend.fed.shape[1], backend.max_length
+        held = [_HeadHeld(index, length, width) for index in range(backend.num_slots)]
+        super().__init__(backend, held, vocab_size, clock, max_stall)
         self._heads = backend
-        width = backend.fed.shape[1]
-        count, length = backend.num_slots, backend.max_length
-        self._held = [_HeadHeld(index, length, width) for index in range(count)]
         self._states: dict[Draft, np.ndarray] = {}  # that the next row of each line is fed
 
     def note(self, runs: Iterable[tuple[Sequence, int]], tokens: np.ndarray) -> None:
@@ -158,7 +157,7 @@ class HeadDrafter(Rounds):
             if held is not None and held.length:
                 self._drop(held, held.length)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine[_HeadHeld]]:
         batch, started = self._backend.batch, self._clock()
         places: list[tuple[Draft, Sequence, _HeadHeld]] = []
         for draft, sequence in asked.items():
@@ -181,7 +180,7 @@ class HeadDrafter(Rounds):
             started = self._clock()
             places = [place for place in places if place[2].num_waiting == 1]
         batch.clear()
-        lines: list[GuessLine] = []
+        lines: list[GuessLine[_HeadHeld]] = []
         for draft, sequence, held in places:
             self._feed(sequence, held, held.num_waiting)
             lines.append(GuessLine(draft, held, batch.size - 1))
@@ -203,22 +202,16 @@ class HeadDrafter(Rounds):
         row = self._backend.batch.add(tokens, at, held.index)
         self._heads.fed[row : row + count] = held.take(tokens)
 
-    def _add(self, line: GuessLine) -> int:
+    def _add(self, line: GuessLine[_HeadHeld]) -> int:
         tokens = line.draft.tokens
         position = line.held.length + len(tokens) - 1
         row = self._backend.batch.add_one(tokens[-1], position, line.held.index)
         self._heads.fed[row] = self._states[line.draft]
         return row
 
-    def _extend(self, line: GuessLine) -> None:
+    def _extend(self, line: GuessLine[_HeadHeld]) -> None:
         super()._extend(line)
         self._states[line.draft] = self._heads.hidden(line.row).copy()
-
-    def _slots(self) -> list[_HeadHeld]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._held
-
-    def _of(self, sequence: Sequence) -> _HeadHeld | None:
-        return next((held for held in self._held if held.owner is sequence.draft), None)
 
     def _place(self, sequence: Sequence, running: Collection[Draft]) -> tuple[_HeadHeld, int]:
         """The sequence's slot, and how many of the rows computed now it has already."""
@@ -239,7 +232,6 @@ class HeadDrafter(Rounds):
     def _take(self, known: np.ndarray, running: Collection[Draft]) -> _HeadHeld:
         """A slot for a new sequence, with what another one has of its first tokens."""
         held, count = self._idle(running), len(known)
-        assert isinstance(held, _HeadHeld)
         best = max(self._held, key=lambda other: min(other.stop, other.common(known)))
         if best is held or min(best.stop, best.common(known)) < count or best.begin > count:
             return held
@@ -265,8 +257,7 @@ class HeadDrafter(Rounds):
                 return
             self._forget(min(idle or rich, key=lambda held: held.used))
 
-    def _forget(self, held: DraftSlot) -> None:
-        assert isinstance(held, _HeadHeld)
+    def _forget(self, held: _HeadHeld) -> None:
         self._backend.drop(held.index)
         held.start(0, 0)
 

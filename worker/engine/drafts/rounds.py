@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -57,7 +57,10 @@ class DraftSlot:
         self.used = 0
 
 
-class GuessLine:
+Held = TypeVar("Held", bound=DraftSlot)
+
+
+class GuessLine(Generic[Held]):
     """A guess that grows: by the likeliest token of batch row `row`.
 
     reached  how likely it is to be right so far
@@ -65,12 +68,12 @@ class GuessLine:
 
     __slots__ = ("draft", "held", "reached", "row")
 
-    def __init__(self, draft: Draft, held: DraftSlot, row: int) -> None:
+    def __init__(self, draft: Draft, held: Held, row: int) -> None:
         self.draft, self.held, self.row = draft, held, row
         self.reached = 1.0
 
 
-class Rounds:
+class Rounds(Generic[Held]):
     """Reads what sequences know and goes on from there, likeliest token by likeliest token.
 
     It needs no word when a sequence ends or waits again: before each guess it compares what a slot
@@ -87,10 +90,18 @@ class Rounds:
     least = 0.0
 
     def __init__(
-        self, backend: DraftBackend, vocab_size: int, clock: Callable[[], float], max_stall: float
+        self,
+        backend: DraftBackend,
+        held: list[Held],
+        vocab_size: int,
+        clock: Callable[[], float],
+        max_stall: float,
     ) -> None:
-        """`vocab_size`: of the model that it guesses for; the first ids are the same tokens."""
+        """held: the backend's slots
+        vocab_size: of the model that it guesses for; the first ids are the same tokens
+        """
         self._backend = backend
+        self._held = held
         self._vocab_size = min(vocab_size, backend.vocab_size)
         self._clock = clock
         self._max_stall = max_stall
@@ -138,22 +149,19 @@ class Rounds:
                 self._extend(line)
             self._observe_round(len(lines), len(lines), self._clock() - started)
 
-    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine]:
+    def _read(self, asked: dict[Draft, Sequence]) -> list[GuessLine[Held]]:
         """Read what is missing, the shortest first; those that all is read of have one guess."""
         raise NotImplementedError
 
-    def _add(self, line: GuessLine) -> int:
+    def _add(self, line: GuessLine[Held]) -> int:
         """Append the last guessed token to the batch; its row."""
         raise NotImplementedError
 
-    def _forget(self, held: DraftSlot) -> None:
+    def _forget(self, held: Held) -> None:
         """Free all cells of the slot."""
         raise NotImplementedError
 
-    def _slots(self) -> list[DraftSlot]:
-        raise NotImplementedError
-
-    def _extend(self, line: GuessLine) -> None:
+    def _extend(self, line: GuessLine[Held]) -> None:
         """The likeliest token of its row, with its probability, becomes a part of the guess."""
         logits = self._backend.logits(line.row)[: self._vocab_size]
         token = int(logits.argmax())
@@ -181,10 +189,18 @@ class Rounds:
             return _FIRST_ROWS
         return max(_FIRST_ROWS, int(self._max_stall / 2 / self.read_row))
 
-    def _idle(self, asked: Collection[Draft]) -> DraftSlot:
+    def _of(self, sequence: Sequence) -> Held | None:
+        return next((held for held in self._held if held.owner is sequence.draft), None)
+
+    def _idle(self, asked: Collection[Draft]) -> Held:
         """The slot that was used longest ago, and that nobody who is asked has."""
-        idle = [held for held in self._slots() if held.owner not in asked]
+        idle = [held for held in self._held if held.owner not in asked]
         return min(idle, key=lambda held: held.used)
+
+    def empty(self) -> None:
+        """Forget what all slots hold."""
+        for held in self._held:
+            self._forget(held)
 
     def _compute(self, asked: Collection[Draft]) -> bool:
         """Decode the batch; where cells run out, take them from slots that are not asked for."""
@@ -192,10 +208,9 @@ class Rounds:
             try:
                 self._backend.decode()
             except OutOfCells:
-                idle = [held for held in self._slots() if held.length and held.owner not in asked]
+                idle = [held for held in self._held if held.length and held.owner not in asked]
                 if not idle:
-                    for held in self._slots():
-                        self._forget(held)
+                    self.empty()
                     return False
                 self._forget(min(idle, key=lambda held: held.used))
             except BatchError as error:

@@ -14,8 +14,7 @@ from worker.engine.slot import Slot
 class Cells:
     """The books of the KV cache; the backend is told of each change but `grow`, which it made.
 
-    num_cells = num_free + num_cached + num_live
-
+    pool    how many cells are free and live: num_cells = num_free + num_cached + num_live
     slots   by index
     cached  slots that hold what nobody runs, least recently used first
     """
@@ -24,46 +23,22 @@ class Cells:
         self._backend = backend
         self.slots = [Slot(index) for index in range(backend.shape.num_slots)]
         self.cached: list[Slot] = []
-        self._pool = _new_pool(backend)
-
-    @property
-    def num_cells(self) -> int:
-        """Cells in this layout."""
-        return self._pool.num_cells
-
-    @property
-    def slot_cells(self) -> int:
-        """Cells that one slot can have in this layout."""
-        return self._pool.slot_cells
-
-    @property
-    def num_live(self) -> int:
-        """Cells of running slots."""
-        return self._pool.num_live
-
-    @property
-    def num_free(self) -> int:
-        """Cells that no slot holds."""
-        return self._pool.num_free
+        self.pool = _new_pool(backend)
 
     @property
     def num_available(self) -> int:
         """Cells that running sequences can still get: free ones and cached ones."""
-        return self._pool.num_cells - self._pool.num_live
+        return self.pool.num_cells - self.pool.num_live
 
     @property
     def num_cached(self) -> int:
         """Cells that only cached slots hold."""
-        return self._pool.num_cells - self._pool.num_live - self._pool.num_free
+        return self.pool.num_cells - self.pool.num_live - self.pool.num_free
 
     @property
     def num_idle_slots(self) -> int:
         """Slots that a sequence can get: free ones and cached ones."""
         return sum(not slot.is_running for slot in self.slots)
-
-    def num_idle(self, slot: Slot, stop: int) -> int:
-        """How many of the slot's first `stop` cells are in no running slot."""
-        return self._pool.num_idle(slot, stop)
 
     def take(self, tokens: np.ndarray, spared: Slot | None = None) -> Slot:
         """An empty slot for a sequence of these tokens, not `spared`; there must be one.
@@ -85,7 +60,7 @@ class Cells:
             self.clear(slot)
         slot.is_running = True
         slot.tokens = tokens
-        self._pool.start(slot, len(tokens))
+        self.pool.start(slot, len(tokens))
         return slot
 
     def spare_slots(self, count: int, rows: int) -> list[Slot]:
@@ -95,10 +70,10 @@ class Cells:
         """
         if self._backend.unified:
             idle = [slot for slot in self.slots if not slot.is_running]
-            return idle[:count] if len(idle) >= count and self.num_free >= rows + count else []
+            return idle[:count] if len(idle) >= count and self.pool.num_free >= rows + count else []
         last = max(slot.index for slot in self.slots if slot.is_running)
         beyond = self.slots[last + 1 : last + 1 + count]
-        has_room = all(slot.length < self.slot_cells for slot in beyond)
+        has_room = all(slot.length < self.pool.slot_cells for slot in beyond)
         return beyond if len(beyond) == count and has_room else []
 
     def spoil(self, slots: Iterable[Slot]) -> None:
@@ -113,11 +88,11 @@ class Cells:
         """Let a cached slot run again, for a sequence whose `tokens` begin with all it holds."""
         self.cached.remove(slot)
         slot.is_running, slot.is_saved, slot.tokens = True, False, tokens
-        self._pool.start(slot, len(tokens))
+        self.pool.start(slot, len(tokens))
 
     def grow(self, slot: Slot, count: int) -> None:
         """The next `count` tokens of a running slot are in its cells; so many must be free."""
-        self._pool.grow(slot, count)
+        self.pool.grow(slot, count)
         slot.length += count
 
     def share(self, source: Slot, target: Slot, stop: int) -> bool:
@@ -138,7 +113,7 @@ class Cells:
         if copied:
             self.grow(target, stop)
         else:
-            self._pool.share(source, target, stop)
+            self.pool.share(source, target, stop)
             target.length = stop
         return True
 
@@ -161,7 +136,7 @@ class Cells:
 
     def cut(self, slot: Slot, length: int) -> None:
         """Forget a cached slot's tokens from position `length` on."""
-        self._pool.release(slot, length)
+        self.pool.release(slot, length)
         slot.length = length
         self._backend.drop(slot.index, slot.position)
 
@@ -171,7 +146,7 @@ class Cells:
 
     def retire(self, slot: Slot) -> None:
         """The slot's sequence ended or waits again; what it holds stays until it is needed."""
-        self._pool.stop(slot)
+        self.pool.stop(slot)
         slot.is_running = False
         slot.marks = []
         if slot.length:
@@ -182,7 +157,7 @@ class Cells:
     def clear(self, slot: Slot) -> None:
         """Forget all that a running or cached slot holds; it is free afterwards."""
         if slot.is_running:
-            self._pool.stop(slot)
+            self.pool.stop(slot)
         else:
             self.cached.remove(slot)
         self._empty(slot)
@@ -201,12 +176,12 @@ class Cells:
 
         Streams have room of their own.
         """
-        while self._backend.unified and self.num_free < count:
+        while self._backend.unified and self.pool.num_free < count:
             self.evict()
 
     def rearrange(self, kept: Collection[int]) -> None:
         """The backend has another layout now, and only the slots `kept` hold what they held."""
-        self._pool = _new_pool(self._backend)
+        self.pool = _new_pool(self._backend)
         self.cached = []
         for slot in self.slots:
             length = slot.length if slot.index in kept else 0
@@ -214,17 +189,17 @@ class Cells:
             if not slot.is_running:
                 slot.forget()
                 continue
-            self._pool.start(slot, len(slot.tokens))
+            self.pool.start(slot, len(slot.tokens))
             self.grow(slot, length)
 
     def _empty(self, slot: Slot) -> None:
-        self._pool.release(slot, 0)
+        self.pool.release(slot, 0)
         slot.forget()
         self._backend.drop(slot.index)
 
     def check_integrity(self) -> None:
         """Raise AssertionError with the numbers when slots or cells do not add up."""
-        self._pool.check(self.slots)
+        self.pool.check(self.slots)
         if [slot.index for slot in self.slots] != list(range(len(self.slots))):
             raise AssertionError("slots do not stand at their index")
         states = [

@@ -11,7 +11,7 @@ from worker.cache.state import BLOCK
 from worker.cache.store import Found, Store
 from worker.engine.backend import Backend
 from worker.engine.kv.cells import Cells
-from worker.engine.prompt import Prompt
+from worker.engine.request import Prompt
 from worker.engine.sequence import Sequence
 from worker.engine.slot import Slot
 
@@ -189,7 +189,6 @@ class Keeper:
                 self._save(slot)
 
     def _save(self, slot: Slot) -> None:
-        """Keep what a slot holds."""
         tokens = slot.tokens[: slot.length]
         key = slot.prompt.key_after(slot.length)
         if self._store is None or self._store.holds(tokens, key):

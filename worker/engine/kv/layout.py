@@ -46,7 +46,7 @@ class Layout:
 
     def has_room(self, num_tokens: int) -> bool:
         """Whether one sequence can have so many tokens in this layout."""
-        return num_tokens <= self._cells.slot_cells
+        return num_tokens <= self._cells.pool.slot_cells
 
     def unify(self, *, now: bool = False) -> bool:
         """Change to the unified layout; False where streams would wait too long for it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from worker.engine.backend import Backend
@@ -32,7 +34,6 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     @property
     def num_rows(self) -> int:
-        """Rows of the batch."""
         return self.decode_rows + self.prompt_rows
 
 
@@ -88,7 +89,7 @@ class Planner:
             return self._plain(streams, num_available)
         backend, count = self._backend, len(streams)
         prompts, is_contested = self._in_turns(prompts)
-        if backend.one_prompt_a_step:
+        if self._one_prompt:
             prompts = prompts[:1]
         capacity, room = backend.batch.capacity, num_available - count
         rows = backend.kernels.piece
@@ -117,7 +118,6 @@ class Planner:
         return StepPlan(runs, len(streams), prompt_rows, num_waiting)
 
     def _plain(self, streams: list[Sequence], num_available: int) -> StepPlan:
-        """A step of the streams alone."""
         streams = self._in_turn(streams)
         room = min(self.most_rows, num_available) - len(streams)
         if len(streams) > 1:
@@ -132,13 +132,17 @@ class Planner:
         runs = self._in_order(ahead + runs)
         return StepPlan(runs, sum(count for _, count in runs), 0, ahead_rows=ahead_rows)
 
+    @property
+    def _one_prompt(self) -> bool:
+        return self._backend.unified and self._backend.shape.one_prompt
+
     def _ahead(self, streams: list[Sequence], room: int) -> Runs:
         """All rows of those whose next tokens are known, as far as there is room."""
         runs: Runs = []
         for sequence in streams:
             missing = sequence.num_missing
             if missing > 1:
-                is_alone = not runs or not self._backend.one_prompt_a_step
+                is_alone = not runs or not self._one_prompt
                 more = min(missing - 1, room) if is_alone else 0
                 runs.append((sequence, _cut(sequence, 1 + max(0, more))))
                 room -= runs[-1][1] - 1
@@ -199,10 +203,7 @@ class Planner:
         rows = min(self.most_rows, backend.batch.max_outputs, num_available) - taken
         counts = guesser.counts(streams, slot_cells, rows)
         if not backend.shape.cuts_tails:
-            counts = [
-                _cut(s, min(n, 1 + backend.shape.takes_back))
-                for s, n in zip(streams, counts, strict=True)
-            ]
+            counts = map(_cut, streams, counts)
         return list(zip(streams, counts, strict=True))
 
     def _in_turns(self, prompts: list[Sequence]) -> tuple[list[Sequence], bool]:
@@ -270,3 +271,36 @@ def _index(run: tuple[Sequence, int]) -> int:
     slot = run[0].slot
     assert slot is not None
     return slot.index
+
+
+class Turns:
+    """Keys take turns, each one after all others have had theirs.
+
+    To change from one to another costs a step more than its rows, so a turn lasts as long as
+    nobody waits for more than `max_stall` seconds in all for the turns of the others, where the
+    next step takes as long as the one before. A turn has one step at least.
+    """
+
+    def __init__(self, max_stall: float) -> None:
+        self._max_stall = max_stall
+        self._order: list[bytes] = []  # the one that has its turn, then who waits the longest
+        self._began = 0.0
+        self._asked = 0.0
+
+    @property
+    def num_others(self) -> int:
+        """Keys that wait while another one has its turn."""
+        return max(0, len(self._order) - 1)
+
+    def next(self, keys: Collection[bytes], now: float) -> bytes:
+        """Which of these keys, at least one, the coming step is for."""
+        before = self._order[:1]
+        self._order = [key for key in self._order if key in keys]
+        self._order += [key for key in dict.fromkeys(keys) if key not in self._order]
+        turn = self._max_stall / max(1, self.num_others)
+        if self._order[:1] == before and now - self._began + (now - self._asked) > turn:
+            self._order.append(self._order.pop(0))
+        self._asked = now
+        if self._order[:1] != before:
+            self._began = now
+        return self._order[0]

@@ -1,14 +1,23 @@
-"""A context beside the model's, which guesses what the model will sample."""
+"""A context beside the model's, which guesses what the model will sample: a draft model's, or
+that of the model's own heads."""
 
 from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Self
 
 import numpy as np
+from msgspec.structs import replace
 
+from worker.errors import ModelLoadError
+from worker.llama import hidden_states
+from worker.llama.backend import LlamaBackend
 from worker.llama.context import Context
+from worker.llama.context_options import ContextOptions
+from worker.llama.weights import LoadOptions, Weights
+from worker.memory.draft import HEAD_OUTPUTS
 
 
 class Companion:
@@ -33,7 +42,6 @@ class Companion:
         self.batch = context.batch
 
     def decode(self) -> None:
-        """Compute the batch."""
         self.context.decode()
 
     def logits(self, row: int) -> np.ndarray:
@@ -70,3 +78,70 @@ class Companion:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Heads(Companion):
+    """Implements `engine.drafts.heads.HeadBackend`. Their weights are a part of the model's."""
+
+    def __init__(self, backend: LlamaBackend) -> None:
+        """Allocate the heads' cells, as many as the model has, whose heads were loaded too.
+
+        Raises BackendError, DoesNotFitError.
+        """
+        beside, weights = backend.context, backend.weights
+        options = replace(
+            beside.options,
+            num_slots=beside.num_slots,
+            unified=True,
+            chunk_outputs=(HEAD_OUTPUTS - 1) * beside.num_slots,
+            threads=beside.threads,
+            threads_batch=beside.threads_batch,
+            purpose="heads",
+        )
+        with contextlib.ExitStack() as stack:
+            context = stack.enter_context(Context(weights, options))
+            super().__init__(context, stack.pop_all())
+        self.layers = tuple(device for _, device in context.residency.layers)
+        self.buffers = (*context.residency.kv_buffers, *context.residency.compute_buffers)
+        self.max_length = backend.max_length
+        self.max_waiting = context.num_cells
+        self.vocab_size = weights.vocab_size
+        self._beside = beside
+        self._width = hidden_states.hidden_width(weights.handle)
+        self.fed = context.feed(self._width)
+
+    def hidden(self, row: int) -> np.ndarray:
+        """The row's hidden state; all rows of its batch have outputs."""
+        return hidden_states.hidden_rows(self.context.handle, row + 1, self._width)[row]
+
+    def model_hidden(self, rows: int) -> np.ndarray:
+        """The model's hidden states in the rows that it computed last."""
+        return hidden_states.hidden_rows(self._beside.handle, rows, self._width)
+
+
+class DraftModel(Companion):
+    """Implements `engine.drafts.rounds.DraftBackend`."""
+
+    def __init__(self, path: Path, load: LoadOptions, options: ContextOptions) -> None:
+        """Load the model and allocate its cells.
+
+        Raises ModelLoadError for a model that cannot go back to an earlier token, BackendError,
+        DoesNotFitError.
+        """
+        with contextlib.ExitStack() as stack:
+            self.weights = stack.enter_context(Weights(path, load))
+            if self.weights.is_recurrent or not self.weights.generates:
+                raise ModelLoadError(
+                    f"{path.name} cannot guess tokens: it does not go back to an earlier token.",
+                    hint="Choose another --draft-model.",
+                )
+            options = replace(options, unified=True, chunk_outputs=0)
+            context = stack.enter_context(Context(self.weights, options))
+            super().__init__(context, stack.pop_all())
+        cells = context.residency
+        self.layers = self.weights.residency.layers
+        self.buffers = (
+            *self.weights.residency.buffers, *cells.kv_buffers, *cells.compute_buffers
+        )  # fmt: skip
+        self.max_length = min(context.num_cells, self.weights.n_ctx_train or context.num_cells)
+        self.vocab_size = self.weights.vocab_size

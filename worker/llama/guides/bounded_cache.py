@@ -37,7 +37,6 @@ class BoundedCache(Generic[K, V]):
             return found[0]
 
     def add(self, key: K, value: V, num_bytes: int) -> None:
-        """Keep a value."""
         with self._lock:
             self.num_bytes += num_bytes - self._values.pop(key, (None, 0))[1]
             self._values[key] = value, num_bytes

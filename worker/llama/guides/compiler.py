@@ -9,8 +9,7 @@ import numpy as np
 
 from worker.grammar.constraint import Constraint
 from worker.limits import FUEL, LARK, LEXER_STATES, SYMBOLS
-from worker.llama.guides.mask import TokenMask
-from worker.llama.guides.matcher import Matcher, MatcherError
+from worker.llama.guides.matcher import Matcher, MatcherError, TokenMask
 from worker.llama.guides.native import functions
 
 # How llguidance says that a oneOf is none of those that it can tell apart, or that a limit was

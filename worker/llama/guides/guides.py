@@ -15,10 +15,9 @@ import numpy as np
 
 from worker import log
 from worker.errors import BackendError, RequestError
-from worker.grammar.check import checked_gbnf
-from worker.grammar.constraint import Constraint
+from worker.grammar.constraint import IS_PATIENT, Constraint, ImpatientError
+from worker.grammar.gbnf import checked_gbnf
 from worker.grammar.keywords import DOUBTFUL, Schema
-from worker.grammar.patience import IS_PATIENT, ImpatientError
 from worker.grammar.recursive import lark_of
 from worker.grammar.regular import regex_of
 from worker.grammar.schema import SchemaReader

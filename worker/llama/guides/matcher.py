@@ -5,8 +5,24 @@ from __future__ import annotations
 import ctypes
 import weakref
 
-from worker.llama.guides.mask import TokenMask
+import numpy as np
+
+from worker.grammar.constraint import Constraint
 from worker.llama.guides.native import functions
+
+
+class TokenMask:
+    """One bit for each token of a vocabulary.
+
+    words            uint32 [(vocab_size + 31) // 32]; bits behind the last token are 0
+    address, nbytes  of the words: behind a decode, which empties the CPU's caches, it takes 45 µs
+                     to ask numpy for them
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self.words = np.zeros((vocab_size + 31) // 32, np.uint32)
+        self.address, self.nbytes = self.words.ctypes.data, self.words.nbytes
+
 
 AHEAD = 1024  # bytes of what must come that are spelled at once, in so many tokens at most
 
@@ -79,3 +95,34 @@ class Matcher:
     def free(self) -> None:
         """Release what is native; safe to call again."""
         self._free()
+
+
+class Watch:
+    """The last bytes of a free text, as many as a trigger may begin in.
+
+    starts_after ("<call>",)   look(b"a <ca") -> None, add; look(b"ll>{") -> b"{"
+    """
+
+    def __init__(self, constraint: Constraint) -> None:
+        self._texts = [text.encode() for text in constraint.starts_after]
+        self._tokens = frozenset(constraint.starts_after_tokens)
+        self._room = max((len(text) for text in self._texts), default=1) - 1
+        self._tail = b""
+
+    def look(self, token: int, piece: bytes) -> bytes | None:
+        """What follows the first trigger that this token would complete; None: it completes none.
+
+        piece: the token's bytes
+        """
+        if token in self._tokens:
+            return b""
+        text = self._tail + piece
+        ends = [at + len(t) for t in self._texts if (at := text.find(t)) >= 0]
+        return text[min(ends) :] if ends else None
+
+    def add(self, piece: bytes) -> None:
+        """The token was written and completed no trigger."""
+        self._tail = (self._tail + piece)[-self._room :] if self._room else b""
+
+    def clear(self) -> None:
+        self._tail = b""

@@ -121,3 +121,30 @@ class ChainChoice:
 
     def free(self) -> None:
         self._chain.free()
+
+
+class Remains:
+    """What the filters leave of a row, by a chain like the one that chooses, of the same seed."""
+
+    def __init__(
+        self, params: SamplingParams, seed: int, vocab: Vocab, workspace: Workspace
+    ) -> None:
+        self._workspace, self._is_greedy = workspace, params.is_greedy
+        self._chain = Chain()
+        add_choice(self._chain, params, vocab, seed)
+
+    def of(self, row: np.ndarray, token: int) -> np.ndarray:
+        """Logits, -inf where nothing is left. token: that was chosen"""
+        left = np.full_like(row, -np.inf)
+        if self._is_greedy:
+            left[token] = 0.0
+            return left
+        array = self._workspace.candidates(row)
+        self._chain.apply(array)
+        self._chain.accept(token)
+        left[self._workspace.ids(array.size)] = self._workspace.logits(array.size)
+        return left
+
+    def free(self) -> None:
+        """Release what is native; safe to call again."""
+        self._chain.free()

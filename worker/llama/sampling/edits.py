@@ -87,7 +87,6 @@ class Edits:
             row[ids] = values
 
     def accept(self, token: int) -> None:
-        """Count a chosen token."""
         self._left -= self._left > 0
         if self._recent.window or self._weighs_written:
             self._penalties.accept(token)

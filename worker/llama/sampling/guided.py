@@ -11,8 +11,7 @@ import numpy as np
 from worker.errors import RequestError
 from worker.grammar.constraint import Constraint
 from worker.llama.guides.guides import Guides
-from worker.llama.guides.matcher import Matcher, MatcherError
-from worker.llama.guides.watch import Watch
+from worker.llama.guides.matcher import Matcher, MatcherError, Watch
 from worker.llama.sampling.choice import Peak, TokenChoice
 from worker.llama.sampling.workspace import Workspace
 from worker.llama.vocab import Vocab

@@ -9,7 +9,7 @@ import numpy as np
 from worker.engine.output import Detokenizer
 from worker.engine.request import GenerationParams
 from worker.grammar.constraint import Constraint
-from worker.llama.guides.watch import Watch
+from worker.llama.guides.matcher import Watch
 from worker.llama.sampling.choice import TokenChoice
 from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.workspace import Workspace

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
 
 from worker.engine.request import Request
+from worker.engine.sampling import SEED_RANGE
 from worker.llama.guides.guides import Guides
-from worker.llama.sampling.choice import ChainChoice, Peak, TokenChoice, choice_of
+from worker.llama.sampling.choice import ChainChoice, Peak, Remains, TokenChoice, choice_of
 from worker.llama.sampling.edits import Edits
 from worker.llama.sampling.guided import GuidedChoice
 from worker.llama.sampling.limited import LimitedChoice
@@ -17,16 +19,21 @@ from worker.llama.vocab import Vocab
 
 
 class Sampler:
-    """Chooses the tokens of one sequence."""
+    """left  with `as_drawn` the logits that the token before was drawn from: -inf where none is"""
 
     def __init__(
         self, request: Request, vocab: Vocab, workspace: Workspace, guides: Guides
     ) -> None:
         """Raises RequestError where its constraint cannot be held."""
-        params = request.params.sampling
+        params, seed = request.params.sampling, request.seed
+        self.left: np.ndarray | None = None
+        self._remains: Remains | None = None
         self._edits = Edits(request, vocab, workspace)
         try:
-            self._choice: TokenChoice = choice_of(params, request.seed, vocab, workspace)
+            if request.params.as_drawn:
+                seed = secrets.randbelow(SEED_RANGE) if seed is None else seed
+                self._remains = Remains(params, seed, vocab, workspace)
+            self._choice: TokenChoice = choice_of(params, seed, vocab, workspace)
         except BaseException:
             self._edits.free()
             raise
@@ -49,7 +56,8 @@ class Sampler:
         The row is changed while this runs, and is as before afterwards. Raises RequestError where
         the request's own rules leave nothing to choose.
         """
-        if isinstance(self._choice, Peak | GuidedChoice) and self._edits.only_bans:
+        fast = self._remains is None and self._edits.only_bans
+        if fast and isinstance(self._choice, Peak | GuidedChoice):
             token = self._choice.choose_unedited(row, self._edits.leaves)
             if token is not None:  # 40 µs less than to write bans and take them back
                 self._edits.accept(token)
@@ -60,6 +68,8 @@ class Sampler:
                 token = self._choice.choose_at(*at)
             else:
                 token = self._choice.choose(row)
+            if self._remains is not None:
+                self.left = self._remains.of(row, token)
         finally:
             self._edits.undo(row, done)
         self._edits.accept(token)
@@ -78,3 +88,5 @@ class Sampler:
         """Release what is native; safe to call again."""
         self._edits.free()
         self._choice.free()
+        if self._remains is not None:
+            self._remains.free()

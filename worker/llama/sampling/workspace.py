@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from worker.llama.guides.mask import TokenMask
+from worker.llama.guides.matcher import TokenMask
 from worker.llama.library import native
 from worker.llama.sampling.chain import Chain
 
@@ -54,8 +54,12 @@ class Workspace:
         return native.llama_token_data_array(self._pointer, count, -1, False)
 
     def logits(self, count: int) -> np.ndarray:
-        """The first candidates' logits as samplers left them, where they changed no order."""
+        """The first candidates' logits as samplers left them."""
         return self._logits[:count]
+
+    def ids(self, count: int) -> np.ndarray:
+        """The first candidates' ids as samplers left them."""
+        return self._ids[:count]
 
     def allowed(self) -> np.ndarray | list[int] | None:
         """Ids of the tokens that have a bit in `mask`, in their order; None: they are many.
@@ -80,7 +84,6 @@ class Workspace:
         return np.add(row, self._added.reshape(-1)[: len(row)], out=self._row)
 
     def copied(self, row: np.ndarray) -> np.ndarray:
-        """A copy of a row, to be changed."""
         np.copyto(self._row, row)
         return self._row
 

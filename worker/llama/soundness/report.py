@@ -51,7 +51,6 @@ _decoder = msgspec.json.Decoder(ProofLine)
 
 
 def encode(what: ProofLine) -> bytes:
-    """The line, with its end."""
     return msgspec.json.encode(what) + b"\n"
 
 

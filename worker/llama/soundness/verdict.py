@@ -59,7 +59,6 @@ class Soundness(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     def __str__(self) -> str:
-        """Of what is sound."""
         return f"{self.cases} cases right in {self.seconds:.1f} s, using {', '.join(self.features)}"
 
     @property

@@ -131,12 +131,10 @@ class Reader:
         return struct.unpack(layout, self.bytes(struct.calcsize(layout)).tobytes())
 
     def head(self) -> None:
-        """The beginning of a blob."""
         if self.numbers("<Ii")[0] != MAGIC:
             raise ValueError("a state must begin with llama.cpp's magic number")
 
     def cells(self, ext_bytes: int, *, has_values: bool) -> CellsSection:
-        """A section of cells, all of them in one stream."""
         found: CellsSection | None = None
         (num_streams,) = self.numbers("<I")
         for _ in range(num_streams):
@@ -203,7 +201,6 @@ class Writer:
         self.at += len(array)
 
     def numbers(self, *numbers: int) -> None:
-        """u32 numbers."""
         self.bytes(struct.pack(f"<{len(numbers)}I", *numbers))
 
     def cells(

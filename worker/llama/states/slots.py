@@ -24,6 +24,10 @@ class SlotStates:
         self._layout: StateForm | None = None
         self._is_learned = False
         self._transposes = False  # whether llama.cpp stores values so now
+        self.free()
+
+    def free(self) -> None:
+        """Hold no memory for copies any more, until there is one."""
         # A blob that is read, and one that is written while the first is still in use.
         self._saved, self._joined = Scratch(), Scratch()
 

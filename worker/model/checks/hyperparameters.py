@@ -241,3 +241,29 @@ def _check_sections(fields: Fields, length: int) -> None:
     needed = fields.architecture in SECTION_ROPE
     if sections and (min(sections) < 0 or not needed <= sum(sections) <= length):
         fields.bad(key, list(sections), f"from 0 on, in all {int(needed)} to {length}")
+
+
+_INT32_MAX = 2**31 - 1
+# Key -> lowest and highest, as `engine/sampling.py` has them for requests.
+RANGES: dict[str, tuple[float, float]] = {
+    "temp": (0, 100),
+    "top_k": (-1, _INT32_MAX),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "xtc_probability": (0, 1),
+    "xtc_threshold": (0, 1),
+    "penalty_last_n": (-1, _INT32_MAX),
+    "penalty_repeat": (1e-3, 100),
+    "mirostat": (0, 2),
+    "mirostat_tau": (0, 100),
+    "mirostat_eta": (0, 1),
+}
+
+
+def check_sampling_defaults(fields: Fields) -> None:
+    """Raise BAD_VALUE for a recommendation out of range: requests without it would all fail."""
+    for name, (low, high) in RANGES.items():
+        key = f"general.sampling.{name}"
+        value = fields.number(key)
+        if value is not None and not low <= value <= high:  # NaN is in no range
+            fields.bad(key, value, f"{low:g} to {high:g}")

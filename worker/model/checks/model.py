@@ -37,8 +37,7 @@ from worker.gguf.policy import Policy, Purpose
 from worker.gguf.quant import ENCODINGS
 from worker.model.architectures import DRAFTERS, EMBEDDERS, ENCODER_DECODERS, ENCODERS, KNOWN
 from worker.model.checks.graphs import check_graph
-from worker.model.checks.hyperparameters import check_hyperparameters
-from worker.model.checks.sampling import check_sampling_defaults
+from worker.model.checks.hyperparameters import check_hyperparameters, check_sampling_defaults
 from worker.model.checks.tensors import check_tensors
 from worker.model.checks.tokenizer import check_tokenizer
 from worker.model.families import NO_VOCABULARY

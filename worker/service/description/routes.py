@@ -6,10 +6,11 @@ Nothing that makes them is imported before: the worker is ready sooner.
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, get
+
+from worker.api.common.body import HttpRequest
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -31,7 +32,7 @@ async def openapi_json(description: Description) -> Response[bytes]:
 
 
 @get("/docs", summary="This description, to read")
-async def docs(request: Request[Any, Any, Any], description: Description) -> Response[str]:
+async def docs(request: HttpRequest, description: Description) -> Response[str]:
     """One page of HTML, without a script and without anything from elsewhere."""
     from worker.service.description.page import ADDRESS
 

@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
 
 from worker.api.common.sampling import FIELD_LIMITS, SamplingFields
-from worker.service.description.fields import text_of, texts_of
+from worker.engine.sampling import SamplingParams
+
+# `name  text`, `name, name  text`, or the names alone where the text follows in the next lines.
+_FIELD = re.compile(r"(\w+(?:, \w+)*)(?:  +(.*))?")
+
+
+def text_of(struct: type[msgspec.Struct]) -> str:
+    """What a struct is: its docstring without the fields."""
+    return _read(struct)[0]
+
+
+def texts_of(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Field -> what it means, also where a base says so."""
+    found: dict[str, str] = {}
+    # The fields of a request that samples are told where they are defined.
+    also = (SamplingParams,) if issubclass(struct, SamplingFields) else ()
+    for base in (*also, *reversed(struct.__mro__)):
+        if issubclass(base, msgspec.Struct):
+            found |= _read(base)[1]
+    return {name: text for name, text in found.items() if name in struct.__struct_fields__}
+
+
+@functools.cache
+def _read(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
+    said: list[str] = []
+    fields: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(struct.__dict__.get("__doc__") or "").splitlines():
+        match = _FIELD.fullmatch(line)
+        found = match[1].split(", ") if match else []
+        if match and set(found) <= set(struct.__struct_fields__):
+            names = found
+            fields |= {name: [match[2]] if match[2] else [] for name in names}
+        elif names and line.startswith("  "):
+            for name in names:
+                fields[name].append(line.strip())
+        else:
+            names = []
+            said.append(line)
+    text = "\n".join(said).strip()
+    return text, {name: " ".join(parts) for name, parts in fields.items()}
+
 
 PLACE = "#/components/schemas/"
 JsonSchema = dict[str, Any]
@@ -33,7 +77,6 @@ class Schemas:
                 _complete(schema, structs[name])
 
     def of(self, kind: Any) -> JsonSchema:
-        """The schema of a type, or of one of several."""
         if isinstance(kind, tuple):
             kinds = cast("tuple[Any, ...]", kind)
             return {"anyOf": [self.of(each) for each in kinds]}

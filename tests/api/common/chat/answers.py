@@ -17,8 +17,7 @@ from worker.chat.message import Message, Tool
 from worker.chat.template import ChatTemplate
 from worker.chat.thinking import Thinking
 from worker.engine.engine import Engine
-from worker.engine.prompt import Prompt
-from worker.engine.request import GenerationParams
+from worker.engine.request import GenerationParams, Prompt
 from worker.engine.sampling import SamplingParams
 from worker.lifecycle.loaded import Loaded
 

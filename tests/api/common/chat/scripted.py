@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
+from worker.chat.reader import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.engine.sequence import Delta, Timings
 
 

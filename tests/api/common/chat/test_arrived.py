@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.api.common.chat.arrived import check_arrived
+from worker.api.common.chat.asking import check_arrived
 from worker.chat.message import Call, Message
 from worker.chat.reading.answer import ThoughtTags
 from worker.errors import RequestError

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from worker.chat.events import Arguments, CallBegun, CallEnded, ChatEvent, Content, Thought
 from worker.chat.message import Call
-from worker.chat.reader import ChatReader
+from worker.chat.reader import (
+    Arguments,
+    CallBegun,
+    CallEnded,
+    ChatEvent,
+    ChatReader,
+    Content,
+    Thought,
+)
 from worker.engine.sequence import Delta
 
 

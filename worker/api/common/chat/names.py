@@ -8,9 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from worker.api.common.chat.chat_input import ChatInput
-from worker.chat.events import CallBegun, ChatEvent
 from worker.chat.message import Message
-from worker.chat.reader import ChatReader
+from worker.chat.reader import CallBegun, ChatEvent, ChatReader
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
@@ -84,11 +83,9 @@ class _NamedReader:
         return self._reader.is_thinking
 
     def feed(self, text: str) -> list[ChatEvent]:
-        """As `ChatReader` says."""
         return [self._named(event) for event in self._reader.feed(text)]
 
     def finish(self) -> list[ChatEvent]:
-        """As `ChatReader` says."""
         return [self._named(event) for event in self._reader.finish()]
 
     def _named(self, event: ChatEvent) -> ChatEvent:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from worker import log
 from worker.chat.format import ChatFormat
-from worker.chat.jinja.builtin import TEMPLATES
-from worker.chat.template import ChatTemplate
+from worker.chat.template import TEMPLATES, ChatTemplate
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.model.tokenizer import TokenizerConfig
@@ -54,12 +53,11 @@ def format_of(loaded: Loaded, settings: Settings) -> ChatFormat:
             code="no_chat_template",
         )
     vocab = loaded.backend.vocab
-    bos, eos = ("" if token is None else vocab.name(token) for token in (vocab.bos, vocab.eos))
     ends = [vocab.name(end) for end in vocab.end_tokens]
 
     def made(text: str, **named: ChatFormat) -> ChatFormat:
         try:
-            template = ChatTemplate(text, bos=bos, eos=eos)
+            template = ChatTemplate(text, bos=vocab.bos_name, eos=vocab.eos_name)
         except RequestError as error:
             _log.warning("the chat template cannot be used", why=str(error))
             raise

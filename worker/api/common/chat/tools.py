@@ -10,7 +10,7 @@ import msgspec
 
 from worker import log
 from worker.api.common.chat.parts import MessageContent, text_of
-from worker.api.common.chat.past_calls import Spelled, spelled
+from worker.api.common.chat.past_message import Spelled, spelled
 from worker.chat.message import Tool
 from worker.errors import RequestError
 from worker.limits import TOOLS
@@ -146,7 +146,6 @@ class ToolChoice(msgspec.Struct, frozen=True):
     allowed: tuple[str, ...] | None = None
 
     def among(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Those that the model is shown."""
         if self.allowed is None:
             return tools
         return tuple(tool for tool in tools if tool.name in self.allowed)

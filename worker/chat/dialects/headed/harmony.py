@@ -12,14 +12,13 @@ from typing import ClassVar
 
 import msgspec
 
-from worker.chat.events import Content, Thought
 from worker.chat.message import Tool
+from worker.chat.reader import Content, Thought
 from worker.chat.reading.answer import CallGrammar
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
 from worker.chat.reading.lark import Lark, row
-from worker.chat.reading.source import DamagedError, Steps
-from worker.chat.reading.stepwise import StepwiseReader
+from worker.chat.reading.source import DamagedError, Steps, StepwiseReader
 
 START, CHANNEL, CONSTRAIN, MESSAGE, END = (
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"
@@ -196,8 +195,6 @@ class HarmonyReader(StepwiseReader):
 
 
 class Harmony(msgspec.Struct, frozen=True):
-    """All texts are fixed."""
-
     @property
     def name(self) -> str:
         return "harmony"

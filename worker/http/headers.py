@@ -1,12 +1,28 @@
-"""The Host header, of which addresses are made: one that is none is refused (RFC 9112, 3.2)."""
+"""What the gate reads of headers: ids, the client's own or ours, and Host, of which addresses are
+made: one that is none is refused (RFC 9112, 3.2)."""
 
 from __future__ import annotations
 
 import re
+import uuid
 from urllib.parse import urlsplit
 
 from worker.errors import RequestError
-from worker.limits import HOST
+from worker.limits import HOST, REQUEST_ID
+
+
+def ids_of(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The client's own ids where it sent printable ones, and a request id in any case."""
+    found: dict[str, str] = {}
+    for name in ("x-request-id", "x-correlation-id"):
+        for key, value in headers:
+            text = value.decode("latin-1")
+            if key == name.encode() and 0 < len(text) <= REQUEST_ID.most and text.isprintable():
+                found[name] = text
+                break
+    found.setdefault("x-request-id", f"req-{uuid.uuid4().hex}")
+    return found
+
 
 _HOST = re.compile(rb"([A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 

@@ -1,10 +1,13 @@
-"""Errors in Anthropic's shape. It imports no routes, so the gate can answer with it."""
+"""Errors in the shape that clients of each API read. It imports no routes: the gate
+answers with it."""
 
 from __future__ import annotations
 
 import msgspec
 
 from worker import log
+from worker.errors import ContextLengthError
+from worker.http import paths
 from worker.http.replies import ErrorReply
 
 # HTTP status -> Anthropic's error type
@@ -61,3 +64,39 @@ def anthropic_reply(status: int, reply: ErrorReply) -> AnthropicErrorReply:
     details = AnthropicDetails(UNTHREADED) if body.code == UNTHREADED else msgspec.UNSET
     told = AnthropicError(kind, body.message, details, body.n_prompt_tokens, body.n_ctx)
     return AnthropicErrorReply(told, log.request_ids()[0], reply.correlation_id)
+
+
+class OllamaErrorReply(msgspec.Struct, frozen=True):
+    """{"error": "..."}, as a reply and as a line of a stream.
+
+    n_prompt_tokens, n_ctx  where a prompt is too long: its tokens, and those that the context holds
+    """
+
+    error: str
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+    correlation_id: str | msgspec.UnsetType = msgspec.UNSET
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def ollama_reply(_status: int, reply: ErrorReply) -> OllamaErrorReply:
+    """The same error in Ollama's shape."""
+    body = reply.error
+    return OllamaErrorReply(
+        body.message, reply.request_id, reply.correlation_id, body.n_prompt_tokens, body.n_ctx
+    )
+
+
+_TOO_LONG = "exceed_context_size_error"  # what llama-server's own clients look for
+
+
+def shaped(path: str, status: int, reply: ErrorReply) -> msgspec.Struct:
+    """The body of an error's answer: OpenAI's shape, or that of another API whose path it is."""
+    if path.startswith(paths.MESSAGES):
+        return anthropic_reply(status, reply)
+    if path.startswith(paths.OLLAMA):
+        return ollama_reply(status, reply)
+    if path in paths.LLAMA and reply.error.code == ContextLengthError.default_code:
+        error = msgspec.structs.replace(reply.error, type=_TOO_LONG)
+        return msgspec.structs.replace(reply, error=error)
+    return reply

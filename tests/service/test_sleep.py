@@ -1,0 +1,266 @@
+"""A worker whose model sleeps: what is given back, what wakes it, what it says then."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import http
+from tests.support.metrics import scrape
+from tests.support.models import ggufs
+from tests.support.models.adapters import write_lora
+from tests.support.models.embedders import Embedder
+from tests.support.models.heads import WRITERS
+from tests.support.programs.managers import accepts, manager
+from tests.support.programs.processes import Server, serving, until
+
+BODY = {
+    "prompt": "Once upon a time there was a king who had three sons and one of them said so" * 2,
+    "max_tokens": 24, "temperature": 0, "seed": 7, "ignore_eos": True,
+}  # fmt: skip
+CELLS = ("-c", "2048")
+
+
+def said(server: Server, **fields: Any) -> tuple[str, int]:
+    """A text, and how many tokens of its prompt were known."""
+    answer = server.post({**BODY, **fields})
+    assert answer.status_code == 200, answer.text
+    reply = answer.json()
+    known = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return reply["choices"][0]["text"], known
+
+
+def asleep(server: Server) -> bool:
+    return http.get(server.url + "/is_sleeping").json()["is_sleeping"]
+
+
+def sleep(server: Server) -> None:
+    answer = server.post({}, "/sleep?level=1")
+    assert (answer.status_code, answer.json()) == (200, {"is_sleeping": True})
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "--cache-ram 0", "--cache-ram 100 --cache-dir {here}", "-np 1 --no-mmap", "--pooling mean",
+     "--draft-model {tiny}", "--sandbox"],
+)  # fmt: skip
+def test_it_says_the_same(tiny: Path, tmp_path: Path, words: str) -> None:
+    """Twice over, with what it knew of the prompt, where that is kept."""
+    options = [word.format(here=tmp_path, tiny=tiny) for word in words.split()]
+    with serving("--model", tiny, *CELLS, *options) as server:
+        first, _ = said(server)
+        again = said(server)
+        assert again[0] == first
+        for _ in range(2):
+            sleep(server)
+            assert asleep(server)
+            text, known = said(server)
+            assert text == first
+            assert known == (0 if "--cache-ram 0" in words else again[1])
+            assert not asleep(server)
+
+
+def test_heads_guess_again(tmp_path: Path) -> None:
+    """The file's own heads, and a model that cannot go back."""
+    path = WRITERS["qwen35"](tmp_path / "m.gguf")
+    body = {"prompt": [1, *range(5, 25)], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    with serving("--model", path, "--draft", "mtp", *CELLS) as server:
+        sleep(server)
+        replies = [server.post(body).json() for _ in range(3)]
+        assert sum(reply["timings"]["draft_n_accepted"] for reply in replies) > 0
+        assert len({reply["choices"][0]["text"] for reply in replies}) == 1
+
+
+def test_by_itself(tiny: Path) -> None:
+    """After the time; what asks about the worker does not keep it awake, and all of it says so."""
+    with (
+        manager(accepts) as hive,
+        serving(
+            "--model", tiny, *CELLS, "--sleep-idle-seconds", "0.3", "--heartbeat-interval", "60",
+            "--heartbeat-url", hive.url,
+        ) as server,
+    ):  # fmt: skip
+        first = said(server)[0]
+        until(lambda: asleep(server))
+        for path in ("/health", "/v1/models", "/slots", "/info", "/api/ps", "/openapi.json"):
+            assert http.get(server.url + path).status_code == 200
+        assert server.post({"model": "m"}, "/api/show").status_code == 200
+        props = http.get(server.url + "/props").json()
+        assert (props["is_sleeping"], props["bos_token"]) == (True, "<s>")
+        assert http.get(server.url + "/info").json()["status"] == "sleeping"
+        health = server.health()
+        told = [health[name] for name in ("status", "resident", "is_sleeping")]
+        assert told == ["ok", False, True]
+        assert scrape(server.url)["worker_sleeping"] == 1
+        until(lambda: any(told["worker"]["status"] == "sleeping" for told in hive.bodies))
+        assert asleep(server)
+        assert server.post({"content": "Once"}, "/tokenize").json()["tokens"]
+        assert said(server)[0] == first
+        until(lambda: asleep(server))
+        answer = http.post(server.url + "/wake_up?tags=weights")
+        assert (answer.status_code, answer.json()) == (200, {"is_sleeping": False})
+        until(lambda: asleep(server))
+        assert http.get(server.url + "/tokenizer_info").status_code == 200
+
+
+def test_memory(tmp_path: Path) -> None:
+    """What it holds asleep is what a worker with next to no model holds."""
+    paths = [tmp_path / "small.gguf", tmp_path / "large.gguf"]
+    ggufs.write_llama(paths[0], context=512)
+    ggufs.write_llama(paths[1], context=8192, embedding=512, feed_forward=8192, layers=6)
+    held: list[int] = []
+    awake = 0
+    for path in paths:
+        with serving("--model", path, "--cache-ram", "0", "--no-mmap", "-c", "8192") as server:
+            said(server)
+            awake = server.health()["memory_bytes"]
+            sleep(server)
+            held.append(server.health()["memory_bytes"])
+    assert awake - held[1] > 250e6
+    assert held[1] - held[0] < 60e6
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_it_comes_while_another_runs(tiny: Path, stream: bool) -> None:
+    """What runs ends first; what comes meanwhile waits, is served, and nothing is lost."""
+    long = {**BODY, "max_tokens": 100, "stream": stream}
+    with serving("--model", tiny, *CELLS, step_seconds=0.02) as server:
+        with ThreadPoolExecutor(4) as pool:
+            running = pool.submit(server.post, long)
+            server.wait_until(slots_processing=1)
+            falling = pool.submit(http.post, server.url + "/sleep")
+            others = [pool.submit(server.post, {**BODY, "max_tokens": 3}) for _ in range(2)]
+        assert falling.result().status_code == 200
+        assert all(other.result().status_code == 200 for other in others)
+        text = running.result().text
+        assert text.count("data: ") == 101 if stream else len(json.loads(text)["choices"]) == 1
+        server.logged("the model sleeps")
+        server.logged("the model is back")
+        assert not asleep(server)
+
+
+def test_many_wake_it_once(tiny: Path) -> None:
+    """As many as may wait: the others hear at once that the queue is full."""
+    with serving("--model", tiny, *CELLS, "-np", "2", "--queue-size", "6") as server:
+        sleep(server)
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(server.post, [{**BODY, "stream": True}] * 16))
+        assert {answer.status_code for answer in answers} <= {200, 429}
+        assert sum(answer.status_code == 200 for answer in answers) >= 8
+        assert sum("the model is back" in line for line in server.lines) == 1
+
+
+def test_what_it_refuses(tiny: Path) -> None:
+    """Another mode than to wait, who has no key, and pages from elsewhere."""
+    with serving("--model", tiny, *CELLS) as server:
+        answer = server.post({}, "/sleep?mode=abort")
+        assert answer.status_code == 400
+        assert "mode must be wait" in answer.json()["error"]["message"]
+        page = {"origin": "https://elsewhere.example"}
+        assert http.post(server.url + "/sleep", headers=page).status_code == 403
+        assert not asleep(server)
+    with serving("--model", tiny, *CELLS, "--api-key", "k") as server:
+        for path in ("/sleep", "/wake_up"):
+            assert http.post(server.url + path).status_code == 401
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def another(path: Path) -> None:
+    ggufs.write_llama(path.with_suffix(".new"), context=2048, layers=3)
+    path.with_suffix(".new").replace(path)
+
+
+@pytest.mark.parametrize("change", [gone, another])
+def test_its_file_has_changed(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """Who waits is told why, and the worker ends as when it cannot start."""
+    path = ggufs.write_llama(tmp_path / "m.gguf", context=2048)
+    with serving("--model", path, *CELLS) as server:
+        sleep(server)
+        change(path)
+        with ThreadPoolExecutor(3) as pool:
+            answers = list(pool.map(server.post, [BODY] * 3))
+        for answer in answers:
+            assert answer.status_code == 503
+            assert answer.json()["error"]["message"].startswith("The worker failed: ")
+            assert "m.gguf" in answer.json()["error"]["message"]
+        assert server.wait() == 1
+        assert server.lines[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize("is_asleep", [True, False])
+def test_it_ends(tiny: Path, tmp_path: Path, is_asleep: bool) -> None:
+    """Asleep, and while it wakes: who waits is told, and the exit code is 0."""
+    loaded = tmp_path / "loaded"
+    loaded.touch()
+    env = {"LOADED": str(loaded)}
+    with serving("--model", tiny, *CELLS, env=env, step_seconds=0.01) as server:
+        said(server)
+        sleep(server)
+        loaded.unlink()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = None if is_asleep else pool.submit(server.post, BODY)
+            if waiting is not None:
+                until(lambda: scrape(server.url)["worker_tasks"] > 5 and not waiting.done())
+            os.kill(server.pid, signal.SIGTERM)
+            if waiting is not None:
+                assert waiting.result().status_code == 503
+        assert server.wait() == 0
+
+
+def test_adapters(tiny: Path, tmp_path: Path) -> None:
+    """Those of the start and those that came later are there again, not those that left."""
+    for seed, name in enumerate(("one", "two", "three"), start=1):
+        write_lora(tmp_path / f"{name}.gguf", tiny, seed)
+    options = ("--lora", f"{tmp_path / 'one.gguf'}=one", "--lora-dir", tmp_path)
+    with serving("--model", tiny, *CELLS, *options) as server:
+        for name in ("two", "three"):
+            body = {"lora_name": name, "lora_path": f"{name}.gguf"}
+            assert server.post(body, "/v1/load_lora_adapter").status_code == 200
+        before = [said(server, model=name)[0] for name in ("one", "two")]
+        assert before[0] != before[1]
+        assert server.post({"lora_name": "three"}, "/v1/unload_lora_adapter").status_code == 200
+        sleep(server)
+        assert [said(server, model=name)[0] for name in ("one", "two")] == before
+        assert server.post({**BODY, "model": "three"}).status_code == 404
+        assert server.post({"lora_name": "two"}, "/v1/unload_lora_adapter").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["bert", "both"])
+def test_vectors(kind: str, tmp_path: Path) -> None:
+    """Of a model for nothing else, and of one that writes too."""
+    path = tmp_path / "m.gguf"
+    options = ()
+    if kind == "bert":
+        Embedder("bert").write(path)
+    else:
+        ggufs.write_llama(path, context=2048)
+        options = ("--pooling", "mean", *CELLS)
+    with serving("--model", path, *options) as server:
+        body = {"input": ["the rain in spain", "stays mainly in the plain"]}
+        first = server.post(body, "/v1/embeddings").json()
+        sleep(server)
+        assert server.post(body, "/v1/embeddings").json()["data"] == first["data"]
+
+
+def test_jobs_and_chats(tiny: Path) -> None:
+    """A job that was accepted runs to its end; its events are read after a sleep, too."""
+    with serving("--model", tiny, *CELLS, "--chat-template", "chatml") as server:
+        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "seed": 1}
+        first = server.post(chat, "/v1/chat/completions").json()["choices"]
+        body = {"prompt": "Once", "max_tokens": 5, "seed": 1}
+        job = server.post(body, "/v1/jobs").json()["job_id"]
+        sleep(server)
+        events = http.get(f"{server.url}/v1/jobs/{job}/stream").text
+        assert events.count("event: end") == 1 or '"end"' in events
+        sleep(server)
+        assert server.post(chat, "/v1/chat/completions").json()["choices"] == first

@@ -1,0 +1,129 @@
+"""Workers that begin as forks of a process that has imported all they need.
+
+A start costs a second of CPU time, four fifths of it for imports, and the tests start hundreds.
+`python -m tests.support.programs.forked FD` is that process. It has one thread, and ends when the
+socket FD is closed, as it is when the process of the tests ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+_NUMBER = struct.Struct("i")
+
+
+class ForkedProcess:
+    """What the tests use of `subprocess.Popen`, of a fork that runs a module as `__main__`."""
+
+    def __init__(self, module: str, arguments: tuple[str, ...], env: dict[str, str]) -> None:
+        """env: all variables; the folder is that of this process."""
+        asked = json.dumps([module, arguments, env, os.getcwd()]).encode()  # noqa: PTH109
+        (out, stdout), (err, stderr), (self._said, say) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            socket.send_fds(_parent(), [asked], [stdout, stderr, say])
+        finally:
+            for descriptor in (stdout, stderr, say):
+                os.close(descriptor)
+        self.stdout, self.stderr = open(out), open(err)  # noqa: PTH123, SIM115
+        self.returncode: int | None = None
+        self._lock = threading.Lock()
+        self.pid = _NUMBER.unpack(os.read(self._said, _NUMBER.size))[0]
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, below 0 for a signal. Raises subprocess.TimeoutExpired."""
+        with self._lock:
+            if self.returncode is None:
+                if not select.select([self._said], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+                self.returncode = _NUMBER.unpack(os.read(self._said, _NUMBER.size))[0]
+                os.close(self._said)
+            return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def _parent() -> socket.socket:
+    """The socket of the process that forks, which is started by the first who asks."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+    return ours
+
+
+def _main(asked: socket.socket) -> None:
+    for module in ("worker.cli.serve", "worker.service.app", "worker.lifecycle.loading"):
+        __import__(module)
+    gc.collect()
+    gc.freeze()
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        words, descriptors, _, _ = socket.recv_fds(asked, 1 << 20, 3)
+        if not words:
+            return None
+        if os.fork() == 0:
+            asked.close()
+            return _become(words, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _become(words: bytes, stdout: int, stderr: int, said: int) -> None:
+    """Fork once more, to say how that ended; there, run what was asked for."""
+    if pid := os.fork():
+        os.close(stdout)
+        os.close(stderr)
+        os.write(said, _NUMBER.pack(pid))
+        _, status = os.waitpid(pid, 0)
+        os.write(said, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        return
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    for descriptor in (stdout, stderr, said):
+        os.close(descriptor)
+    module, arguments, env, folder = json.loads(words)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main(socket.socket(fileno=int(sys.argv[1])))

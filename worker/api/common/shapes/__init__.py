@@ -1,1 +1,0 @@
-"""Errors in the shapes that each API's clients read."""

@@ -1,0 +1,54 @@
+"""POST /sleep and /wake_up, GET /is_sleeping: the model's memory, in vLLM's shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, post
+
+from worker.api.common.errors import json_response
+from worker.api.common.origins import check_local
+from worker.errors import RequestError, UnavailableError
+from worker.http import paths
+from worker.lifecycle.sleeper import Sleeper
+from worker.lifecycle.worker import Worker
+
+
+class Sleeping(msgspec.Struct):
+    """Whether the model's memory was given back."""
+
+    is_sleeping: bool
+
+
+def _sleeper(request: Request[Any, Any, Any], worker: Worker) -> Sleeper:
+    if not worker.settings.api_keys:
+        check_local(request)
+    if worker.sleeper is None:
+        raise UnavailableError("Loading model", code="loading")
+    return worker.sleeper
+
+
+# Levels 1 and 2 of vLLM's differ in where it keeps weights; here they are in their file.
+@post(paths.SLEEP, status_code=200, summary="Give the model's memory back")
+async def sleep(
+    request: Request[Any, Any, Any], worker: Worker, mode: str = "wait"
+) -> Response[bytes]:
+    """Once what runs has ended. With the key; without one, from this machine only."""
+    if mode != "wait":
+        raise RequestError("mode must be wait: what runs ends first.", param="mode")
+    await _sleeper(request, worker).sleep()
+    return json_response(Sleeping(True))
+
+
+@post(paths.WAKE_UP, status_code=200, summary="Load the model again")
+async def wake_up(request: Request[Any, Any, Any], worker: Worker) -> Response[bytes]:
+    """As the next request would."""
+    await _sleeper(request, worker).wake()
+    return json_response(Sleeping(False))
+
+
+@get("/is_sleeping", summary="Whether the model sleeps")
+async def is_sleeping(worker: Worker) -> Response[bytes]:
+    """vLLM's routers ask before they send work."""
+    return json_response(Sleeping(worker.is_sleeping))
