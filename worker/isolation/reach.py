@@ -60,9 +60,13 @@ def reach_of(
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
     reads += settings.lora_dir
     addresses = _addresses(settings, environ)
-    if any(address.startswith("https:") for address in addresses):
+    if settings.fetch_images or any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
+    if settings.media_dir is not None:
+        reads.append(settings.media_dir)
     connects = {_port(address) for address in addresses}
+    for _, port in settings.fetch_images:
+        connects |= {port} if port else set(_PORTS.values())
     connects |= {int(server.rpartition(":")[2]) for server in settings.rpc}
     return SandboxReach(
         reads=_there(reads),

@@ -30,6 +30,7 @@ class MediaReader:
     """A context manager. Any thread may call it: simultaneous requests for one medium wait for one
     encoding.
 
+    settings  of the worker
     ready     what the projector can do
     max_rows  vectors that look at each other, at most
     """
@@ -48,6 +49,7 @@ class MediaReader:
             megabytes=MEDIUM_MEMORY.most,
             reads=tuple(files),
         )
+        self.settings = settings
         self.max_rows = 0
         self._identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
         folder = None

@@ -19,6 +19,7 @@ import numpy as np
 from worker.engine.request import Medium
 from worker.errors import RequestError, UnavailableError
 from worker.grammar.constraint import IS_PATIENT, ImpatientError
+from worker.lifecycle.addresses import MediaAddresses
 from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA, PIXELS
 
@@ -53,6 +54,7 @@ class Gallery:
         self._marks = re.compile(rf"{self._mark}(\d+)z")
         self._held: list[tuple[str, bytes]] = []  # kind and bytes
         self._asked: dict[int, tuple[str, str]] = {}
+        self._addresses = MediaAddresses(reader.settings)
 
     def takes(self, kind: str) -> bool:
         """Whether the model sees, or hears, such a medium."""
@@ -60,20 +62,26 @@ class Gallery:
         return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
 
     def shown(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
-        """The mark of a medium whose bytes stand in an address, or in its place as base64; None
-        where they do not, or cannot be read.
+        """The mark of a medium whose bytes stand in an address, or in its place as base64, or are
+        where it leads; None where they are not, or cannot be read.
 
         asked  the question is about it, which stands there, in this field: what cannot be read is
                a RequestError, here or in `prompt`
-        Raises RequestError for too many, too.
+        Raises RequestError for too many, too, and ImpatientError where it takes long.
         """
         if not self.takes(kind):
             return None
         found = _DATA_URL.match(address)
-        if found is None and "://" in address[:16]:
+        leads = found is None and "://" in address[:16]
+        if leads and not self._addresses.allows(address):
             return None
+        if leads and not self._addresses.knows(address) and not IS_PATIENT.get():
+            raise UnreadMediaError
         try:
-            data = _decoded(address[found.end() if found else 0 :])
+            if leads:
+                data = self._addresses.read(address)
+            else:
+                data = _decoded(address[found.end() if found else 0 :])
             check_format(data, kind)
         except RequestError as error:
             if asked is None:

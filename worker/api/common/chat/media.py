@@ -70,10 +70,11 @@ def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
             param=param,
             hint="Ask without it, or describe it.",
         )
+    address = next(_addresses(part), "")
     raise RequestError(
-        f"{told} and holds no bytes: this worker fetches nothing.",
+        f"{told} and holds no bytes{f': {address[:200]} is not read' if address else ''}.",
         param=param,
-        hint="Send it as data:image/png;base64,…",
+        hint="Send it as data:image/png;base64,…, or start the worker with --fetch-images HOST.",
     )
 
 
