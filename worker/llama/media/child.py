@@ -1,14 +1,13 @@
-"""The process that reads pictures and sounds: `python -m worker.llama.media.child SETUP`.
+"""The process that reads pictures and sounds: `python -m worker.llama.media.child`.
 
 Bytes from strangers are decoded here, and vectors computed of them, within bounds of memory and
 time and without a network. What starts is a small keeper without native threads; it forks the
-process that works, and another one where that dies. The worker writes each medium to standard
-input, and reads one answer each from standard output, see `frames`.
+process that works, and another one where that dies. The worker writes an EncoderSetup and then each
+medium to standard input, and reads one answer each from standard output, see `frames`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -163,6 +162,8 @@ class Projector:
 def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
     """Load the projector, then answer until nobody asks any more."""
     os.nice(_NICE)
+    if not setup.gpu:  # whose driver opens what it likes
+        bound(narrow_reach(setup.reads))  # of /proc only what is this process's own
     try:
         projector = Projector(setup)
     except _RefusedError as error:
@@ -189,7 +190,7 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
 
 
 def _bound_memory(more: int) -> None:
-    with contextlib.suppress(OSError):
+    if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + more
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -197,10 +198,11 @@ def _bound_memory(more: int) -> None:
 
 def main() -> None:
     """Keep a process that works, until standard input ends."""
-    setup = msgspec.json.decode(sys.argv[1], type=EncoderSetup)
+    told = read_frame(0)
+    if told is None:
+        return
+    setup = msgspec.json.decode(told, type=EncoderSetup)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not setup.gpu:  # whose driver opens what it likes
-        bound(narrow_reach(setup.reads))
     flags = mmap.mmap(-1, 2)
     while True:
         flags[_BUSY] = 0

@@ -11,7 +11,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is started with; JSON on its command line.
+    """What the process is told first, as JSON.
 
     model, projector  the paths of both files
     threads           that compute
