@@ -65,20 +65,20 @@ def load_projector(path: Path) -> ProjectorConfig:
     kinds = ("clip.projector_type", *(f"clip.{name}.projector_type" for name in _MODALITIES))
     kind = next((found for key in kinds if (found := fields.text(key))), "")
     numbers = {
-        key: _number(fields, f"clip.{name}.{key}", most)
+        key: _number(fields, f"clip.{name}.{key}", least, most)
         for name in _MODALITIES
         if has[name]
-        for key, most in (
-            ("block_count", _LAYERS),
-            ("embedding_length", _WIDTH),
-            ("feed_forward_length", 8 * _WIDTH),
-            ("attention.head_count", _LAYERS),
+        for key, least, most in (  # some have no layers
+            ("block_count", 0, _LAYERS),
+            ("embedding_length", 1, _WIDTH),
+            ("feed_forward_length", 0, 8 * _WIDTH),
+            ("attention.head_count", 0, _LAYERS),
         )
     }
     side = patch = 0
     if has["vision"]:
-        side = _number(fields, "clip.vision.image_size", _WIDTH)
-        patch = _number(fields, "clip.vision.patch_size", _WIDTH)
+        side = _number(fields, "clip.vision.image_size", 1, _WIDTH)
+        patch = _number(fields, "clip.vision.patch_size", 1, _WIDTH)
     return ProjectorConfig(
         kind=kind,
         sees=has["vision"],
@@ -103,10 +103,10 @@ def projector_beside(model: Path) -> Path | None:
     return min(found)[-1] if found else None
 
 
-def _number(fields: Fields, key: str, most: int) -> int:
+def _number(fields: Fields, key: str, least: int, most: int) -> int:
     value = fields.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-        raise fields.bad(key, value, f"a number from 1 to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise fields.bad(key, value, f"a number from {least} to {most}")
     return value
 
 
