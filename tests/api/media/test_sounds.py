@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -81,3 +80,19 @@ def test_refused(hearing: Server, part: dict[str, Any], why: str) -> None:
     assert reply.json()["error"]["param"] == "messages"
     assert why in reply.text
     assert said(hearing, chat(user(PART)))
+
+
+def test_more_than_the_context_holds(hearing: Server) -> None:
+    """Sounds that are too long together are counted: the usual error."""
+    parts = [
+        {"type": "input_audio", "input_audio": {"data": spelled(wav(640 * 800, seed))}}
+        for seed in range(3)
+    ]
+    reply = hearing.post(chat(user(*parts)), CHAT)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["code"] == "context_length_exceeded"
+    count = hearing.post(chat(user(*parts)), f"{CHAT}/input_tokens").json()["input_tokens"]
+    assert f"{count} tokens" in error["message"]
+    assert count > 2400
+    assert said(hearing, chat(user(*parts[:2])))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.models.projectors import SEEING, blank_png, png
+from tests.support.models.projectors import SEEING, blank_png, png, wav, write_hearing
 from tests.support.programs.processes import until
 from worker.errors import ModelLoadError, RequestError
 from worker.isolation import sandbox
@@ -31,6 +31,7 @@ def encoding(
         gpu=False,
         seconds=seconds,
         megabytes=megabytes,
+        rows=1000,
         reads=(str(model), str(projector)) if reads else (str(model),),
     )
     with MediaEncoder(setup) as encoder:
@@ -75,6 +76,18 @@ def test_its_memory(tmp_path: Path) -> None:
             encoder.encode(LARGE)
         assert caught.value.code == "bad_medium"
         assert is_encoded(encoder)
+
+
+def test_its_vectors(tmp_path: Path) -> None:
+    """A sound of more than the context holds is refused before its vectors are made."""
+    with encoding(*write_hearing(tmp_path)) as encoder:
+        encoder.wait()
+        assert encoder.ready.hears
+        pieces = encoder.encode(wav(640 * 900)).pieces
+        assert [piece.length for piece in pieces if piece.vectors] == [900]
+        around = sum(len(piece.tokens) for piece in pieces)
+        with pytest.raises(RequestError, match=r"takes 1001 tokens, and the context holds 1000"):
+            encoder.encode(wav(640 * (1001 - around)))
 
 
 def test_another_models_projector(tmp_path: Path) -> None:

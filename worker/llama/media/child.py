@@ -87,6 +87,7 @@ class Projector:
         self._width = native.llama_model_n_embd_inp(self._model)
         self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
         self._marker = mtmd.mtmd_get_marker(self._context) or b""
+        self._most = setup.rows
 
     @property
     def ready(self) -> EncoderReady:
@@ -116,9 +117,11 @@ class Projector:
             if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):
                 raise _RefusedError(self._log.taken() or "the projector does not take it")
             count = mtmd.mtmd_input_chunks_size(chunks)
-            return EncodedMedium(tuple(
-                self._piece(mtmd.mtmd_input_chunks_get(chunks, place)) for place in range(count)
-            ))  # fmt: skip
+            pieces = [mtmd.mtmd_input_chunks_get(chunks, place) for place in range(count)]
+            rows = sum(map(mtmd.mtmd_input_chunk_get_n_tokens, pieces))
+            if rows > self._most:
+                raise _RefusedError(f"it takes {rows} tokens, and the context holds {self._most}")
+            return EncodedMedium(tuple(map(self._piece, pieces)))
         finally:
             if bitmap:
                 mtmd.mtmd_bitmap_free(bitmap)
