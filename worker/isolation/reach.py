@@ -96,11 +96,12 @@ def _code(environ: Mapping[str, str]) -> list[str]:
 
 
 def _files(settings: Settings, model: Path) -> list[str]:
-    """The files of the model, of the one that guesses, of adapters and control vectors; the key
-    file."""
+    """The files of the model, of the one that guesses, of adapters, control vectors and the
+    projector; the key file."""
     models = [model, *([] if settings.draft_model is None else [Path(settings.draft_model)])]
     files = [str(first.with_name(name)) for first in models for name in all_files(first.name)]
     files += [adapter.file for adapter in (*settings.lora, *settings.control_vector)]
+    files += [] if settings.mmproj is None else [settings.mmproj]
     if settings.api_key_file is not None:
         files.append(settings.api_key_file.path)
     return [file for file in files if Path(file).is_file()]  # never a folder with all that is in it

@@ -47,6 +47,7 @@ class MediaReader:
             gpu=bool(prepared.devices.chosen) and settings.mmproj_offload,
             seconds=MEDIUM_TIME.most,
             megabytes=MEDIUM_MEMORY.most,
+            rows=prepared.plan.num_cells,
             reads=tuple(files),
         )
         self.settings = settings

@@ -98,13 +98,13 @@ def load_projector(path: Path) -> ProjectorConfig:
     kinds = ("clip.projector_type", *(f"clip.{name}.projector_type" for name in _MODALITIES))
     kind = next((found for key in kinds if (found := fields.text(key))), "")
     numbers = {
-        key: _number(fields, f"clip.{name}.{key}", most)
+        key: _number(fields, f"clip.{name}.{key}", least, most)
         for name in _MODALITIES
         if has[name]
-        for key, most in (
-            ("block_count", _LAYERS),
-            ("embedding_length", _WIDTH),
-            ("feed_forward_length", 8 * _WIDTH),
+        for key, least, most in (  # some have no layers
+            ("block_count", 0, _LAYERS),
+            ("embedding_length", 1, _WIDTH),
+            ("feed_forward_length", 0, 8 * _WIDTH),
         )
     }
     patches, cells = _picture(fields, kind) if has["vision"] else (0, 0)
@@ -138,7 +138,7 @@ def _picture(fields: Fields, kind: str) -> tuple[int, int]:
 
     def number(key: str, silent: int) -> int:
         full = f"clip.vision.{key}"
-        return _number(fields, full, _WIDTH) if full in fields else silent
+        return _number(fields, full, 1, _WIDTH) if full in fields else silent
 
     side, patch = number("image_size", 0), number("patch_size", 0)
     own = (side // patch) ** 2 if patch else 0
@@ -182,10 +182,10 @@ def choose_projector(files: Iterable[str], model: str) -> str | None:
     return min(found)[-1] if found else None
 
 
-def _number(fields: Fields, key: str, most: int) -> int:
+def _number(fields: Fields, key: str, least: int, most: int) -> int:
     value = fields.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-        raise fields.bad(key, value, f"a number from 1 to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise fields.bad(key, value, f"a number from {least} to {most}")
     return value
 
 

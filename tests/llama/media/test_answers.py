@@ -9,50 +9,50 @@ from typing import Any
 import pytest
 
 from tests.llama.media.reference import media_reference
-from tests.support.models.projectors import SEEING, png
+from tests.support.models.projectors import SEEING, png, wav, write_hearing
 from tests.support.programs.processes import serving
 
 COUNT = 12
-# Text, and pictures by width, height and seed: one; one of another size; the same one twice, with
-# text between; two beside each other.
-Shown = tuple[str | tuple[int, int, int], ...]
-SHOWN: dict[str, Shown] = {
-    "one": ((28, 28, 0), "what is it?"),
-    "wide": ("see ", (84, 28, 1)),
-    "twice": ((28, 28, 0), "and", (28, 28, 0), "what is it?"),
-    "two": ("a", (28, 28, 2), (56, 84, 3), "b"),
+# Text, and media as bytes: one; one of another size; the same one twice, with text between; two
+# beside each other.
+Shown = tuple[str | bytes, ...]
+PICTURES: dict[str, Shown] = {
+    "one": (png(), "what is it?"),
+    "wide": ("see ", png(84, 28, 1)),
+    "twice": (png(), "and", png(), "what is it?"),
+    "two": ("a", png(28, 28, 2), png(56, 84, 3), "b"),
+}
+SOUNDS: dict[str, Shown] = {
+    "one": (wav(), "what is it?"),
+    "long": ("hear ", wav(100_001, 4)),
+    "twice": (wav(), "and", wav(), "what is it?"),
+    "two": ("a", wav(639, 2), wav(641, 3), "b"),
 }
 
 
-def parts_of(shown: Shown) -> list[dict[str, Any]]:
-    """As a chat's parts."""
-    return [
-        {"type": "text", "text": each}
-        if isinstance(each, str)
-        else {
-            "type": "image_url",
-            "image_url": {"url": f"data:image/png;base64,{b64encode(png(*each)).decode()}"},
-        }
-        for each in shown
-    ]
+def part_of(shown: str | bytes) -> dict[str, Any]:
+    """As a chat has it."""
+    if isinstance(shown, str):
+        return {"type": "text", "text": shown}
+    data = b64encode(shown).decode()
+    if shown.startswith(b"RIFF"):
+        return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
-@pytest.mark.mtmd
-@pytest.mark.parametrize("name", SEEING)
-def test_pictures(tmp_path: Path, name: str) -> None:
+def check_answers(model: Path, projector: Path, cases: dict[str, Shown]) -> None:
     """The same tokens, and log-probabilities as near as floats of 16 bits in the cells allow; the
     second time from cells that the first left."""
-    model, projector = SEEING[name](tmp_path)
     expected: dict[str, list[tuple[bytes, float]]] = {}
     with media_reference(model, projector) as reference:
-        for key, shown in SHOWN.items():
+        for key, shown in cases.items():
             text = "".join(each if isinstance(each, str) else "\0" for each in shown)
-            media = [png(*each) for each in shown if not isinstance(each, str)]
+            media = [each for each in shown if isinstance(each, bytes)]
             expected[key] = reference.answer(f"<|user|>{text}<|assistant|>", media, COUNT)
     with serving("--model", model, "--ctx-size", "2048") as server:
-        for key, shown in [*SHOWN.items(), *SHOWN.items()]:
+        for key, shown in [*cases.items(), *cases.items()]:
             body = {
-                "messages": [{"role": "user", "content": parts_of(shown)}],
+                "messages": [{"role": "user", "content": list(map(part_of, shown))}],
                 "temperature": 0,
                 "max_tokens": COUNT,
                 "logprobs": True,
@@ -64,3 +64,16 @@ def test_pictures(tmp_path: Path, name: str) -> None:
             assert tokens == [piece for piece, _ in expected[key]], key
             for each, (_, logprob) in zip(told, expected[key], strict=True):
                 assert each["logprob"] == pytest.approx(logprob, abs=2e-3), key
+
+
+@pytest.mark.mtmd
+@pytest.mark.parametrize("name", SEEING)
+def test_pictures(tmp_path: Path, name: str) -> None:
+    """Of each shape."""
+    check_answers(*SEEING[name](tmp_path), PICTURES)
+
+
+@pytest.mark.mtmd
+def test_sounds(tmp_path: Path) -> None:
+    """Of a part of a vector, of one vector and of many."""
+    check_answers(*write_hearing(tmp_path), SOUNDS)

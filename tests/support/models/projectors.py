@@ -1,8 +1,9 @@
-"""Writes tiny random models that see, and a projector for each, as small GGUF files.
+"""Writes tiny random models that see or hear, and a projector for each, as small GGUF files.
 
     llava    16 vectors of a picture, causal, one position each
     gemma3   4 vectors of a picture that look at each other, in a model with a sliding window
     qwen2vl  M-RoPE: vectors of a picture share positions
+    hearing  a vector for each 640 samples of a sound
 
 The projectors' weights are random, so what a picture does to an answer is noise that depends on
 every pixel.
@@ -64,6 +65,40 @@ def _png(width: int, height: int, rows: bytes) -> bytes:
         + chunk(b"IHDR", head)
         + chunk(b"IDAT", zlib.compress(rows))
         + (chunk(b"IEND", b""))
+    )
+
+
+def wav(count: int = 6_400, seed: int = 0) -> bytes:
+    """A sound of `count` samples of noise, 16 bits each, 16,000 of them a second."""
+    noise = np.random.default_rng(seed).integers(-8_000, 8_000, count, np.int16)
+    body = noise.astype("<i2").tobytes()
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 16_000, 32_000, 2, 16)
+    data = form + struct.pack("<4sI", b"data", len(body)) + body
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(data), b"WAVE") + data
+
+
+def hearing_gguf() -> Gguf:
+    """A projector of one matrix: a vector for each 640 samples."""
+    weights = np.random.default_rng(640).standard_normal(640 * WIDTH) / np.sqrt(640)
+    return Gguf(
+        keys={
+            "general.architecture": text("clip"),
+            "general.type": text("mmproj"),
+            "general.name": text("tiny gemma4ua"),
+            "general.file_type": u32(0),
+            "clip.audio.projector_type": text("gemma4ua"),
+            "clip.has_audio_encoder": Key(BOOL, 1),
+            "clip.audio.embedding_length": u32(640),
+            "clip.audio.feed_forward_length": u32(0),
+            "clip.audio.block_count": u32(0),
+            "clip.audio.projection_dim": u32(WIDTH),
+            "clip.audio.attention.head_count": u32(0),
+            "clip.audio.attention.layer_norm_epsilon": f32(1e-6),
+            "clip.audio.num_mel_bins": u32(640),
+        },
+        tensors=[
+            Tensor("mm.a.input_projection.weight", (640, WIDTH), 0, weights.astype("<f4").tobytes())
+        ],
     )
 
 
@@ -135,6 +170,12 @@ def write_llava(folder: Path) -> tuple[Path, Path]:
     """A Llama and its projector."""
     model = llama_gguf(context=2048).write(folder / "llava.gguf")
     return model, projector_gguf("mlp").write(folder / "mmproj-llava.gguf")
+
+
+def write_hearing(folder: Path) -> tuple[Path, Path]:
+    """A Llama and a projector that hears."""
+    model = llama_gguf(context=2048).write(folder / "hearing.gguf")
+    return model, hearing_gguf().write(folder / "mmproj-hearing.gguf")
 
 
 def write_gemma3(folder: Path) -> tuple[Path, Path]:

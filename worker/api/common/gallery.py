@@ -112,17 +112,26 @@ class Gallery:
         """Whether nothing is shown."""
         return not self._held
 
-    def prompt(self, text: str, tokenize: Tokenize) -> tuple[str, list[int], tuple[Medium, ...]]:
+    def prompt(
+        self, text: str, tokenize: Tokenize, most: int
+    ) -> tuple[str, list[int], tuple[Medium, ...]]:
         """A text with marks: as people read it, its tokens, and the media that stand among them.
         What cannot be read is a note in brackets, unless the question is about it.
 
-        tokenize: a stretch of text, and whether it is the first one
+        tokenize  a stretch of text, and whether it is the first one
+        most      vectors; where there are more, which no context holds, they are only counted
         Raises RequestError, and ImpatientError where it takes long.
         """
         shown = set(map(int, self._marks.findall(text)))
         if not IS_PATIENT.get() and not all(self._reader.knows(self._held[n][1]) for n in shown):
             raise UnreadMediaError
-        read = {number: found for number in shown if (found := self._read(number))}
+        read: dict[int, tuple[Medium | tuple[int, ...], ...]] = {}
+        for number in shown:
+            if (pieces := self._read(number)) is None:
+                continue
+            rows = [len(piece.vectors) for piece in pieces if isinstance(piece, Medium)]
+            most -= sum(rows)
+            read[number] = pieces if most >= 0 else tuple((-1,) * count for count in rows)
         text = self._noted(text, shown - read.keys())
         tokens: list[int] = []
         media: list[Medium] = []

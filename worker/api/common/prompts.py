@@ -103,6 +103,7 @@ def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = T
         lambda part, is_first: to_be_continued(
             part, loaded, param, add_special=is_first, must_fit=must_fit
         ),
+        loaded.backend.max_length,
     )
     return TextPrompt(tuple(tokens), text=told, media=media)
 
