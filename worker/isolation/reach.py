@@ -90,6 +90,7 @@ def _code(environ: Mapping[str, str]) -> list[str]:
     if site.ENABLE_USER_SITE:
         found.append(site.getusersitepackages())
     found += [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    found += filter(None, [environ.get("MTMD_CPP_LIB")])
     if sys.pycache_prefix:
         found.append(sys.pycache_prefix)
     return [*found, f"{sys.base_prefix}/lib", str(Path(__file__).parents[1])]
