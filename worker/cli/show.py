@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.cli.check.report import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
@@ -114,6 +113,8 @@ def _show_projector(projector: ProjectorConfig, *, as_json: bool) -> None:
 
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
     """Titles and their rows: what the model is, how it is built, its files."""
+    from worker.cli.check.report import places
+
     yield config.name or config.architecture, _model(config)
     yield "Model card", {name: str(value) for name, value in config.card.items()}
     if config.layers:

@@ -63,9 +63,10 @@ class Prepared(msgspec.Struct, frozen=True):
         return self.guesses in ("mtp", "both") and self.draft is None
 
 
-def prepare(path: Path, settings: Settings) -> Prepared:
+def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     """Check the file and fit the model, and what drafts for it, to the devices and their memory.
 
+    sees: with the projector
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
@@ -84,7 +85,7 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     beside = [adapter.config for adapter in adapters]
     memory = memory_with(devices)
     settings = with_heads(config, settings, memory, beside)
-    projector = find_projector(config, settings)
+    projector = find_projector(config, settings) if sees else None
     plan = plan_memory(config, settings, memory, draft, beside, projector)
     guesses = "none" if config.only_embeds else settings.guesses
     return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
