@@ -35,10 +35,6 @@ from tests.support.models.ggufs import (
     u32,
 )
 
-_SEEN = 32  # width of the encoder
-_HEADS = 2
-_INNER = 48
-_LAYERS = 2
 _PATCH = 7
 
 
@@ -102,8 +98,22 @@ def hearing_gguf() -> Gguf:
     )
 
 
-def projector_gguf(kind: str = "mlp", *, side: int = 4 * _PATCH, patch: int = _PATCH) -> Gguf:
-    """A projector of llama.cpp's type `kind` onto vectors of WIDTH numbers."""
+def projector_gguf(
+    kind: str = "mlp",
+    *,
+    side: int = 4 * _PATCH,
+    patch: int = _PATCH,
+    seen: int = 32,
+    heads: int = 2,
+    inner: int = 48,
+    layers: int = 2,
+    width: int = WIDTH,
+) -> Gguf:
+    """A projector of llama.cpp's type `kind` onto vectors of `width` numbers.
+
+    side, patch                 of a picture, and of what a vector of it stands for, in pixels
+    seen, heads, inner, layers  of its encoder
+    """
     rng = np.random.default_rng(list(kind.encode()))
     gguf = Gguf(
         keys={
@@ -114,11 +124,11 @@ def projector_gguf(kind: str = "mlp", *, side: int = 4 * _PATCH, patch: int = _P
             "clip.projector_type": text(kind),
             "clip.has_vision_encoder": Key(BOOL, 1),
             "clip.use_gelu": Key(BOOL, 1),
-            "clip.vision.embedding_length": u32(_SEEN),
-            "clip.vision.feed_forward_length": u32(_INNER),
-            "clip.vision.block_count": u32(_LAYERS),
-            "clip.vision.projection_dim": u32(WIDTH),
-            "clip.vision.attention.head_count": u32(_HEADS),
+            "clip.vision.embedding_length": u32(seen),
+            "clip.vision.feed_forward_length": u32(inner),
+            "clip.vision.block_count": u32(layers),
+            "clip.vision.projection_dim": u32(width),
+            "clip.vision.attention.head_count": u32(heads),
             "clip.vision.attention.layer_norm_epsilon": f32(1e-5),
             "clip.vision.image_size": u32(side),
             "clip.vision.patch_size": u32(patch),
@@ -137,32 +147,32 @@ def projector_gguf(kind: str = "mlp", *, side: int = 4 * _PATCH, patch: int = _P
         tensor(f"{name}.weight", *shape, norm=norm)
         tensor(f"{name}.bias", shape[-1])
 
-    tensor("v.patch_embd.weight", patch, patch, 3, _SEEN)
+    tensor("v.patch_embd.weight", patch, patch, 3, seen)
     if kind == "qwen2vl_merger":
-        tensor("v.patch_embd.weight.1", patch, patch, 3, _SEEN)
+        tensor("v.patch_embd.weight.1", patch, patch, 3, seen)
     else:
-        tensor("v.patch_embd.bias", _SEEN)
-        tensor("v.position_embd.weight", _SEEN, (side // patch) ** 2)
-    for layer in range(_LAYERS):
+        tensor("v.patch_embd.bias", seen)
+        tensor("v.position_embd.weight", seen, (side // patch) ** 2)
+    for layer in range(layers):
         block = f"v.blk.{layer}"
-        both(f"{block}.ln1", _SEEN, norm=True)
-        both(f"{block}.ln2", _SEEN, norm=True)
+        both(f"{block}.ln1", seen, norm=True)
+        both(f"{block}.ln2", seen, norm=True)
         for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
-            both(f"{block}.{part}", _SEEN, _SEEN)
-        both(f"{block}.ffn_up", _SEEN, _INNER)
-        both(f"{block}.ffn_down", _INNER, _SEEN)
+            both(f"{block}.{part}", seen, seen)
+        both(f"{block}.ffn_up", seen, inner)
+        both(f"{block}.ffn_down", inner, seen)
     if kind != "mlp":
-        both("v.post_ln", _SEEN, norm=True)
+        both("v.post_ln", seen, norm=True)
     if kind == "gemma3":
         gguf.keys["clip.vision.projector.scale_factor"] = u32(2)
-        tensor("mm.input_projection.weight", WIDTH, _SEEN)
-        tensor("mm.soft_emb_norm.weight", _SEEN, norm=True)
+        tensor("mm.input_projection.weight", width, seen)
+        tensor("mm.soft_emb_norm.weight", seen, norm=True)
     elif kind == "qwen2vl_merger":
-        both("mm.0", 4 * _SEEN, _INNER)
-        both("mm.2", _INNER, WIDTH)
+        both("mm.0", 4 * seen, inner)
+        both("mm.2", inner, width)
     else:
-        both("mm.0", _SEEN, _INNER)
-        both("mm.2", _INNER, WIDTH)
+        both("mm.0", seen, inner)
+        both("mm.2", inner, width)
     return gguf
 
 
