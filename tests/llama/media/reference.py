@@ -122,7 +122,7 @@ class MediaReference:
         best = int(logits.argmax())
         logprob = -np.log(np.exp(logits - logits[best]).sum())
         room = ctypes.create_string_buffer(64)
-        size = native.llama_token_to_piece(self._vocab, best, room, 64, 0, True)
+        size = native.llama_token_to_piece(self._vocab, best, room, 64, 0, False)
         self._add(best)
         return room.raw[:size], float(logprob)
 

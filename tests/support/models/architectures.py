@@ -20,6 +20,7 @@ import numpy as np
 
 from tests.support.models.ggufs import (
     BOOL,
+    CHAT_TEMPLATE,
     U32,
     Gguf,
     Key,
@@ -63,6 +64,7 @@ class Model:
                 "general.type": text("model"),
                 "general.name": text(f"tiny {architecture}"),
                 "general.file_type": u32(0),
+                "tokenizer.chat_template": text(CHAT_TEMPLATE),
                 **spm_vocabulary(VOCABULARY),
             }
         )
@@ -229,11 +231,9 @@ def write_deepseek2(path: Path) -> Path:
     return model.write(path)
 
 
-def _write_gemma3(path: Path, pattern: Key, template: str = "") -> Path:
+def _write_gemma3(path: Path, pattern: Key) -> Path:
     layers = 3
     model = Model("gemma3", layers=layers)
-    if template:
-        model.gguf.keys["tokenizer.chat_template"] = text(template)
     model.keys(
         {
             "attention.key_length": HEAD,
@@ -251,9 +251,9 @@ def _write_gemma3(path: Path, pattern: Key, template: str = "") -> Path:
     return model.write(path)
 
 
-def write_gemma3(path: Path, template: str = "") -> Path:
+def write_gemma3(path: Path) -> Path:
     """Two layers that see the last 16 tokens, then one that sees all."""
-    return _write_gemma3(path, u32(3), template)
+    return _write_gemma3(path, u32(3))
 
 
 def write_gemma3_array(path: Path) -> Path:

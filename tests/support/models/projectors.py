@@ -3,6 +3,7 @@
     llava    16 vectors of a picture, causal, one position each
     gemma3   4 vectors of a picture that look at each other, in a model with a sliding window
     qwen2vl  M-RoPE: vectors of a picture share positions
+    lfm2     as llava, in a model whose state cannot be cut
     hearing  a vector for each 640 samples of a sound
 
 The projectors' weights are random, so what a picture does to an answer is noise that depends on
@@ -22,7 +23,6 @@ from tests.support.models import architectures
 from tests.support.models.architectures import WIDTH, Model
 from tests.support.models.ggufs import (
     BOOL,
-    CHAT_TEMPLATE,
     F32,
     I32,
     Gguf,
@@ -190,14 +190,19 @@ def write_hearing(folder: Path) -> tuple[Path, Path]:
 
 def write_gemma3(folder: Path) -> tuple[Path, Path]:
     """A Gemma 3 and its projector."""
-    model = architectures.write_gemma3(folder / "gemma3.gguf", CHAT_TEMPLATE)
+    model = architectures.write_gemma3(folder / "gemma3.gguf")
     return model, projector_gguf("gemma3").write(folder / "mmproj-gemma3.gguf")
+
+
+def write_lfm2(folder: Path) -> tuple[Path, Path]:
+    """An LFM2, whose state cannot be cut, and LLaVA's projector."""
+    model = architectures.write_lfm2(folder / "lfm2.gguf")
+    return model, projector_gguf("mlp").write(folder / "mmproj-lfm2.gguf")
 
 
 def write_qwen2vl(folder: Path) -> tuple[Path, Path]:
     """A Qwen2-VL and its projector."""
     model = Model("qwen2vl", layers=2)
-    model.gguf.keys["tokenizer.chat_template"] = text(CHAT_TEMPLATE)
     model.keys({"rope.dimension_sections": array(I32, [2, 3, 3, 0])})
     for layer in range(2):
         prefix = f"blk.{layer}."
@@ -213,4 +218,5 @@ SEEING: dict[str, Callable[[Path], tuple[Path, Path]]] = {
     "llava": write_llava,
     "gemma3": write_gemma3,
     "qwen2vl": write_qwen2vl,
+    "lfm2": write_lfm2,
 }
