@@ -97,6 +97,8 @@ MEDIUM_TIME = Limit(
 MEDIUM_MEMORY = Limit(
     2048, "MiB that a picture or sound may take while it is read", (400, "bad_medium")
 )  # fmt: skip
+FETCHED = Limit(20, "MB of pictures and sounds that a request has fetched", (400, "bad_medium"))
+FETCH_TIME = Limit(10, "seconds in which they must come", (400, "bad_medium"))
 MEDIA_KEPT = Limit(
     256, "MiB of pictures and sounds as the model reads them", None,
     "those go that nobody asked for longest, and are read again",

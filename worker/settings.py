@@ -197,6 +197,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "the projector goes to a GPU too, where the model's layers do (on)", "on|off", const=True),
         Option("--no-mmproj-offload", values.opposite, "the opposite", "on|off",
         const=False)] = True
+    fetch_images: Annotated[tuple[tuple[str, int], ...], Option("--fetch-images", values.sources,
+        "hosts from which pictures and sounds are fetched that a request names by http:// or "
+        "https://; names must lead to public addresses, another one is named as its number (none)",
+        "HOST[:PORT],...", repeats=True)] = ()
+    media_dir: Annotated[str | None, Option("--media-dir --media-path", values.media_folder,
+        "folder of the files that a request may name by file:// (none)", "DIR")] = None
     lora_dir: Annotated[tuple[str, ...], Option("--lora-dir", values.there,
         "folder from whose files /v1/load_lora_adapter may load adapters while the worker serves, "
         "and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR", repeats=True)] = ()

@@ -130,6 +130,11 @@ def there(text: str) -> tuple[str, ...]:
     return (text,)
 
 
+def media_folder(text: str) -> str:
+    """A folder that is there, as a path from the root."""
+    return str(Path(*there(text)).resolve())
+
+
 def folder(text: str) -> str:
     """A folder that this process can write to, or one that it can make."""
     place = Path(nonempty(text)).absolute()
@@ -385,6 +390,20 @@ def host(text: str) -> str:
     if not text or not text.isascii() or not all(c.isalnum() or c in ".-_:" for c in text):
         raise ValueError("must be the name or the number of a host")
     return text
+
+
+def sources(text: str) -> tuple[tuple[str, int], ...]:
+    """HOST or HOST:PORT, separated by commas, as (host, port); 0 is the scheme's own port."""
+    found: list[tuple[str, int]] = []
+    for each in names(nonempty(text)):
+        try:
+            parts = urlsplit(f"//{each}")
+            found.append((host(parts.hostname or ""), parts.port or 0))
+        except ValueError:
+            parts = urlsplit("")
+        if parts.netloc != each or "@" in each:
+            raise ValueError(f"must name hosts as HOST or HOST:PORT, not {each!r}")
+    return tuple(found)
 
 
 def address(text: str) -> str:

@@ -60,9 +60,13 @@ def reach_of(
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
     reads += settings.lora_dir
     addresses = _addresses(settings, environ)
-    if any(address.startswith("https:") for address in addresses):
+    if settings.fetch_images or any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
+    if settings.media_dir is not None:
+        reads.append(settings.media_dir)
     connects = {_port(address) for address in addresses}
+    for _, port in settings.fetch_images:
+        connects |= {port} if port else set(_PORTS.values())
     connects |= {int(server.rpartition(":")[2]) for server in settings.rpc}
     return SandboxReach(
         reads=_there(reads),
@@ -86,17 +90,19 @@ def _code(environ: Mapping[str, str]) -> list[str]:
     if site.ENABLE_USER_SITE:
         found.append(site.getusersitepackages())
     found += [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    found += filter(None, [environ.get("MTMD_CPP_LIB")])
     if sys.pycache_prefix:
         found.append(sys.pycache_prefix)
     return [*found, f"{sys.base_prefix}/lib", str(Path(__file__).parents[1])]
 
 
 def _files(settings: Settings, model: Path) -> list[str]:
-    """The files of the model, of the one that guesses, of adapters and control vectors; the key
-    file."""
+    """The files of the model, of the one that guesses, of adapters, control vectors and the
+    projector; the key file."""
     models = [model, *([] if settings.draft_model is None else [Path(settings.draft_model)])]
     files = [str(first.with_name(name)) for first in models for name in all_files(first.name)]
     files += [adapter.file for adapter in (*settings.lora, *settings.control_vector)]
+    files += [] if settings.mmproj is None else [settings.mmproj]
     if settings.api_key_file is not None:
         files.append(settings.api_key_file.path)
     return [file for file in files if Path(file).is_file()]  # never a folder with all that is in it

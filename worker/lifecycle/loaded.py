@@ -93,11 +93,19 @@ class Loaded:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What a manager may send it: text-gen, embedding, rerank."""
-        found = ("text-gen",) if self.writes else ()
+        """What a manager may send it: text-gen, vision, audio, embedding, rerank."""
+        found = ("text-gen", *self.perceives) if self.writes else ()
         if self.backend.embedder is None:
             return found
         return (*found, "rerank" if self.backend.embedder.pooling == "rank" else "embedding")
+
+    @property
+    def perceives(self) -> tuple[str, ...]:
+        """Which media it takes: vision, audio."""
+        if self.media is None:
+            return ()
+        ready = self.media.ready
+        return ("vision",) * ready.sees + ("audio",) * ready.hears
 
     def check_writes(self) -> None:
         """Raise RequestError where the model writes no text."""

@@ -7,16 +7,18 @@ import threading
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from worker import machine
 from worker.cache.media import MediaStore
+from worker.engine.request import Medium
 from worker.errors import RequestError
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
 from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME
 from worker.llama import library
 from worker.llama.media.encoder import MediaEncoder
-from worker.llama.media.frames import EncodedMedium, EncoderReady, EncoderSetup
+from worker.llama.media.frames import EncodedMedium, EncodedPiece, EncoderReady, EncoderSetup
 from worker.memory.kept import disk_limit
 from worker.settings import Settings
 
@@ -28,6 +30,7 @@ class MediaReader:
     """A context manager. Any thread may call it: simultaneous requests for one medium wait for one
     encoding.
 
+    settings  of the worker
     ready     what the projector can do
     max_rows  vectors that look at each other, at most
     """
@@ -44,8 +47,10 @@ class MediaReader:
             gpu=bool(prepared.devices.chosen) and settings.mmproj_offload,
             seconds=MEDIUM_TIME.most,
             megabytes=MEDIUM_MEMORY.most,
+            rows=prepared.plan.num_cells,
             reads=tuple(files),
         )
+        self.settings = settings
         self.max_rows = 0
         self._identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
         folder = None
@@ -81,8 +86,9 @@ class MediaReader:
         """Whether it is encoded already."""
         return self._kept(self.digest(data)) is not None
 
-    def read(self, data: bytes) -> EncodedMedium:
-        """A file's bytes as the model reads them; blocks. Raises RequestError."""
+    def read(self, data: bytes) -> tuple[Medium | tuple[int, ...], ...]:
+        """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
+        RequestError."""
         digest = self.digest(data)
         with self._reading:
             found = self._kept(digest)
@@ -93,7 +99,14 @@ class MediaReader:
                 found = msgspec.msgpack.encode(made)
                 with self._lock:
                     self._store.put(digest, found)
-        return _decoder.decode(found)
+        return tuple(map(self._read, _decoder.decode(found).pieces))
+
+    def _read(self, piece: EncodedPiece) -> Medium | tuple[int, ...]:
+        if piece.tokens:
+            return piece.tokens
+        vectors = np.frombuffer(piece.vectors, np.float32).reshape(-1, self.ready.width)
+        planes = np.frombuffer(piece.positions, np.int32).reshape(4, -1)
+        return Medium(0, vectors, piece.length, planes if planes.size else None, piece.is_causal)
 
     def _kept(self, digest: bytes) -> bytes | None:
         with self._lock:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -265,6 +266,11 @@ def build() -> Build:
         variant=variant.name if (variant := variants.current()) else "",
         system_info=native.llama_print_system_info().decode().strip().rstrip("|").strip(),
     )
+
+
+def reads_media() -> bool:
+    """Whether the build has libmtmd, where the bindings look for it."""
+    return any(Path(os.environ.get("MTMD_CPP_LIB", FOLDER)).glob("*mtmd*"))
 
 
 def proof() -> verdict.Proof:

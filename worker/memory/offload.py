@@ -29,7 +29,7 @@ _COPIES = 4
 
 Part = Literal[
     "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters",
-    "embedding",
+    "embedding", "projector",
 ]  # fmt: skip
 
 _BESIDE: tuple[Part, ...] = ("draft", "embedding")
@@ -112,7 +112,8 @@ def place(
         for part, size in there.items():
             host[part] -= size
         there["weights"] += moves[device.name] + (output if config.layers in numbers else 0)
-        for part in _BESIDE:  # they go to the same devices as a whole
+        beside = (*_BESIDE, "projector") if settings.mmproj_offload else _BESIDE
+        for part in beside:  # they go to the same devices as a whole
             if numbers and part in parts:
                 there[part] = int(parts[part] * len(numbers) / gpu_layers)
                 host[part] -= there[part]

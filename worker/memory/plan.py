@@ -31,6 +31,7 @@ from worker.memory.moved import Moved, moved_tensors, named_tensors
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
+from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
 
 # llama.cpp rounds a context up to this many cells.
@@ -69,6 +70,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
                         states of heads that do, whose weights are among the model's
     adapter_bytes       adapters, and room for more
     embedding_bytes     a context that makes vectors of texts beside one that writes
+    projector_bytes     what makes vectors of pictures and sounds: weights, compute at the largest
     gpu_layers          layers that go to `memory.devices`, the output layer first
     cpu_experts         layers, the first ones, whose experts stay on the CPU
     max_cells           the longest context that fits with these slots and layers; 0: none fits
@@ -94,6 +96,7 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     draft_bytes: int
     adapter_bytes: int
     embedding_bytes: int
+    projector_bytes: int
     total_bytes: int
     first_bytes: int
     available_bytes: int
@@ -114,6 +117,7 @@ class _Beside(NamedTuple):
     draft: ModelConfig | None
     adapters: tuple[AdapterConfig, ...]
     named: tuple[Moved, ...]
+    projector: ProjectorConfig | None
 
 
 def plan_memory(
@@ -122,9 +126,10 @@ def plan_memory(
     memory: Memory,
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
+    projector: ProjectorConfig | None = None,
 ) -> MemoryPlan:
     """The plan for this model. Raises UsageError or DoesNotFitError."""
-    plan = estimate(config, settings, memory, draft, adapters)
+    plan = estimate(config, settings, memory, draft, adapters, projector)
     check_fit(plan, config)
     return plan
 
@@ -135,11 +140,12 @@ def estimate(
     memory: Memory,
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
+    projector: ProjectorConfig | None = None,
 ) -> MemoryPlan:
     """The plan, whether it fits or not.
 
     draft: the model that guesses tokens, or None
-    adapters: of the model
+    adapters, projector: of the model
 
     What the settings leave open is chosen in this order:
 
@@ -156,7 +162,7 @@ def estimate(
     Raises UsageError for cache types that this model cannot have.
     """
     check_cache_types(config, settings)
-    beside = _Beside(draft, tuple(adapters), named_tensors(config, settings))
+    beside = _Beside(draft, tuple(adapters), named_tensors(config, settings), projector)
     slots, layers, experts = _fit_slots_and_layers(config, settings, memory, beside)
     settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
     if settings.ctx_size is not None:
@@ -255,6 +261,9 @@ def _sum(
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
+    if beside.projector is not None:  # in a process that reads the vocabulary too
+        parts["projector"] = beside.projector.size_bytes + beside.projector.compute_bytes
+        parts["process"] *= 2
     taken = adapters_bytes(beside.adapters) + room_bytes(settings)
     if settings.control_vector:
         taken += 4 * config.layers * config.embedding
@@ -297,6 +306,7 @@ def _sum(
         draft_bytes=sums.get("draft", 0),
         adapter_bytes=sums.get("adapters", 0),
         embedding_bytes=sums.get("embedding", 0),
+        projector_bytes=sums.get("projector", 0),
         total_bytes=total,
         first_bytes=first,
         available_bytes=sum(rooms),

@@ -1,8 +1,10 @@
-"""Writes tiny random models that see, and a projector for each, as small GGUF files.
+"""Writes tiny random models that see or hear, and a projector for each, as small GGUF files.
 
     llava    16 vectors of a picture, causal, one position each
     gemma3   4 vectors of a picture that look at each other, in a model with a sliding window
     qwen2vl  M-RoPE: vectors of a picture share positions
+    lfm2     as llava, in a model whose state cannot be cut
+    hearing  a vector for each 640 samples of a sound
 
 The projectors' weights are random, so what a picture does to an answer is noise that depends on
 every pixel.
@@ -21,7 +23,6 @@ from tests.support.models import architectures
 from tests.support.models.architectures import WIDTH, Model
 from tests.support.models.ggufs import (
     BOOL,
-    CHAT_TEMPLATE,
     F32,
     I32,
     Gguf,
@@ -40,7 +41,15 @@ _PATCH = 7
 def png(width: int = 28, height: int = 28, seed: int = 0) -> bytes:
     """A picture of coloured noise, RGB with 8 bits each."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width * 3), np.uint8)
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return _png(width, height, b"".join(b"\0" + row.tobytes() for row in pixels))
+
+
+def blank_png(width: int, height: int) -> bytes:
+    """A black picture, small as a file however large it is."""
+    return _png(width, height, bytes((3 * width + 1) * height))
+
+
+def _png(width: int, height: int, rows: bytes) -> bytes:
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data
@@ -52,6 +61,40 @@ def png(width: int = 28, height: int = 28, seed: int = 0) -> bytes:
         + chunk(b"IHDR", head)
         + chunk(b"IDAT", zlib.compress(rows))
         + (chunk(b"IEND", b""))
+    )
+
+
+def wav(count: int = 6_400, seed: int = 0) -> bytes:
+    """A sound of `count` samples of noise, 16 bits each, 16,000 of them a second."""
+    noise = np.random.default_rng(seed).integers(-8_000, 8_000, count, np.int16)
+    body = noise.astype("<i2").tobytes()
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 16_000, 32_000, 2, 16)
+    data = form + struct.pack("<4sI", b"data", len(body)) + body
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(data), b"WAVE") + data
+
+
+def hearing_gguf() -> Gguf:
+    """A projector of one matrix: a vector for each 640 samples."""
+    weights = np.random.default_rng(640).standard_normal(640 * WIDTH) / np.sqrt(640)
+    return Gguf(
+        keys={
+            "general.architecture": text("clip"),
+            "general.type": text("mmproj"),
+            "general.name": text("tiny gemma4ua"),
+            "general.file_type": u32(0),
+            "clip.audio.projector_type": text("gemma4ua"),
+            "clip.has_audio_encoder": Key(BOOL, 1),
+            "clip.audio.embedding_length": u32(640),
+            "clip.audio.feed_forward_length": u32(0),
+            "clip.audio.block_count": u32(0),
+            "clip.audio.projection_dim": u32(WIDTH),
+            "clip.audio.attention.head_count": u32(0),
+            "clip.audio.attention.layer_norm_epsilon": f32(1e-6),
+            "clip.audio.num_mel_bins": u32(640),
+        },
+        tensors=[
+            Tensor("mm.a.input_projection.weight", (640, WIDTH), 0, weights.astype("<f4").tobytes())
+        ],
     )
 
 
@@ -139,16 +182,27 @@ def write_llava(folder: Path) -> tuple[Path, Path]:
     return model, projector_gguf("mlp").write(folder / "mmproj-llava.gguf")
 
 
+def write_hearing(folder: Path) -> tuple[Path, Path]:
+    """A Llama and a projector that hears."""
+    model = llama_gguf(context=2048).write(folder / "hearing.gguf")
+    return model, hearing_gguf().write(folder / "mmproj-hearing.gguf")
+
+
 def write_gemma3(folder: Path) -> tuple[Path, Path]:
     """A Gemma 3 and its projector."""
     model = architectures.write_gemma3(folder / "gemma3.gguf")
     return model, projector_gguf("gemma3").write(folder / "mmproj-gemma3.gguf")
 
 
+def write_lfm2(folder: Path) -> tuple[Path, Path]:
+    """An LFM2, whose state cannot be cut, and LLaVA's projector."""
+    model = architectures.write_lfm2(folder / "lfm2.gguf")
+    return model, projector_gguf("mlp").write(folder / "mmproj-lfm2.gguf")
+
+
 def write_qwen2vl(folder: Path) -> tuple[Path, Path]:
     """A Qwen2-VL and its projector."""
     model = Model("qwen2vl", layers=2)
-    model.gguf.keys["tokenizer.chat_template"] = text(CHAT_TEMPLATE)
     model.keys({"rope.dimension_sections": array(I32, [2, 3, 3, 0])})
     for layer in range(2):
         prefix = f"blk.{layer}."
@@ -164,4 +218,5 @@ SEEING: dict[str, Callable[[Path], tuple[Path, Path]]] = {
     "llava": write_llava,
     "gemma3": write_gemma3,
     "qwen2vl": write_qwen2vl,
+    "lfm2": write_lfm2,
 }

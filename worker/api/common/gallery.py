@@ -10,14 +10,16 @@ import binascii
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Set
 from contextvars import ContextVar
 
+import msgspec
 import numpy as np
 
 from worker.engine.request import Medium
-from worker.errors import RequestError
+from worker.errors import RequestError, UnavailableError
 from worker.grammar.constraint import IS_PATIENT, ImpatientError
+from worker.lifecycle.addresses import MediaAddresses
 from worker.lifecycle.media import MediaReader
 from worker.limits import MEDIA, PIXELS
 
@@ -50,28 +52,52 @@ class Gallery:
         self._reader = reader
         self._mark = f"medium{secrets.token_hex(8)}n"
         self._marks = re.compile(rf"{self._mark}(\d+)z")
-        self._held: list[bytes] = []
+        self._held: list[tuple[str, bytes]] = []  # kind and bytes
+        self._asked: dict[int, tuple[str, str]] = {}
+        self._addresses = MediaAddresses(reader.settings)
 
     def takes(self, kind: str) -> bool:
         """Whether the model sees, or hears, such a medium."""
         ready = self._reader.ready
         return {"image": ready.sees, "audio": ready.hears}.get(kind, False)
 
-    def shown(self, kind: str, address: str) -> str | None:
-        """The mark of a medium whose bytes stand in an address, or in its place as base64; None
-        where they do not. Raises RequestError where they are none that can be read."""
+    def shown(self, kind: str, address: str, asked: tuple[str, str] | None = None) -> str | None:
+        """The mark of a medium whose bytes stand in an address, or in its place as base64, or are
+        where it leads; None where they are not, or cannot be read.
+
+        asked  the question is about it, which stands there, in this field: what cannot be read is
+               a RequestError, here or in `prompt`
+        Raises RequestError for too many, too, and ImpatientError where it takes long.
+        """
         if not self.takes(kind):
             return None
         found = _DATA_URL.match(address)
-        if found is None and "://" in address[:16]:
+        leads = found is None and "://" in address[:16]
+        if leads and not self._addresses.allows(address):
             return None
-        data = _decoded(address[found.end() if found else 0 :])
-        check_format(data, kind)
-        if data not in self._held:
+        if leads and not self._addresses.knows(address) and not IS_PATIENT.get():
+            raise UnreadMediaError
+        try:
+            if leads:
+                data = self._addresses.read(address)
+            else:
+                data = _decoded(address[found.end() if found else 0 :])
+            check_format(data, kind)
+        except RequestError as error:
+            if asked is None:
+                return None
+            raise _about(error, asked) from None
+        if (kind, data) not in self._held:
             if len(self._held) >= MEDIA.most:
-                raise RequestError(f"A request may show {MEDIA.most} pictures and sounds.")
-            self._held.append(data)
-        return f"{self._mark}{self._held.index(data)}z"
+                raise RequestError(
+                    f"A request may show {MEDIA.most} pictures and sounds.",
+                    param=asked and asked[1],
+                )
+            self._held.append((kind, data))
+        number = self._held.index((kind, data))
+        if asked is not None:
+            self._asked[number] = asked
+        return f"{self._mark}{number}z"
 
     def is_mark(self, text: str) -> bool:
         """Whether it is one, and nothing else."""
@@ -86,43 +112,60 @@ class Gallery:
         """Whether nothing is shown."""
         return not self._held
 
-    def prompt(self, text: str, tokenize: Tokenize) -> tuple[list[int], tuple[Medium, ...]]:
-        """The tokens of a text with marks, and the media that stand among them.
+    def prompt(
+        self, text: str, tokenize: Tokenize, most: int
+    ) -> tuple[str, list[int], tuple[Medium, ...]]:
+        """A text with marks: as people read it, its tokens, and the media that stand among them.
+        What cannot be read is a note in brackets, unless the question is about it.
 
-        tokenize: a stretch of text, and whether it is the first one
+        tokenize  a stretch of text, and whether it is the first one
+        most      vectors; where there are more, which no context holds, they are only counted
         Raises RequestError, and ImpatientError where it takes long.
         """
-        if not IS_PATIENT.get() and not all(map(self._reader.knows, self._held)):
+        shown = set(map(int, self._marks.findall(text)))
+        if not IS_PATIENT.get() and not all(self._reader.knows(self._held[n][1]) for n in shown):
             raise UnreadMediaError
+        read: dict[int, tuple[Medium | tuple[int, ...], ...]] = {}
+        for number in shown:
+            if (pieces := self._read(number)) is None:
+                continue
+            rows = [len(piece.vectors) for piece in pieces if isinstance(piece, Medium)]
+            most -= sum(rows)
+            read[number] = pieces if most >= 0 else tuple((-1,) * count for count in rows)
+        text = self._noted(text, shown - read.keys())
         tokens: list[int] = []
         media: list[Medium] = []
-        parts = self._marks.split(text)
-        for place, part in enumerate(parts):
+        for place, part in enumerate(self._marks.split(text)):
             if place % 2:
-                for number, piece in enumerate(self._pieces(int(part), len(tokens))):
+                digest = self._reader.digest(self._held[int(part)][1])
+                for number, piece in enumerate(read[int(part)]):
                     if isinstance(piece, Medium):
-                        media.append(piece)
-                        digest = self._reader.digest(self._held[int(part)])
+                        media.append(msgspec.structs.replace(piece, start=len(tokens)))
                         tokens += _ids(digest, number, len(piece.vectors))
                     else:
                         tokens += piece
             elif part or not place:
                 tokens += tokenize(part, not place)
-        return tokens, tuple(media)
+        return self._noted(text, shown), tokens, tuple(media)
 
-    def _pieces(self, number: int, start: int) -> Iterator[Medium | tuple[int, ...]]:
-        width = self._reader.ready.width
-        for piece in self._reader.read(self._held[number]).pieces:
-            if piece.tokens:
-                start += len(piece.tokens)
-                yield piece.tokens
-                continue
-            vectors = np.frombuffer(piece.vectors, np.float32).reshape(-1, width)
-            planes = np.frombuffer(piece.positions, np.int32).reshape(4, -1)
-            yield Medium(
-                start, vectors, piece.length, planes if planes.size else None, piece.is_causal
-            )
-            start += len(vectors)
+    def _read(self, number: int) -> tuple[Medium | tuple[int, ...], ...] | None:
+        try:
+            return self._reader.read(self._held[number][1])
+        except UnavailableError:
+            raise
+        except RequestError as error:
+            if number in self._asked:
+                raise _about(error, self._asked[number]) from None
+            return None
+
+    def _noted(self, text: str, numbers: Set[int]) -> str:
+        """With notes in brackets in the place of these."""
+
+        def note(mark: re.Match[str]) -> str:
+            number = int(mark[1])
+            return f"[{self._held[number][0]}]" if number in numbers else mark[0]
+
+        return self._marks.sub(note, text)
 
 
 # Of the request whose body is read in this thread; None: the model only reads text.
@@ -136,6 +179,13 @@ def in_lines(texts: Iterable[str]) -> str:
         is_beside = gallery is not None and (gallery.is_mark(text) or gallery.ends_with_mark(made))
         made += text if is_beside or not made else f"\n{text}"
     return made
+
+
+def _about(error: RequestError, asked: tuple[str, str]) -> RequestError:
+    where, param = asked
+    return RequestError(
+        f"{where}: {error.message}", param=param, hint=error.hint, code=error.code
+    )  # fmt: skip
 
 
 def check_format(data: bytes, kind: str) -> None:

@@ -34,7 +34,7 @@ class Preparing:
     """Reads bodies and makes something of them. One for an application, in the loop's thread.
 
     What holds its answer to a form has two threads of its own, and what takes long there goes on in
-    another one, as what shows pictures does in a last one: others wait for neither.
+    another one, as what shows pictures does in some more: others wait for neither.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Preparing:
         self._plain.submit(int)  # the first request does not wait for the first thread
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
-        self._media = ThreadPoolExecutor(1, thread_name_prefix="media")
+        self._media = ThreadPoolExecutor(4, thread_name_prefix="media")  # some wait for a fetch
         self._num_long = 0
         self._given_up: list[Future[Any]] = []  # nobody waits for them, but they may run
 

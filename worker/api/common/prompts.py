@@ -98,13 +98,14 @@ def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = T
     if gallery is None or gallery.is_empty:
         tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
         return TextPrompt(tuple(tokens), text=text)
-    tokens, media = gallery.prompt(
+    told, tokens, media = gallery.prompt(
         text,
         lambda part, is_first: to_be_continued(
             part, loaded, param, add_special=is_first, must_fit=must_fit
         ),
+        loaded.backend.max_length,
     )
-    return TextPrompt(tuple(tokens), text=text, media=media)
+    return TextPrompt(tuple(tokens), text=told, media=media)
 
 
 def infill_prompt(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.llama.library import bare_package
-from worker.llama import library  # its variables are set before the first library is loaded
+from worker.llama.library import bare_package  # which sets what the first library reads
 
-assert library.native
 with bare_package("llama_cpp"):
     import llama_cpp.mtmd_cpp as bound
 

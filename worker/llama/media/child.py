@@ -1,14 +1,13 @@
-"""The process that reads pictures and sounds: `python -m worker.llama.media.child SETUP`.
+"""The process that reads pictures and sounds: `python -m worker.llama.media.child`.
 
 Bytes from strangers are decoded here, and vectors computed of them, within bounds of memory and
 time and without a network. What starts is a small keeper without native threads; it forks the
-process that works, and another one where that dies. The worker writes each medium to standard
-input, and reads one answer each from standard output, see `frames`.
+process that works, and another one where that dies. The worker writes an EncoderSetup and then each
+medium to standard input, and reads one answer each from standard output, see `frames`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -88,6 +87,7 @@ class Projector:
         self._width = native.llama_model_n_embd_inp(self._model)
         self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
         self._marker = mtmd.mtmd_get_marker(self._context) or b""
+        self._most = setup.rows
 
     @property
     def ready(self) -> EncoderReady:
@@ -117,9 +117,11 @@ class Projector:
             if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):
                 raise _RefusedError(self._log.taken() or "the projector does not take it")
             count = mtmd.mtmd_input_chunks_size(chunks)
-            return EncodedMedium(tuple(
-                self._piece(mtmd.mtmd_input_chunks_get(chunks, place)) for place in range(count)
-            ))  # fmt: skip
+            pieces = [mtmd.mtmd_input_chunks_get(chunks, place) for place in range(count)]
+            rows = sum(map(mtmd.mtmd_input_chunk_get_n_tokens, pieces))
+            if rows > self._most:
+                raise _RefusedError(f"it takes {rows} tokens, and the context holds {self._most}")
+            return EncodedMedium(tuple(map(self._piece, pieces)))
         finally:
             if bitmap:
                 mtmd.mtmd_bitmap_free(bitmap)
@@ -163,6 +165,8 @@ class Projector:
 def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
     """Load the projector, then answer until nobody asks any more."""
     os.nice(_NICE)
+    if not setup.gpu:  # whose driver opens what it likes
+        bound(narrow_reach(setup.reads))  # of /proc only what is this process's own
     try:
         projector = Projector(setup)
     except _RefusedError as error:
@@ -189,7 +193,7 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
 
 
 def _bound_memory(more: int) -> None:
-    with contextlib.suppress(OSError):
+    if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + more
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -197,10 +201,11 @@ def _bound_memory(more: int) -> None:
 
 def main() -> None:
     """Keep a process that works, until standard input ends."""
-    setup = msgspec.json.decode(sys.argv[1], type=EncoderSetup)
+    told = read_frame(0)
+    if told is None:
+        return
+    setup = msgspec.json.decode(told, type=EncoderSetup)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not setup.gpu:  # whose driver opens what it likes
-        bound(narrow_reach(setup.reads))
     flags = mmap.mmap(-1, 2)
     while True:
         flags[_BUSY] = 0

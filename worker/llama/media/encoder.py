@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +27,25 @@ from worker.llama.media.frames import (
 _log = log.get("media")
 
 
+_early: list[subprocess.Popen[bytes]] = []
+
+
+def start_early() -> None:
+    """Start the process of the next encoder now: inside of --sandbox none can be started."""
+    _early.append(_started())
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """With -P a folder named `worker` in the current one is not taken for this package."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "worker.llama.media.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal only reaches the worker
+    )
+
+
 class MediaEncoder:
     """A context manager; any thread may call it, media are read one after the other.
 
@@ -32,19 +53,14 @@ class MediaEncoder:
     """
 
     def __init__(self, setup: EncoderSetup) -> None:
-        """Start it; `wait` says whether it works. With -P a folder named `worker` in the current
-        one is not taken for this package."""
+        """Start it; `wait` says whether it works."""
         self.ready = EncoderReady(sees=False, hears=False, width=0, is_causal=True)
         self._setup = setup
         self._lock = threading.Lock()
-        words = [sys.executable, "-P", "-m", "worker.llama.media.child"]
-        self._process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
-            [*words, msgspec.json.encode(setup).decode()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in a terminal only reaches the worker
-        )
+        self._process = _early.pop() if _early else _started()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended already, which `wait` tells
+            write_frame(self._process.stdin.fileno(), msgspec.json.encode(setup))
 
     def wait(self) -> None:
         """Until the projector is loaded. Raises ModelLoadError."""
@@ -92,8 +108,10 @@ class MediaEncoder:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        self._process.terminate()
-        self._process.wait()
+        with contextlib.suppress(OSError):  # inside of --sandbox it may not; then it sees the end
+            os.killpg(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
 
     def __enter__(self) -> Self:
         return self

@@ -11,13 +11,14 @@ _LENGTH = struct.Struct("<I")
 
 
 class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is started with; JSON on its command line.
+    """What the process is told first, as JSON.
 
     model, projector  the paths of both files
     threads           that compute
     gpu               whether the projector goes to a GPU, where the build knows one
-    seconds           of CPU that one medium may take
+    seconds           that one medium may take
     megabytes         beyond what the projector takes
+    rows              vectors and tokens that one may become
     reads             files and folders that it may open; all others it cannot reach, where the
                       system has Landlock
     """
@@ -26,8 +27,9 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     projector: str
     threads: int
     gpu: bool
-    seconds: int
+    seconds: float
     megabytes: int
+    rows: int
     reads: tuple[str, ...]
 
 

@@ -56,8 +56,9 @@ def medium_words(part: Mapping[str, Any]) -> str:
 
 
 def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
-    """Raise RequestError for a medium that the model will not see or hear."""
-    if _mark_of(part) is not None or is_heard(part):
+    """Raise RequestError for a medium in the newest question that the model will not see or hear,
+    here or where the prompt is made."""
+    if _mark_of(part, (where, param)) is not None or is_heard(part):
         return
     kind, gallery = medium_of(part) or "", GALLERY.get()
     told = f"{where} is of type {str(part.get('type'))[:40]}"
@@ -69,22 +70,24 @@ def check_seen(part: Mapping[str, Any], where: str, param: str) -> None:
             param=param,
             hint="Ask without it, or describe it.",
         )
+    address = next(_addresses(part), "")
     raise RequestError(
-        f"{told} and holds no bytes: this worker fetches nothing.",
+        f"{told} and holds no bytes{f': {address[:200]} is not read' if address else ''}.",
         param=param,
-        hint="Send it as data:image/png;base64,…",
+        hint="Send it as data:image/png;base64,…, or start the worker with --fetch-images HOST.",
     )
 
 
-def _mark_of(part: Mapping[str, Any]) -> str | None:
-    """Where its bytes stand in the prompt; None: there are none, or the model takes none."""
+def _mark_of(part: Mapping[str, Any], asked: tuple[str, str] | None = None) -> str | None:
+    """Where its bytes stand in the prompt; None: there are none, or the model takes none. asked: as
+    in `Gallery.shown`"""
     kind, gallery = medium_of(part), GALLERY.get()
     if gallery is None or kind is None:
         return None
     for fields in _levels(part):
         for name in (*_ADDRESSES, "data", "result"):
             value = fields.get(name)
-            if isinstance(value, str) and value and (mark := gallery.shown(kind, value)):
+            if isinstance(value, str) and value and (mark := gallery.shown(kind, value, asked)):
                 return mark
     return None
 

@@ -93,7 +93,7 @@ class PastMessage(msgspec.Struct, kw_only=True):
 
     content, text, parts
              a text, or parts; what is no text becomes a note in brackets
-    images   a note in brackets each; refused in the newest question
+    images   pictures; a note in brackets each where the model sees none
     refusal  what an assistant said instead of content, or beside it
     audio    what an assistant said aloud: its transcript is read
     citations, annotations
