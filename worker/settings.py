@@ -340,12 +340,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rpc: Annotated[tuple[str, ...], Option("--rpc", values.servers,
         "llama.cpp RPC servers whose devices are used too; they know no key and no encryption and "
         "trust whoever reaches them: loopback or a closed net only", "HOST:PORT,...")] = ()
-    cpu_tensors: Annotated[bool, Option("--cpu-moe -cmoe", values.switch,
-        "experts stay on the CPU, which is where a build without a GPU has all (off)", "on|off",
-        const="on"),
-        Option("--n-cpu-moe -ncmoe", values.some_layers, "the same for those of the first layers"),
-        Option("--override-tensor -ot", values.placed_on_cpu, "the same for tensors of these names",
-        "REGEX=CPU,...")] = False
+    cpu_moe: Annotated[int | None, Option("--n-cpu-moe -ncmoe", values.integer(0, 10_000),
+        "of so many layers, the first ones, the experts stay on the CPU (as few as fit the GPU)"),
+        Option("--cpu-moe -cmoe", values.every_layer, "of all", "on|off", const="on")] = None
+    override_tensor: Annotated[tuple[tuple[str, str], ...], Option("--override-tensor -ot",
+        values.placements, "device of the tensors whose names an expression matches, of whatever "
+        "layer; the first that matches counts", "REGEX=DEVICE,...")] = ()
     tensor_split: Annotated[tuple[float, ...], Option("--tensor-split -ts", values.shares,
         "share of each device", "S,S")] = ()
     split_mode: Annotated[str, Option("--split-mode -sm", values.one_of("none", "layer", "row"),
@@ -473,12 +473,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         test = "localhost:9999" in (self.callback_url or "")
         return None if self.local_mode or test else self.callback_url
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The fields that may be shown: without the key, and addresses that could hold one."""
-        return [(n, getattr(self, n)) for n in self.__struct_fields__ if n not in _SECRET]
-
     def __repr__(self) -> str:
-        return f"Settings({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
+        """The fields that may be shown: without keys, and addresses that could hold one."""
+        shown = (name for name in self.__struct_fields__ if name not in _SECRET)
+        return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def _declared() -> Iterator[Option]:

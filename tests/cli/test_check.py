@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
 from tests.support.models.projectors import projector_gguf
-from tests.support.programs.processes import WorkerProcess
+from tests.support.programs.processes import ended
 from worker.cli.check import progress
 from worker.cli.main import main
 
@@ -198,17 +198,10 @@ def test_nothing_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_service_refuses_in_the_same_words(folder: Path) -> None:
     """What `worker serve` says when it leaves is what the check said."""
     path = str(folder / "cut.gguf")
-    done = subprocess.run(
-        [sys.executable, "-m", "worker", "check", "--json", path],
-        stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
-    said = json.loads(done.stdout)
-    process = WorkerProcess("serve", "--model", path, "--port", "0")
-    try:
-        assert process.wait() == 1
-        assert f"error: {said['code']}: {said['message']} {said['hint']}" in process.lines
-    finally:
-        process.end()
+    said = json.loads(ended("check", "--json", path).stdout)
+    done = ended("serve", "--model", path, "--port", "0")
+    assert done.returncode == 1
+    assert f"error: {said['code']}: {said['message']} {said['hint']}" in done.stderr.splitlines()
 
 
 def test_progress(

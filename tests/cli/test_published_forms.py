@@ -215,7 +215,7 @@ def test_a_published_line_has_its_effect(
         "mmproj-F16.gguf": (folder / "P.gguf").read_bytes(),
     }
     monkeypatch.chdir(folder)
-    with serving(*line.split(), *BEHIND, env=machine.env()) as server:
+    with serving(*line.split(), *BEHIND, env=machine.env(), forked=True) as server:
         FORMS[line](server)
 
 
@@ -239,6 +239,6 @@ def test_a_model_that_is_here_needs_no_hub(machine: Machine, folder: Path) -> No
         ("-hf", REPO, "--offline"),
         ("-hf", REPO, "-hff", OTHER),
     ):
-        with serving(*words, *BEHIND, env=machine.env()) as server:
+        with serving(*words, *BEHIND, env=machine.env(), forked=True) as server:
             assert get(server, "/v1/models")["data"][0]["id"] == OTHER.removesuffix(".gguf")
     assert len(machine.hub.asked) == before

@@ -21,7 +21,7 @@ from worker.settings import OPTIONS
 NEEDLESS: dict[str, str] = {
     "it is always so here": """
         --cont-batching -cb --no-context-shift --jinja --cache-prompt --kv-unified -kvu
-        --no-kv-unified -no-kvu --swa-full --metrics --slots --props --warmup --prefill-assistant
+        --no-kv-unified -no-kvu --swa-full --metrics --slots --props --warmup --no-prefill-assistant
         --escape -e --log-prefix --log-timestamps --kv-offload -kvo --repack --op-offload
         --no-agent -no-ag --no-ui-mcp-proxy --no-webui-mcp-proxy --no-reasoning-preserve
         --no-cors-credentials --no-skip-chat-parsing --cache-idle-slots --no-log-jsonl""",
@@ -85,7 +85,9 @@ _PLAIN_HTTP = (
 
 # Refused: the next step -> the flags.
 REFUSED: dict[str, str] = {
-    _TEMPLATE: "--no-prefill-assistant --skip-chat-parsing --spm-infill",
+    _TEMPLATE: "--skip-chat-parsing --spm-infill",
+    "A last message of the assistant goes on where continue_final_message says so.": """
+        --prefill-assistant""",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
     _PROJECTOR_FILE: "--mmproj-url -mmu",
     _ROWS_OF_FILE: "--image-min-tokens --image-max-tokens",

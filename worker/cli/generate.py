@@ -87,8 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             id="cli",
             prompt=shown,
             params=GenerationParams(
-                max_tokens=arguments.max_tokens,
-                sampling=defaults_of(prepared.config, settings),
+                max_tokens=arguments.max_tokens, sampling=defaults_of(prepared.config, settings)
             ),
         )
         try:

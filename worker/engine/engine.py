@@ -287,6 +287,7 @@ class Engine:
             following = deltas[-1].token if ended else int(sequence.tokens[place + 1])
             if not draft.judge(place - start, following) or ended:
                 break
+        draft.shorten(0)  # the next step may be one without guesses
         if place + 1 < start + count:
             self.scheduler.cells.discard_beyond(slot)
         self._stats.note_draft(count - 1, draft.num_accepted - num_accepted)

@@ -195,8 +195,7 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     if len(params.stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in params.stop):
         raise RequestError(
-            f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.",
-            param="stop",
+            f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.", param="stop"
         )
     for value in (params.logprobs, params.prompt_logprobs):
         if value is not None and not 0 <= value <= LOGPROBS.most:

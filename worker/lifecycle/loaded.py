@@ -192,6 +192,7 @@ class Loaded:
             "attention": self.attention,
             "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,
             "layers": _count(residency.layers),
+            **({"cpu_experts": self.plan.cpu_experts} if self.plan.cpu_experts else {}),
             "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),
             "buffers_mb": {device: _mb(size) for device, size in buffers.items()},
             **drafting,

@@ -18,6 +18,7 @@ from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.moved import placements
 from worker.memory.plan import MemoryPlan, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig, load_config
@@ -72,12 +73,6 @@ def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     library.proof()  # which goes on beside the load where it is not known yet
     config = load_config(path, purpose="serve", wishes=wishes_of(settings))
     devices = find_devices(settings)
-    if devices.chosen and settings.cpu_tensors:
-        raise UsageError(
-            "A layer's tensors cannot be placed apart on a GPU yet.",
-            hint="Leave out --cpu-moe, --n-cpu-moe and --override-tensor; --n-gpu-layers places "
-            "whole layers.",
-        )
     check_task(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
@@ -249,6 +244,7 @@ def load_weights(
             files=prepared.config.files,
             heads=prepared.uses_heads,
             adapters={each.digest: each.config.files[0] for each in prepared.adapters},
+            placed=placements(settings, plan.cpu_experts),
         ),
         on_progress,
     )

@@ -252,7 +252,15 @@ class Worker:
             draft = None
             try:
                 with self.timed("draft"):
-                    draft = open_draft(self.settings, prepared, backend)
+                    try:
+                        draft = open_draft(self.settings, prepared, backend)
+                    except WorkerError as error:
+                        if self.settings.uses_heads or not prepared.uses_heads:
+                            raise
+                        prepared = self.prepared = msgspec.structs.replace(prepared, guesses="auto")
+                        log.get("load").warning(
+                            "the file's heads that guess tokens are not used", reason=str(error)
+                        )
                 with self.timed("store"):
                     store = open_store(self.settings, prepared, backend)
                     recalls = prepared.guesses in ("auto", "both")
@@ -286,6 +294,7 @@ class Worker:
         """Load it again. Raises UnavailableError; the worker has failed then, or stops."""
         loaded, began = self._serving(), time.monotonic()
         self._is_waking = True
+        log.get("worker").info("the model wakes")
         try:
             await in_thread("load", lambda: self._load_again(loaded))
             await loaded.engine.between_steps(loaded.engine.engine.empty)

@@ -286,6 +286,13 @@ def device_handles() -> dict[str, int]:
     return {lib.ggml_backend_dev_name(handle).decode(): handle for handle in handles}
 
 
+def buffer_types() -> dict[str, int]:
+    """Device name -> ggml's handle of its usual type of buffer."""
+    lib = ggml()
+    found = device_handles().items()
+    return {name: lib.ggml_backend_dev_buffer_type(handle) for name, handle in found}
+
+
 def device_of(buffer: str) -> str:
     """The device that a buffer lies on, from its type's name: RPC0[127.0.0.1:50052] -> RPC0.
 

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
-        "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
+        "n_gpu_layers", "cpu_moe", "override_tensor", "device", "rpc", "tensor_split",
+        "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
         "lora", "lora_dir", "lora_memory", "mmproj", "mmproj_auto", "mmproj_offload", "pooling",
         "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
@@ -126,6 +127,8 @@ def _table(
         title += f"{comma}texts of {shape.length:,} tokens, pooling {shape.pooling}"
     if plan.gpu_layers:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
+    if plan.cpu_experts:
+        title += f", of {plan.cpu_experts} the experts on the CPU"
     table = Table(box=None, show_footer=True)
     first = "until a sequence has more than its share of the cells"
     verdict = "fits" if plan.fits else "does not fit"
