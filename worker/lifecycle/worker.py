@@ -286,7 +286,7 @@ class Worker:
             self._moving.cancel()
         await loaded.adapter_loader.settle()
         await loaded.engine.between_steps(loaded.put_away)
-        if loaded.media is not None:
+        if loaded.media is not None and not self.settings.sandbox:  # where it could not come back
             await asyncio.to_thread(loaded.media.close)
         log.get("worker").info("the model sleeps", seconds=round(time.monotonic() - began, 3))
 
@@ -315,7 +315,7 @@ class Worker:
 
         assert self.prepared is not None
         prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
-        media = loaded.media
+        media = None if self.settings.sandbox else loaded.media
         if media is not None:
             media.start()
         weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
