@@ -1,4 +1,4 @@
-# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
+# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  MTMD=0  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
 # GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 
@@ -85,7 +85,7 @@ clients: ## test with clients of others, such as openai, anthropic and the AI SD
 	@CLIENTS_VENV="$(CURDIR)/.venv-clients" exec .venv/bin/python -m pytest checks/clients $(ARGS)
 
 # llama.cpp's sources, 40 MB, are fetched once. ARGS="llama-server --peer llama-server --only unit/test_basic.py"
-suites: ## test with llama-server's own tests, test-chat's cases, and templates beside transformers
+suites: ## test with the tests of llama-server, openai, anthropic, vLLM and test-chat, and templates beside transformers
 	@$(INSTALL) --quiet --extra dev && exec .venv/bin/python -m checks.suites $(ARGS)
 
 # Ray takes 134 MB of downloads.

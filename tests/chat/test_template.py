@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -21,6 +22,14 @@ LINES = (
 
 def rendered(source: str, messages: Any = MESSAGES, **variables: Any) -> str:
     return ChatTemplate(source, bos="<s>", eos="</s>").render(messages, **variables)
+
+
+def test_today() -> None:
+    """What a client says goes first, then today's date, then the template's own."""
+    source = "{% if date_string is not defined %}{% set date_string = 'old' %}{% endif %}"
+    source += "{{ date_string }}"
+    assert re.fullmatch(r"[0-3][0-9] [A-Z][a-z]+ 20[0-9]{2}", rendered(source))
+    assert rendered(source, date_string="May") == "May"
 
 
 @for_each(

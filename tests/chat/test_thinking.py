@@ -170,6 +170,8 @@ def test_thoughts_that_stay_inline() -> None:
     ("name", "thinking", "variables"),
     [
         ("Qwen-Qwen3-0.6B", Thinking(), {}),
+        ("Qwen-QwQ-32B", Thinking(), {"enable_thinking": True}),
+        ("Qwen-QwQ-32B", Thinking(is_on=False), {"enable_thinking": False}),
         ("Qwen-Qwen3-0.6B", Thinking(effort="none"), {"enable_thinking": False}),
         ("Qwen-Qwen3-0.6B", Thinking(effort="high"), {"enable_thinking": True}),
         (

@@ -40,6 +40,9 @@ _KNOWN = (
 # A tag, or a name between two control tokens.
 _OPEN = re.compile(rf"(<\|channel>thought\n|<\|open\|>\w+{MARK}|{MARK})\s*\Z")
 _CLOSE = re.compile(rf"\A\s*(<\|close\|>\w+{MARK}|{MARK})")
+# llama.cpp's own templates close a thought so: its server always says whether the model thinks.
+_SUPPOSED = re.compile(r"(?<!and )not enable_thinking\s*-?%}")
+_ASKED = re.compile(r"enable_thinking\s*(?:is\b|\|)")
 _IS_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
 
 
@@ -113,6 +116,8 @@ class ThoughtHabits:
         effort, is_on = thinking.effort, thinking.is_on
         if effort is not None and is_on is None:
             is_on = effort not in NO_EFFORT
+        if is_on is None and self._is_supposed:
+            found["enable_thinking"] = True
         if is_on is not None:
             found |= {name: _SWITCHES[name][not is_on] for name in self._switches}
         if effort is not None and (known := self._efforts):
@@ -158,6 +163,12 @@ class ThoughtHabits:
             for name, (on, off) in _SWITCHES.items()
             if _differ(self._probe, {name: on}, {name: off})
         )
+
+    @cached_property
+    def _is_supposed(self) -> bool:
+        """Whether the template takes it for granted that it is told that the model thinks."""
+        source = self._probe.sample.source
+        return bool(_SUPPOSED.search(source)) and not _ASKED.search(source)
 
     @cached_property
     def _efforts(self) -> tuple[str, ...]:

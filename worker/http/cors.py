@@ -54,15 +54,14 @@ class Cors:
         """More of the answer to a browser that asks whether it may ask; None for other requests.
 
         It does so without the key, which the request itself then has. Programs for browsers send
-        many headers of their own, so a named origin may send any.
+        many headers of their own, so a named origin may send any; another one hears nothing.
         """
-        is_one = (
-            scope["method"] == "OPTIONS"
-            and _value(scope, b"access-control-request-method")
-            and self._names(_value(scope, b"origin"))
-        )
-        if not is_one:
+        origin = _value(scope, b"origin")
+        asks = scope["method"] == "OPTIONS" and _value(scope, b"access-control-request-method")
+        if not asks or not origin:
             return None
+        if not self._names(origin):
+            return []
         fields = [
             (b"access-control-allow-methods", _METHODS),
             (b"access-control-max-age", _MAX_AGE_S),

@@ -179,6 +179,7 @@ def test_a_schema_alone(fields: dict[str, Any]) -> None:
         ({"type": "json_schema", "json_schema": {"name": "x"}}, "has no schema"),
         ({"type": "json_schema", "json_schema": {"schema": "{"}}, "a text that is no JSON"),
         ({"type": "text", "schema": REQUIRED}, r"of type text.*must be json_schema"),
+        ({"type": "json_object", "schema": 123}, "holds no JSON schema"),
         ({"type": "xml"}, "must be text, json_object or json_schema"),
     ],
     ids=str,

@@ -54,6 +54,7 @@ def test_requests_are_counted(counted: Server) -> None:
     seconds = grown["worker_request_seconds_sum"]
     assert grown["worker_inference_duration_ms_sum"] == pytest.approx(1e3 * seconds)
     assert after["worker_inference_duration_ms_bucket2500.0"] >= 2
+    assert int(http.get(counted.url + "/metrics").headers["process-start-time-unix"]) > 1.7e9
 
 
 def test_what_was_chosen(counted: Server) -> None:

@@ -140,6 +140,8 @@ def test_apply_template(server: Server, fields: dict[str, Any], prompt: str) -> 
 BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": None}, "messages", "missing"),
     ({"messages": []}, "messages", "missing"),
+    ({"add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt",
+     "goes on"),
     ({"messages": HELLO * 5000}, "messages", "at most 4096"),
     ({"messages": [{"role": 5, "content": "x"}]}, "messages", "role"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages",

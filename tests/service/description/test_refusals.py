@@ -215,8 +215,8 @@ def misused(seen: Seen, folder: Path) -> None:
             if route.takes is ResponseRequest:
                 unknown = {**example_of(route), "previous_response_id": "none"}
                 noted(seen, route, path, server.post(unknown, path))
-            if "response_id" in route.params and "stream" in route.queries:
-                asked = http.get(server.url + shown, params={"stream": "true"})
+            if "response_id" in route.params and route.queries:
+                asked = http.get(server.url + shown, params={"stream": "true", "limit": "0"})
                 noted(seen, route, path, asked)
         for route, path in those_that(PROMPT):
             noted(seen, route, path, http.post(server.url + path, content=lengthened(route)))

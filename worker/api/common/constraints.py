@@ -185,6 +185,8 @@ def _of_form(value: Any, name: str) -> Constraint | None:
             param=name,
             hint=f"It belongs in {name}.{place}.",
         )
+    if any(kind.get(each) is not None for each in ("schema", "json_schema")):
+        raise RequestError(f"{name} holds no JSON schema.", param=name)
     return schema_constraint(None, name) if word in ("json", "json_object") else None
 
 

@@ -25,7 +25,7 @@ _HARMLESS = frozenset({
     "prompt_cache_retention", "prediction", "cache_control", "betas", "anthropic_version",
     "anthropic_beta", "context_management", "provider", "usage", "models", "route", "id_slot",
     "slot_id", "cache_prompt", "n_keep", "n_discard", "n_cache_reuse", "sse_ping_interval",
-    "api_key", "verbose", "backend_sampling", "t_max_prompt_ms",
+    "api_key", "backend_sampling", "t_max_prompt_ms",
     "speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type",
     "keep_alive", "truncate", "shift", "request_id", "priority", "cache_salt",
     "kv_transfer_params", "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep",

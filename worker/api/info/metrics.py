@@ -13,7 +13,7 @@ from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.requests.journal import Journal
 
-# llama-server's way to tell a restart from counters that began anew.
+# llama-server's way to tell a new process from counters that began anew.
 _STARTED = {"Process-Start-Time-Unix": str(int(time.time()))}
 
 

@@ -80,6 +80,10 @@ def chat_input_of(body: ChatRequest, settings: Settings, loaded: Loaded) -> Chat
 
 def _continues(body: ChatRequest) -> bool:
     """Others say so in the message itself."""
+    if body.continue_final_message and body.add_generation_prompt:
+        raise RequestError(
+            "Where a message goes on no other one is opened.", param="add_generation_prompt"
+        )
     last = next((each for each in reversed(body.messages or ()) if each is not None), None)
     if last is None or not (last.prefix or last.partial):
         return bool(body.continue_final_message)

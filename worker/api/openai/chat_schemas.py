@@ -63,6 +63,7 @@ class ChatRequest(ChatFields, kw_only=True):
     return_tokens_as_token_ids
                             true: logprobs name tokens by their ids
     timings_per_token       true: events have timings
+    verbose                 true, or as the worker is: the text that the model read, too
     """
 
     messages: Annotated[list[ChatMessage | None] | None, items(MESSAGES.most, least=1)] = None
@@ -92,6 +93,7 @@ class ChatRequest(ChatFields, kw_only=True):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     timings_per_token: bool | None = None
+    verbose: bool | None = None
 
 
 class TemplateReply(msgspec.Struct):
@@ -160,3 +162,6 @@ class ChatCompletion(msgspec.Struct, kw_only=True, omit_defaults=True):
     truncated: Truncated | msgspec.UnsetType = msgspec.UNSET
     warnings: tuple[str, ...] = ()
     prompt_token_ids: tuple[int, ...] = ()
+    verbose: TemplateReply | msgspec.UnsetType = msgspec.field(
+        name="__verbose", default=msgspec.UNSET
+    )

@@ -135,10 +135,11 @@ class OpenAIExchange(DeltaExchange, ABC, Generic[ChoiceT]):
         return frames
 
     def told_last(self) -> list[bytes]:
-        """The usage, where asked for, and what was left out of the prompt."""
+        """The usage, where asked for, with the times and what was left out of the prompt."""
         if not self._include_usage:
             return []
-        return [sse.frame(self.event([], usage=self._usage(), **self._notes))]
+        usage, timings = self._usage(), timings_of(self._tally)
+        return [sse.frame(self.event([], usage=usage, timings=timings, **self._notes))]
 
     async def body(self) -> msgspec.Struct:
         """The whole reply, the best `n` of `best_of` for each prompt."""

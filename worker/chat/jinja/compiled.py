@@ -105,7 +105,8 @@ class CompiledTemplate:
         raise RequestError(reason, param="messages")
 
     def _for_foreign(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """What llama-server gives templates that name it and do without nothing else."""
+        """What llama-server gives templates that name it: some do without nothing else, Llama 3.1
+        takes a day of 2024 for today."""
         found: dict[str, Any] = {}
         if "functions" in self._free:
             tools = variables.get("tools")
@@ -113,6 +114,8 @@ class CompiledTemplate:
         if "datetime" in self._free:
             now = datetime.datetime.now(datetime.UTC)
             found["datetime"] = now.strftime("%b %d %Y %H:%M:%S GMT")
+        if "date_string" in self._free:
+            found["date_string"] = _now("%d %b %Y")
         return found
 
 

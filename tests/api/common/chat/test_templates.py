@@ -48,6 +48,9 @@ def test_named_templates_are_used_where_they_apply(named: Path) -> None:
     """`tool_use` where there are tools, `rag` where there are documents."""
     with serving("--model", named) as server:
         assert prompt(server).startswith("plain\nuser: Hello")
+        said = {"messages": HELLO, "max_tokens": 1, "verbose": True}
+        answer = server.post(said, "/v1/chat/completions").json()
+        assert answer["__verbose"]["prompt"] == prompt(server)
         assert prompt(server, tools=TOOLS).startswith("with tools sky\nuser: Hello")
         given = {"documents": [{"title": "Rome", "text": "warm"}]}
         assert prompt(server, chat_template_kwargs=given).startswith("with documents Rome\n")
