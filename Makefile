@@ -1,4 +1,4 @@
-# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
+# Options: BACKEND=cpu|cuda|metal|vulkan|blas  RPC=1  MTMD=0  FLEET=1  LOCKED=1  PYTHON=python3.12  ARGS="for the command"
 # GGUF_WORKER_WHEELS=dist  installs llama-cpp-python from a wheel in that folder or at that URL.
 # Works with GNU make 3.81. Every target that needs it installs what is missing first.
 

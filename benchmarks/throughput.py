@@ -109,6 +109,8 @@ def main() -> None:
         LlamaBackend.open(arguments.model, LoadOptions(), options) as backend,
         serving(arguments.model, Settings(ctx_size=cells, parallel=most, draft="none")) as server,
     ):
+        if max(arguments.depths) + arguments.tokens > backend.max_length:
+            raise SystemExit(f"A sequence has {backend.max_length} tokens: fewer --tokens, please.")
         words = backend.vocab.tokenize(PROMPT, add_special=True, parse_special=False)
         for streams, depth in itertools.product(arguments.streams, arguments.depths):
             more = random_tokens(depth, max(0, depth - len(words)), backend.vocab_size)

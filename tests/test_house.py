@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "grammar": {"limits", "errors"},
     "llama": {
         "grammar", "engine", "cache", "memory", "model", "gguf", "files", "machine", "limits",
-        "errors", "log",
+        "isolation", "errors", "log",
     },
     "lifecycle": {
         "audit", "llama", "engine", "cache", "memory", "model", "settings", "machine", "files",

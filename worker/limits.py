@@ -88,6 +88,22 @@ MADE = Limit(
 )
 RANGE = Limit(10_000, "numbers of a range in the chat template")
 
+# Pictures and sounds
+MEDIA = Limit(64, "pictures and sounds of a request")
+PIXELS = Limit(50_000_000, "pixels of a picture")
+MEDIUM_TIME = Limit(
+    120, "seconds for the vectors of a picture or sound", (400, "bad_medium")
+)  # fmt: skip
+MEDIUM_MEMORY = Limit(
+    2048, "MiB that a picture or sound may take while it is read", (400, "bad_medium")
+)  # fmt: skip
+FETCHED = Limit(20, "MB of pictures and sounds that a request has fetched", (400, "bad_medium"))
+FETCH_TIME = Limit(10, "seconds in which they must come", (400, "bad_medium"))
+MEDIA_KEPT = Limit(
+    256, "MiB of pictures and sounds as the model reads them", None,
+    "those go that nobody asked for longest, and are read again",
+)  # fmt: skip
+
 # Vectors
 EMBEDDED = Limit(2048, "texts whose vectors or scores are wanted")
 TOKEN_VECTORS = Limit(16_384, "tokens of a request for a vector of each token")

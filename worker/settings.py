@@ -186,6 +186,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Option("--lora-scaled", values.scaled_adapters,
         "the same for all requests that choose nothing, with its scale", "FILE:SCALE",
         repeats=True)] = ()
+    mmproj: Annotated[str | None, Option("--mmproj -mm", values.nonempty,
+        "projector that makes vectors of pictures and sounds (the one beside the model that has "
+        "its name)", "FILE")] = None
+    mmproj_auto: Annotated[bool, Option("--mmproj-auto", values.switch,
+        "look for one beside the model (on)", "on|off", const=True),
+        Option("--no-mmproj --no-mmproj-auto", values.opposite, "the opposite", "on|off",
+        const=False)] = True
+    mmproj_offload: Annotated[bool, Option("--mmproj-offload", values.switch,
+        "the projector goes to a GPU too, where the model's layers do (on)", "on|off", const=True),
+        Option("--no-mmproj-offload", values.opposite, "the opposite", "on|off",
+        const=False)] = True
+    fetch_images: Annotated[tuple[tuple[str, int], ...], Option("--fetch-images", values.sources,
+        "hosts from which pictures and sounds are fetched that a request names by http:// or "
+        "https://; names must lead to public addresses, another one is named as its number (none)",
+        "HOST[:PORT],...", repeats=True)] = ()
+    media_dir: Annotated[str | None, Option("--media-dir --media-path", values.media_folder,
+        "folder of the files that a request may name by file:// (none)", "DIR")] = None
     lora_dir: Annotated[tuple[str, ...], Option("--lora-dir", values.there,
         "folder from whose files /v1/load_lora_adapter may load adapters while the worker serves, "
         "and /v1/unload_lora_adapter unloads them (none: neither does)", "DIR", repeats=True)] = ()
@@ -323,12 +340,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rpc: Annotated[tuple[str, ...], Option("--rpc", values.servers,
         "llama.cpp RPC servers whose devices are used too; they know no key and no encryption and "
         "trust whoever reaches them: loopback or a closed net only", "HOST:PORT,...")] = ()
-    cpu_tensors: Annotated[bool, Option("--cpu-moe -cmoe", values.switch,
-        "experts stay on the CPU, which is where a build without a GPU has all (off)", "on|off",
-        const="on"),
-        Option("--n-cpu-moe -ncmoe", values.some_layers, "the same for those of the first layers"),
-        Option("--override-tensor -ot", values.placed_on_cpu, "the same for tensors of these names",
-        "REGEX=CPU,...")] = False
+    cpu_moe: Annotated[int | None, Option("--n-cpu-moe -ncmoe", values.integer(0, 10_000),
+        "of so many layers, the first ones, the experts stay on the CPU (as few as fit the GPU)"),
+        Option("--cpu-moe -cmoe", values.every_layer, "of all", "on|off", const="on")] = None
+    override_tensor: Annotated[tuple[tuple[str, str], ...], Option("--override-tensor -ot",
+        values.placements, "device of the tensors whose names an expression matches, of whatever "
+        "layer; the first that matches counts", "REGEX=DEVICE,...")] = ()
     tensor_split: Annotated[tuple[float, ...], Option("--tensor-split -ts", values.shares,
         "share of each device", "S,S")] = ()
     split_mode: Annotated[str, Option("--split-mode -sm", values.one_of("none", "layer", "row"),
@@ -456,12 +473,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         test = "localhost:9999" in (self.callback_url or "")
         return None if self.local_mode or test else self.callback_url
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The fields that may be shown: without the key, and addresses that could hold one."""
-        return [(n, getattr(self, n)) for n in self.__struct_fields__ if n not in _SECRET]
-
     def __repr__(self) -> str:
-        return f"Settings({', '.join(f'{n}={v!r}' for n, v in self.__rich_repr__())})"
+        """The fields that may be shown: without keys, and addresses that could hold one."""
+        shown = (name for name in self.__struct_fields__ if name not in _SECRET)
+        return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def _declared() -> Iterator[Option]:

@@ -20,6 +20,9 @@ _MAX_TEXT_FILE = 2**20
 HEARTBEAT_PATH = "/v1/worker-heartbeat"
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _WHERE = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_LONGEST_PATTERN = 256
+# What the expressions of Python and of C++ (ECMAScript's) do not have in common.
+_NOT_SHARED = re.compile(r"[^ -~]|\(\?[^:=!]|\\[^\W0-9dDwWsSbB]|\[\[|[*+?}]\+")
 AUTO = -2  # as a number: what fits, or what is fastest
 # llama-server's letters for samplers, in its order, which is ours too.
 SAMPLERS = {
@@ -127,6 +130,11 @@ def there(text: str) -> tuple[str, ...]:
     return (text,)
 
 
+def media_folder(text: str) -> str:
+    """A folder that is there, as a path from the root."""
+    return str(Path(*there(text)).resolve())
+
+
 def folder(text: str) -> str:
     """A folder that this process can write to, or one that it can make."""
     place = Path(nonempty(text)).absolute()
@@ -186,18 +194,26 @@ def layers(text: str) -> int:
     return 10_000 if text.lower() == "all" else integer(-1, 10_000)(text)
 
 
-def some_layers(text: str) -> bool:
-    """A number of layers: whether it is one at all."""
-    return integer(0, 10_000)(text) > 0
+def every_layer(text: str) -> int:
+    """A switch that stands for a number of layers: all, or none."""
+    return 10_000 if switch(text) else 0
 
 
-def placed_on_cpu(text: str) -> bool:
-    """REGEX=CPU, several of them separated by commas."""
+def placements(text: str) -> tuple[tuple[str, str], ...]:
+    """REGEX=DEVICE, several of them separated by commas. Python and C++ read them alike."""
+    found: list[tuple[str, str]] = []
     for part in text.split(","):
-        pattern, _, buffer = part.rpartition("=")
-        if not pattern or buffer.upper() != "CPU":
-            raise ValueError("must be REGEX=CPU: layers are placed elsewhere by --n-gpu-layers")
-    return True
+        pattern, _, device = part.rpartition("=")
+        if not pattern or not device:
+            raise ValueError("must be REGEX=DEVICE, such as exps=CPU")
+        if len(pattern) > _LONGEST_PATTERN or _NOT_SHARED.search(pattern):
+            raise ValueError(f"has an expression that is too long or too clever: {pattern[:100]!r}")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"has an expression that is none: {pattern!r}: {error}") from None
+        found.append((pattern, device))
+    return tuple(found)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -374,6 +390,20 @@ def host(text: str) -> str:
     if not text or not text.isascii() or not all(c.isalnum() or c in ".-_:" for c in text):
         raise ValueError("must be the name or the number of a host")
     return text
+
+
+def sources(text: str) -> tuple[tuple[str, int], ...]:
+    """HOST or HOST:PORT, separated by commas, as (host, port); 0 is the scheme's own port."""
+    found: list[tuple[str, int]] = []
+    for each in names(nonempty(text)):
+        try:
+            parts = urlsplit(f"//{each}")
+            found.append((host(parts.hostname or ""), parts.port or 0))
+        except ValueError:
+            parts = urlsplit("")
+        if parts.netloc != each or "@" in each:
+            raise ValueError(f"must name hosts as HOST or HOST:PORT, not {each!r}")
+    return tuple(found)
 
 
 def address(text: str) -> str:

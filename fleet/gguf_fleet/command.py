@@ -53,6 +53,7 @@ class ModelPlan(msgspec.Struct, frozen=True):
     cache_bytes: int
     gpu_layers: int
     devices: tuple[PlacedPart, ...]
+    cpu_experts: int = 0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):

@@ -140,7 +140,11 @@ def need_of(name: str, model: FleetModel, machines: list[FleetMachine]) -> Need:
     # Of each two the first is for the share.
     plans = [fair if fair.fits else whole for fair, whole in _pairs(said.plans)]
     holds_all = (
-        plan.fits and (said.options.n_gpu_layers is not None or plan.gpu_layers == said.layers)
+        plan.fits
+        and (
+            said.options.n_gpu_layers is not None
+            or (plan.gpu_layers == said.layers and not plan.cpu_experts)
+        )
         for plan in plans
     )
     chosen = next((number for number, holds in enumerate(holds_all) if holds), -1)

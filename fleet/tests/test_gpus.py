@@ -100,6 +100,20 @@ def test_where_none_holds_all_layers_as_many_as_fit_go_there(model: str) -> None
         check_fits(place([asked], [with_gpus("b", most)]))
 
 
+def test_experts_that_stay_on_the_cpu(tmp_path: Path) -> None:
+    """The worker is told of how many layers; a GPU that holds all of them counts before that."""
+    sizes = {"layers": 6, "embedding": 512, "feed_forward": 1024, "experts": 8}
+    mixed = written_model("sparse_llama", tmp_path / "mixed.gguf", **sizes)
+    whole = planned(mixed, with_gpus("m", GiB), gpus=1)
+    assert "--n-cpu-moe" not in whole.options
+    small, large = with_gpus("small", whole.device_memory * 2 // 3), with_gpus("large", GiB)
+    found = planned(mixed, small, gpus=1)
+    assert (found.gpu_layers, found.options[-2]) == (LAYERS, "--n-cpu-moe")
+    assert 0 < int(found.options[-1]) <= 6
+    assert found.device_memory <= whole.device_memory * 2 // 3
+    assert "--n-cpu-moe" not in planned(mixed, small, large, gpus=1).options
+
+
 def test_several_gpus_share_the_layers(model: str) -> None:
     """Each holds about half; a machine's smallest GPU counts, because Ray chooses."""
     alone = planned(model, with_gpus("m", GiB), gpus=1)

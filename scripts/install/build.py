@@ -53,6 +53,7 @@ class Library:
     locked    its source and what builds it have the hashes of the lock
     without   features of the CPU that its kernels must not use: they failed the proof
     portable  it runs on other CPUs too
+    mtmd      what reads pictures and sounds is built too
     wheels    a folder or URL where pip finds it built; empty: it is built here
     """
 
@@ -64,12 +65,14 @@ class Library:
     without: list[str] = field(default_factory=list[str])
     portable: bool = field(default=False, repr=False)
     wheels: str = field(default="", repr=False)
+    mtmd: bool = field(default=True, repr=False)
 
     def __str__(self) -> str:
         if self.wheels:
             return f"{NAME} {self.version} from {self.wheels}"
         kind = f"any {self.backend}" if self.portable else self.backend
         kind += f"{' + rpc' * self.rpc}{', locked' * self.locked}"
+        kind += ", without mtmd" * (not self.mtmd)
         without = f" without {' and '.join(self.without)}" if self.without else ""
         return f"{NAME} {self.version} for {kind}{without}"
 
@@ -77,7 +80,8 @@ class Library:
     def options(self) -> list[str]:
         return [
             *self._cpu_options,
-            "-DLLAVA_BUILD=OFF",
+            f"-DLLAVA_BUILD={'ON' if self.mtmd else 'OFF'}",
+            "-DMTMD_VIDEO=OFF",  # it starts ffmpeg
             # llama.cpp's own install puts a second copy of each library into site-packages/lib.
             "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
             # CMake puts libraries that are loaded by path into the folder of programs.

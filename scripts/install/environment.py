@@ -131,6 +131,7 @@ def goal_of(
         old.locked if lock is None else lock == "1",
         old.without,
         wheels=_place(os.environ.get(WHEELS, old.wheels)),
+        mtmd=os.environ.get("MTMD", "1" if old.mtmd else "0") != "0",
     )
     if library.wheels:
         _check_unbuilt(library)
@@ -165,6 +166,7 @@ def _check_unbuilt(library: Library) -> None:
         "RPC=1": library.rpc,
         "CMAKE_ARGS": bool(library.cmake_args),
         "LOCKED=1": library.locked,
+        "MTMD=0": not library.mtmd,
     }
     for name in (name for name, is_asked in asked.items() if is_asked):
         raise InstallError(

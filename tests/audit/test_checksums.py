@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.support.models import ggufs
+from tests.support.models.projectors import projector_gguf
 from worker.audit.found import Candidate
 from worker.audit.verdict import FileVerdict, judge
 from worker.gguf.split_name import all_files
@@ -108,9 +109,7 @@ def test_all_files_of_a_split_model(tmp_path: Path) -> None:
 
 def test_files_that_are_no_models_have_checksums_too(tmp_path: Path) -> None:
     """A projector's numbers are not looked at; its bytes are."""
-    gguf = ggufs.llama_gguf()
-    gguf.keys["general.architecture"] = ggufs.text("clip")
-    path = gguf.write(tmp_path / "mmproj.gguf")
+    path = projector_gguf().write(tmp_path / "mmproj.gguf")
     read: list[int] = []
     known = entry(mmproj__gguf=hashlib.sha256(path.read_bytes()).hexdigest())
     candidate = Candidate(path=path, found=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models import ggufs
+from tests.support.models.projectors import projector_gguf
 from tests.support.programs.hub import Hub, running
 from tests.support.programs.pulling import CATALOG, REPO, Machine
 from worker.demo import MODEL_PATH
@@ -25,7 +26,7 @@ def hub() -> Generator[Hub]:
 def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The repository's files."""
     folder = tmp_path_factory.mktemp("content")
-    files: dict[str, bytes] = {"README.md": b"# tiny", "mmproj-F16.gguf": b"GGUF"}
+    files: dict[str, bytes] = {"README.md": b"# tiny", "mmproj-F16.gguf": projector_gguf().encode()}
     for label in ("Q4_0", "Q8_0", "F16"):
         path = ggufs.write_llama(folder / f"tiny.{label}.gguf", encoding=label)
         files[path.name] = path.read_bytes()

@@ -16,7 +16,8 @@ from huggingface_hub import constants
 
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
-from tests.support.programs.processes import WorkerProcess
+from tests.support.models.projectors import projector_gguf
+from tests.support.programs.processes import ended
 from worker.cli.check import progress
 from worker.cli.main import main
 
@@ -44,9 +45,7 @@ def folder(tmp_path: Path) -> Path:
     top.mkdir()
     path = ggufs.write_llama(top / "good.gguf", encoding="Q4_0")
     (top / "cut.gguf").write_bytes(path.read_bytes()[:-1000])
-    gguf = ggufs.llama_gguf()
-    gguf.keys["general.architecture"] = ggufs.text("clip")
-    gguf.write(top / "mmproj.gguf")
+    projector_gguf().write(top / "mmproj.gguf")
     return top
 
 
@@ -58,7 +57,8 @@ def test_a_line_for_each_file(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert bad.startswith(f"bad   {folder}/cut.gguf: TRUNCATED: The file ends before the weights")
     assert "(byte " in bad
     assert good == f"good  {folder}/good.gguf (llama, Q4_0, 73.3 KiB)"
-    assert other.startswith(f"other {folder}/mmproj.gguf: MMPROJ: ")
+    said = "MMPROJ: It is a projector of kind mlp that makes vectors of 64 numbers of pictures."
+    assert other == f"other {folder}/mmproj.gguf: {said}"
     assert prose == "3 files checked, 1 bad\n"
     code, lines, prose = check(capsys, folder / "good.gguf")
     assert (code, len(lines), prose) == (0, 1, "1 file checked, 0 bad\n")
@@ -89,10 +89,19 @@ def test_what_a_template_names(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert verdicts(capsys, path)["odd.gguf"]["template"]["unknown"] == "filter nosuch"
 
 
-def test_a_projector_that_is_named_is_bad(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who names it wants to serve it."""
-    found = verdicts(capsys, folder / "mmproj.gguf", folder / "good.gguf")
-    assert [each["ok"] for each in found.values()] == [False, True]
+def test_projectors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One is bad where it cannot be read, and a model with --mmproj where it does not fit."""
+    projector, good = folder / "mmproj.gguf", folder / "good.gguf"
+    assert verdicts(capsys, projector)["mmproj.gguf"]["ok"]
+    assert verdicts(capsys, good, "--mmproj", projector)["good.gguf"]["ok"]
+    gguf = projector_gguf()
+    gguf.keys["clip.vision.projection_dim"] = ggufs.u32(48)
+    other = gguf.write(folder / "other.gguf")
+    found = verdicts(capsys, good, "--mmproj", other)["good.gguf"]
+    assert (found["ok"], found["code"]) == (False, "PROJECTOR_MISMATCH")
+    del gguf.keys["clip.has_vision_encoder"]
+    found = verdicts(capsys, gguf.write(folder / "none.gguf"))["none.gguf"]
+    assert (found["ok"], found["code"]) == (False, "NOT_PROJECTOR")
 
 
 def test_deep(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,17 +198,10 @@ def test_nothing_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_service_refuses_in_the_same_words(folder: Path) -> None:
     """What `worker serve` says when it leaves is what the check said."""
     path = str(folder / "cut.gguf")
-    done = subprocess.run(
-        [sys.executable, "-m", "worker", "check", "--json", path],
-        stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
-    said = json.loads(done.stdout)
-    process = WorkerProcess("serve", "--model", path, "--port", "0")
-    try:
-        assert process.wait() == 1
-        assert f"error: {said['code']}: {said['message']} {said['hint']}" in process.lines
-    finally:
-        process.end()
+    said = json.loads(ended("check", "--json", path).stdout)
+    done = ended("serve", "--model", path, "--port", "0")
+    assert done.returncode == 1
+    assert f"error: {said['code']}: {said['message']} {said['hint']}" in done.stderr.splitlines()
 
 
 def test_progress(

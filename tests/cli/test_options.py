@@ -96,6 +96,14 @@ def test_underscores() -> None:
         ),
         ("--sampler-seq kt", {"samplers": ("top_k", "temperature")}),
         ("-n -2", {"n_predict": -1}),
+        ("-np 2", {"cpu_moe": None}),
+        ("--cpu-moe", {"cpu_moe": 10_000}),
+        ("--cpu-moe off", {"cpu_moe": 0}),
+        ("-ncmoe 3", {"cpu_moe": 3}),
+        (
+            r"-ot ^blk\.(1|2)\.ffn_.*_exps=CPU,output=CUDA0",
+            {"override_tensor": ((r"^blk\.(1|2)\.ffn_.*_exps", "CPU"), ("output", "CUDA0"))},
+        ),
         ("--reasoning off", {"thinks": False}),
         ("--reasoning on", {"thinks": True}),
         ("--reasoning-budget 0", {"thinks": False, "reasoning_budget": 0}),
@@ -159,7 +167,7 @@ VALUES = {
     "lora_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
-    "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_tensors": "on",
+    "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_moe": "4",
     "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
     "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}',
@@ -171,9 +179,10 @@ NEEDED = {
     "control_layers": {"LLAMA_ARG_CONTROL_VECTOR": "v.gguf"},
 }  # fmt: skip
 SPECIAL = {
+    "--mmproj-auto": "off", "--mmproj-offload": "off",
     "--no-mmap": "off", "--mmap": "on", "--load-mode": "mmap", "--device": "CUDA0", "--page": "off",
     "--log-jsonl": "on", "--spec-type": "ngram-mod", "--rope-freq-scale": "0.25",
-    "--n-cpu-moe": "4", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
+    "--cpu-moe": "on", "--override-tensor": "a=CPU", "--spec-default": "on", "--rerank": "on",
     "--samplers": "top_k;temp", "--sampling-seq": "kt", "--lora-scaled": "a.gguf:0.5",
     "--control-vector-scaled": "a.gguf:0.5", "--control-vector-layer-range": "1 2",
 }  # fmt: skip
@@ -235,7 +244,9 @@ def test_the_words_of_an_option_that_is_also_a_switch(capsys: pytest.CaptureFixt
         "--hf-repo a", "--hf-file x.gguf", "--hf-repo a/b --model c", "--host a.sock",
         "--spec-type draft-eagle3", "--spec-type draft-mtp,draft-simple", "--samplers top_k;dry",
         "--samplers nope", "--override-kv a=b", "--override-kv a=int:x", "--temp hot",
-        "--temp 1_0", "--port 8_0",
+        "--temp 1_0", "--port 8_0", "--n-cpu-moe -1", "--sleep-idle-seconds -2", "-ot exps",
+        "-ot =CPU", "-ot (=CPU", "-ot a*+=CPU", "-ot (?i)a=CPU", r"-ot \pL=CPU", "-ot [[:w:]]=CPU",
+        "-ot \u20ac=CPU", f"-ot {'a' * 257}=CPU",
         "--api-prefix a", "--cors null", "--cors a.example", "--cors https://a/b", "--cors ,",
         "--cors https://u:hush@a", "--reasoning-format yes", "--cache-disk 0", "--cache-disk 100",
         "--lora-memory 100", f"--lora-dir {__file__}",
@@ -383,7 +394,7 @@ def test_foreign_variables() -> None:
     assert variables({"LLAMA_ARG_CTX_SIZE": "512", "HOME": "/"}) == []
     ignored = {"LLAMA_ARG_SSL_KEY_FILE": "", "LLAMA_ARG_ATTENTION": "0", "LLAMA_ARG_NUMA": "1"}
     assert [name for name, _ in variables(ignored)] == list(ignored)
-    for name in ("SSL_KEY_FILE", "MMPROJ", "ATTENTION"):
+    for name in ("SSL_KEY_FILE", "MMPROJ_URL", "ATTENTION"):
         with pytest.raises(UsageError, match=f"LLAMA_ARG_{name} is not supported"):
             variables({f"LLAMA_ARG_{name}": "x"})
 
@@ -430,7 +441,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for option in OPTIONS:
         assert all(flag in text for flag in option.flags)
     assert "--jinja" not in text
-    assert "--mmproj" not in text
+    assert "--mmproj-url" not in text
 
 
 def test_a_serving_process(tiny: Path) -> None:
@@ -482,7 +493,7 @@ def test_backend_command_with_another_backend(capsys: pytest.CaptureFixture[str]
     """No option can take the command's backend away."""
     assert main(["--backend", "cuda"], "cpu") == 2
     assert "--backend cpu alone" in capsys.readouterr().err
-    assert main(["--mmproj", "x"], "cpu") == 2
+    assert main(["--mmproj-url", "x"], "cpu") == 2
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ waits for."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,11 @@ from tests.support import http
 from tests.support.models import ggufs
 from tests.support.models.adapters import control_gguf, write_lora
 from tests.support.models.heads import write_glm4moe
+from tests.support.models.projectors import png, projector_gguf
 from tests.support.programs.processes import Server, serving
 from tests.support.programs.pulling import Machine
 from worker.cli.main import main
-from worker.llama import hidden_states
+from worker.llama import hidden_states, library
 
 REPO = "org/repo-GGUF"
 USUAL, OTHER = "repo-Q4_K_M.gguf", "repo-Q8_0.gguf"
@@ -67,7 +69,8 @@ def steered(server: Server) -> None:
 def fetched(server: Server) -> None:
     """The usual encoding came from the Hub, which was told on standard error."""
     assert get(server, "/v1/models")["data"][0]["id"] == USUAL.removesuffix(".gguf")
-    assert any(line.startswith(f"downloading {USUAL}") for line in server.lines)
+    for file in (USUAL, "mmproj-F16.gguf"):
+        assert any(line.startswith(f"downloading {file}") for line in server.lines)
 
 
 def fetched_with_batches(server: Server) -> None:
@@ -136,6 +139,16 @@ def watched(server: Server) -> None:
     assert server.post({"filename": "a"}, "/slots/0?action=save").json()["n_saved"] > 0
 
 
+def seeing(server: Server) -> None:
+    """It reads pictures."""
+    address = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    picture = {"type": "image_url", "image_url": {"url": address}}
+    content = [picture, {"type": "text", "text": "What is it?"}]
+    chat = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+    answer = server.post(chat, "/v1/chat/completions")
+    assert answer.status_code == 200, answer.text
+
+
 def embedded(server: Server) -> None:
     """It makes vectors, and writes too."""
     answer = server.post({"input": "a"}, "/v1/embeddings").json()
@@ -168,8 +181,10 @@ FORMS: dict[str, Callable[[Server], None]] = {
     "-m M.gguf --embedding --pooling last -ub 8192": embedded,
     "-m M.gguf --slots --metrics --props --slot-save-path DIR --sleep-idle-seconds 300": watched,
 }  # fmt: skip
+if library.reads_media():
+    FORMS["-m M.gguf --mmproj P.gguf --no-mmproj-offload"] = seeing
 WAITING = {
-    "-m M.gguf --mmproj P.gguf": "Pictures and sound wait for",
+    "-m M.gguf --mmproj-url https://h.example/P.gguf": "name it with --mmproj",
 }
 
 
@@ -185,6 +200,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate("AB"):
         write_lora(folder / f"{name}.gguf", folder / "M.gguf", seed)
     control_gguf([1], 64).write(folder / "V.gguf")
+    projector_gguf().write(folder / "P.gguf")
     (folder / "T.jinja").write_text(THINKS)
     return folder
 
@@ -195,10 +211,11 @@ def test_a_published_line_has_its_effect(
 ) -> None:
     """It starts as it is written, and what it asks for is true."""
     machine.hub.files[REPO] = {
-        name: (folder / "M.gguf").read_bytes() for name in (USUAL, OTHER, "mmproj-F16.gguf")
+        **{name: (folder / "M.gguf").read_bytes() for name in (USUAL, OTHER)},
+        "mmproj-F16.gguf": (folder / "P.gguf").read_bytes(),
     }
     monkeypatch.chdir(folder)
-    with serving(*line.split(), *BEHIND, env=machine.env()) as server:
+    with serving(*line.split(), *BEHIND, env=machine.env(), forked=True) as server:
         FORMS[line](server)
 
 
@@ -222,6 +239,6 @@ def test_a_model_that_is_here_needs_no_hub(machine: Machine, folder: Path) -> No
         ("-hf", REPO, "--offline"),
         ("-hf", REPO, "-hff", OTHER),
     ):
-        with serving(*words, *BEHIND, env=machine.env()) as server:
+        with serving(*words, *BEHIND, env=machine.env(), forked=True) as server:
             assert get(server, "/v1/models")["data"][0]["id"] == OTHER.removesuffix(".gguf")
     assert len(machine.hub.asked) == before

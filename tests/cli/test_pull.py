@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tests.support.models import ggufs
 from tests.support.programs.hub import COMMIT, TOKEN
-from tests.support.programs.pulling import REPO, TIMEOUT_S, Machine
+from tests.support.programs.pulling import CATALOG, REPO, TIMEOUT_S, Machine
 from worker.gguf.split_name import all_files
+from worker.model.projector import projector_beside
 
 
 def test_a_model_is_brought_checked_and_then_runs_by_its_name(
@@ -87,7 +88,34 @@ def test_without_an_encoding_the_largest_up_to_eight_bits(machine: Machine) -> N
     assert model["quant"] == "Q8_0"
     (model,) = machine.pulled(REPO)
     assert model["quant"] == "Q8_0"
-    assert machine.usable() == ["tiny.Q8_0.gguf"]
+    assert machine.usable() == ["mmproj-F16.gguf", "tiny.Q8_0.gguf"]
+
+
+def test_the_projector_comes_too(machine: Machine, home: Path) -> None:
+    """Where the repository has one, or the catalogue names it; not where it is not wanted."""
+    names = ["mmproj-F16.gguf", "tiny.Q4_0.gguf"]
+    (model,) = machine.pulled(f"{REPO}:Q4_0", "--no-mmproj")
+    assert list(model["files"]) == names[1:]
+    (model,) = machine.pulled(f"hf:{REPO}::file=tiny.Q4_0.gguf")
+    assert sorted(model["files"]) == names
+    assert Path(model["path"]).name == "tiny.Q4_0.gguf"
+    found = projector_beside(Path(model["path"]))
+    assert found is not None
+    assert found.name == names[0]
+    (model,) = machine.pulled("tiny:Q8_0")
+    assert list(model["files"]) == ["tiny.Q8_0.gguf"]
+    told = CATALOG.replace("context =", 'mmproj = "mmproj-F16.gguf"\ncontext =')
+    (home / "own.toml").write_text(told)
+    (model,) = machine.pulled("tiny:Q8_0")
+    assert model["files"].keys() == {"tiny.Q8_0.gguf", "mmproj-F16.gguf"}
+
+
+def test_a_projector_that_is_none(machine: Machine) -> None:
+    """Nothing is taken, and --no-mmproj does without."""
+    machine.hub.files[REPO]["mmproj-F16.gguf"] = machine.hub.files[REPO]["tiny.Q8_0.gguf"]
+    assert "error: NOT_PROJECTOR: " in machine.refused("pull", f"{REPO}:Q4_0")
+    assert machine.usable() == []
+    machine.pulled(f"{REPO}:Q4_0", "--no-mmproj")
 
 
 def test_what_is_here_is_not_fetched_again(machine: Machine) -> None:
@@ -116,7 +144,8 @@ def test_split_models_come_whole(machine: Machine, content: dict[str, bytes]) ->
     (model,) = machine.pulled("tiny:F32")
     assert sorted(model["files"]) == list(all_files("tiny-F32-00001-of-00002.gguf"))
     assert machine.run("show", "tiny:F32").returncode == 0
-    (again,) = machine.pulled(f"hf:{REPO}::file=tiny-F32-00001-of-00002.gguf")
+    named = f"hf:{REPO}::file=tiny-F32-00001-of-00002.gguf"
+    (again,) = machine.pulled(named, "--no-mmproj")
     assert again["path"] == model["path"]
     assert again["fetched_bytes"] == 0
 

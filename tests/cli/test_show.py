@@ -15,10 +15,12 @@ from huggingface_hub import constants
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf
 from tests.support.models.ggufs import f32, text, u32
+from tests.support.models.projectors import SEEING
 from worker.cli import model as cli_model
 from worker.cli.main import main
 from worker.model.adapter import AdapterConfig, load_adapter
 from worker.model.config import ModelConfig, load_config
+from worker.model.projector import ProjectorConfig, load_projector
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,19 @@ def test_prose_answers_what_a_reader_asks(
     assert "tensors" in row(output, "Q4_0")
     assert "4.50 bits" in row(output, "Q4_0")
     assert "tiny.gguf" in output
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_projectors(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it makes, for models of which width, and how much the largest picture takes."""
+    model, file = SEEING[kind](tmp_path)
+    output = shown(capsys, str(file))
+    width = f"{load_config(model).embedding} numbers, as its model's"
+    assert width in row(output, "vectors")
+    assert row(output, "pictures").split() == ["pictures", "yes"]
+    found = msgspec.json.decode(shown(capsys, str(file), "--json"), type=ProjectorConfig)
+    assert found == load_projector(file)
+    assert f" {found.cells:,} cells" in row(output, "largest picture")
 
 
 def test_recommended_sampling_is_shown_where_given(

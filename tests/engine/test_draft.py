@@ -50,6 +50,25 @@ def test_repeating_text_takes_fewer_steps() -> None:
         assert deltas[-1].accepted_tokens > 0
 
 
+def test_a_guess_is_judged_once() -> None:
+    """Steps that read a prompt make no guesses, and nothing is learned from the last one there."""
+    backend = FakeBackend(
+        num_cells=6_000, num_slots=4, vocab_size=600, memory=1, capacity=64, max_outputs=64,
+        per_row=0.02,
+    )  # fmt: skip
+    engine = drafting_engine(backend)
+    engine.add(request("a", [5, 6, 7], max_tokens=3000))
+    for _ in range(70):
+        engine.step()
+    engine.add(request("b", [1 + number % 500 for number in range(1500)], max_tokens=1))
+    (draft,) = (sequence.draft for sequence in engine.scheduler.running)
+    assert draft is not None
+    known = dict(draft.rates)
+    while engine.standing("b"):
+        engine.step()
+    assert draft.rates["text"] >= known["text"] > 0.9
+
+
 def test_scoring_and_drafting_do_not_mix() -> None:
     """A sequence whose prompt is scored is not drafted for, and gets its tokens."""
     backend = FakeBackend(num_cells=400, vocab_size=12, memory=1, max_outputs=32)

@@ -29,8 +29,8 @@ class Guessing(FakeBackend):
     errors = 0.0
     draw = random.Random()
 
-    def logits(self, row: int) -> np.ndarray:
-        return np.roll(super().logits(row), int(self.draw.random() < self.errors))
+    def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
+        return np.roll(super().logits(row, drawn_by), int(self.draw.random() < self.errors))
 
 
 class Pair(Guessed):

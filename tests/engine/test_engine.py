@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -259,9 +261,9 @@ def test_scoring_counts_as_stall() -> None:
     class SlowScoring(FakeBackend):
         now: float
 
-        def logits(self, row: int) -> np.ndarray:
+        def logits(self, row: int, drawn_by: Any = None) -> np.ndarray:
             self.now += 0.25
-            return super().logits(row)
+            return super().logits(row, drawn_by)
 
     backend = SlowScoring(
         num_cells=600, num_slots=2, capacity=64, max_outputs=64, vocab_size=10_000

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.api.media.asked import question, said
 from tests.support import http
 from tests.support.models import ggufs
+from tests.support.models.projectors import write_llava
 from tests.support.programs.managers import accepts, manager
 from tests.support.programs.processes import Server, serving
 from worker.errors import UsageError
@@ -192,6 +194,15 @@ def test_a_build_for_a_gpu(backend: str, monkeypatch: pytest.MonkeyPatch) -> Non
     check_build(Settings())
     with pytest.raises(UsageError, match=f"hides the devices .* {backend.lower()}"):
         check_build(Settings(sandbox=True))
+
+
+@needs_landlock
+@pytest.mark.mtmd
+def test_pictures(tmp_path: Path) -> None:
+    """The process that reads them is started before, and the projector found."""
+    model, _ = write_llava(tmp_path)
+    with serving("--model", model, "--ctx-size", "1024", "--sandbox") as server:
+        assert said(server, question())
 
 
 @needs_landlock

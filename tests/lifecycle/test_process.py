@@ -21,6 +21,7 @@ from tests.support.programs.processes import (
     PATIENCE_S,
     Server,
     WorkerProcess,
+    ended,
     serving,
     side_by_side,
     starting,
@@ -32,16 +33,6 @@ from worker.errors import BindError
 from worker.http.sockets import bind
 
 LONG = {"prompt": "Hello", "max_tokens": 1_500, "ignore_eos": True}
-
-
-def run_worker(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A worker command that is expected to end by itself."""
-    return subprocess.run(
-        [sys.executable, "-m", "worker", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
 
 
 def last_line(text: str) -> str:
@@ -120,7 +111,7 @@ def test_queue_full(tiny: Path) -> None:
 def test_port_in_use(server: Server, tiny: Path) -> None:
     """A taken port is exit 3 and one sentence with the next step."""
     port = server.url.rsplit(":", 1)[1]
-    done = run_worker("serve", "--model", tiny, "--port", port)
+    done = ended("serve", "--model", tiny, "--port", port)
     assert done.returncode == 3
     assert last_line(done.stderr).startswith("error: CANNOT_BIND: Cannot listen on 127.0.0.1:")
     assert "Traceback" not in done.stderr
@@ -183,7 +174,7 @@ def test_wrong_usage() -> None:
 
     def check(case: tuple[list[str], str]) -> None:
         arguments, part = case
-        done = run_worker(*arguments)
+        done = ended(*arguments)
         assert done.returncode == 2, done.stderr
         line = last_line(done.stderr)
         assert line.startswith("error: USAGE: ")
@@ -196,7 +187,7 @@ def test_wrong_usage() -> None:
 def test_wrong_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unusable variable is exit 2 and named."""
     monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "many")
-    done = run_worker("serve", "--port", "0")
+    done = ended("serve", "--port", "0")
     assert done.returncode == 2
     assert "LLAMA_ARG_CTX_SIZE" in last_line(done.stderr)
 
@@ -236,7 +227,7 @@ def test_bad_model_file(tiny: Path, tmp_path: Path) -> None:
             path.write_bytes(model.encode())
         elif kind != "missing":
             path.write_bytes(BAD_FILES[kind] or b"")
-        done = run_worker("serve", "--model", path, "--port", "0")
+        done = ended("serve", "--model", path, "--port", "0")
         assert done.returncode == 1, done.stderr
         line = last_line(done.stderr)
         assert line.startswith("error: ")
@@ -248,7 +239,7 @@ def test_bad_model_file(tiny: Path, tmp_path: Path) -> None:
 
 def test_too_large_for_the_machine(tiny: Path) -> None:
     """A context that cannot fit is exit 4 and says what would."""
-    done = run_worker("serve", "--model", tiny, "--port", "0", "-c", "2000000000")
+    done = ended("serve", "--model", tiny, "--port", "0", "-c", "2000000000")
     assert done.returncode == 4, done.stderr
     assert last_line(done.stderr).startswith("error: DOES_NOT_FIT: ")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from worker import log
 from worker.engine.drafts.heads import HeadDrafter
 from worker.engine.drafts.rounds import Rounds
 from worker.engine.sequence import Sequence
+from worker.errors import DoesNotFitError
 from worker.lifecycle.devices import Devices
 from worker.lifecycle.loading import load_backend, open_draft
 from worker.lifecycle.prepared import memory_with, prepare, with_heads
+from worker.lifecycle.worker import Worker
 from worker.llama import hidden_states
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Heads
@@ -237,6 +240,29 @@ def test_a_build_without_the_calls(
         assert (prepared.guesses, prepared.uses_heads) == (left, False)
         assert prepared.plan.draft_bytes == 0
         assert "gives no hidden states: no such symbol" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [None, "both"])
+def test_they_do_not_fit(path: Path, asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads that nobody named and that cannot be opened are left out; else the worker fails."""
+
+    def refuse(_: LlamaBackend) -> Heads:
+        raise DoesNotFitError("There is no room.")
+
+    async def load() -> None:
+        worker = Worker(Settings(draft=asked, ctx_size=512, threads=1), path)
+        beside: asyncio.Future[None] = asyncio.Future()
+        beside.set_result(None)
+        await worker.load(beside)
+        if asked is None:
+            assert worker.loaded.guesses == "auto"
+        else:
+            assert str(worker.error) == "There is no room."
+        await worker.drain()
+        worker.close()
+
+    monkeypatch.setattr("worker.lifecycle.loading.Heads", refuse)
+    asyncio.run(load())
 
 
 def test_they_guess_by_default(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -257,3 +257,61 @@ def test_asserting_the_backend(device: RpcServer) -> None:
     with pytest.raises(FailedLoadError) as failed:
         load(MODEL_PATH, settings(device, layers=-1, backend="cpu"))
     assert failed.value.line.startswith("error: USAGE: --n-gpu-layers needs a GPU")
+
+
+# ------------------------------------------------------------------------------- experts
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mixture of experts: four layers and the output."""
+    path = tmp_path_factory.mktemp("models") / "moe.gguf"
+    shape = {"layers": 4, "embedding": 256, "feed_forward": 512, "context": 2048}
+    return ggufs.write_llama(path, experts=4, encoding="F16", **shape)
+
+
+@on_rpc
+@pytest.mark.parametrize(
+    ("layers", "given", "moved"),
+    [
+        (-1, {"cpu_moe": 10_000}, 4),
+        (-1, {"cpu_moe": 2}, 2),
+        (2, {"cpu_moe": 3}, 0),
+        (3, {"cpu_moe": 3}, 1),
+        (-1, {"override_tensor": ((r"blk\.(1|2)\.ffn_.*_exps", "CPU"),)}, 2),
+        (-1, {"override_tensor": ((r"\.3\.ffn_.*exps", "RPC0"), ("exps", "CPU"))}, 3),
+        (0, {"override_tensor": (("exps", "RPC0"),)}, -4),
+    ],
+)
+def test_experts_lie_where_they_were_asked_to(
+    device: RpcServer, mixed: Path, layers: int, given: dict[str, Any], moved: int
+) -> None:
+    """The layers are the device's, so many of their experts are not; the plan knows, and the model
+    says the same."""
+    loaded = load(mixed, settings(device, layers=layers, **given))
+    whole = load(mixed, settings(device, layers=layers))
+    assert loaded.layers == whole.layers
+    assert loaded.tokens == whole.tokens == load(mixed, settings()).tokens
+    sizes = [by_device(each.allocated)["CPU"]["weights"] for each in (loaded, whole)]
+    experts = 3 * 4 * 256 * 512 * 2  # of a layer: gate, up and down of four, F16
+    assert sizes[0] - sizes[1] == pytest.approx(moved * experts, abs=22_000)
+    if layers:  # else a device computes that has no layer
+        assert_planned(loaded.planned, loaded.allocated)
+    assert "tensors of offloaded layers are on the CPU" not in loaded.log
+
+
+def test_a_place_that_is_not_there() -> None:
+    """It is named with those that are, before a byte is read."""
+    with pytest.raises(FailedLoadError) as failed:
+        load(MODEL_PATH, settings(override_tensor=((".*", "CUDA7"),)))
+    assert failed.value.line == (
+        "error: USAGE: --override-tensor names 'CUDA7', where nothing is placed. Name one of "
+        "these: CPU."
+    )
+
+
+def test_all_on_the_cpu(on_cpu: Loaded) -> None:
+    """Where there is no device it changes nothing."""
+    loaded = load(MODEL_PATH, settings(override_tensor=((".*", "CPU"),)))
+    assert (loaded.tokens, loaded.logits) == (on_cpu.tokens, on_cpu.logits)
+    assert_planned(loaded.planned, loaded.allocated)

@@ -97,6 +97,58 @@ def test_as_many_layers_as_leave_a_useful_context(config: ModelConfig) -> None:
     assert not estimate(config, more, machine(4 * GiB, room)).fits
 
 
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
+    """Of a mixture of experts, which are most of it."""
+    path = tmp_path_factory.mktemp("mixed") / "m.gguf"
+    return load_config(
+        ggufs.write_llama(path, layers=8, embedding=256, feed_forward=1024, context=4096, experts=8)
+    )
+
+
+def test_experts_leave_the_gpu_first(mixed: ModelConfig) -> None:
+    """As few as must; layers follow once all of them have left. A number of layers or experts that
+    was asked for is kept."""
+    settings = Settings(ctx_size=4096)
+    whole = on(estimate(mixed, settings, machine(4 * GiB, 4 * GiB)), "CUDA")
+    chosen = [
+        estimate(mixed, settings, machine(4 * GiB, whole * part // 100)) for part in range(1, 101)
+    ]
+    assert all(plan.fits for plan in chosen)
+    pairs = [(plan.gpu_layers, plan.cpu_experts) for plan in chosen]
+    assert pairs[-1] == (9, 0)
+    assert pairs == sorted(pairs, key=lambda pair: (pair[0], -pair[1] * (pair[0] > 0)))
+    assert {experts for layers, experts in pairs if layers == 9} == set(range(9))
+    assert {experts for layers, experts in pairs if 0 < layers < 9} == {8}
+    room = machine(4 * GiB, whole * 0.8)
+    for given, expected in (
+        ({"cpu_moe": 0}, 0), ({"cpu_moe": 5}, 5), ({"cpu_moe": 10_000}, 8),
+        ({"override_tensor": (("attn", "CPU"),)}, 0),
+    ):  # fmt: skip
+        given = msgspec.structs.replace(settings, **given)
+        assert estimate(mixed, given, room).cpu_experts == expected
+    with pytest.raises(DoesNotFitError):
+        plan_memory(mixed, Settings(ctx_size=4096, n_gpu_layers=-1), room)
+
+
+def test_tensors_that_are_named(mixed: ModelConfig) -> None:
+    """The first expression counts; what is moved to the CPU is missing on the GPU."""
+    settings, room = Settings(ctx_size=1024, n_gpu_layers=-1), machine(GiB, GiB, GiB)
+    plain = estimate(mixed, settings, room)
+    for named, there in (
+        ((("_exps", "CPU"),), {"CPU": 8}),
+        (((r"^blk\.[0-3]\.ffn_.*_exps", "CPU"),), {"CPU": 4}),
+        (((r"blk\.0\.ffn.*_exps", "CUDA1"), (r"exps", "CPU")), {"CPU": 7, "CUDA1": 1}),
+    ):
+        given = msgspec.structs.replace(settings, override_tensor=named)
+        plan = estimate(mixed, given, room)
+        assert sum(mixed.expert_bytes) == 8 * mixed.expert_bytes[0]
+        moved = there["CPU"] * mixed.expert_bytes[0]
+        assert on(plan, "CPU", "weights") - on(plain, "CPU", "weights") == moved
+        assert on(plain, "CUDA", "weights") - on(plan, "CUDA", "weights") == moved
+    assert on(plan, "CUDA1", "weights") > on(plain, "CUDA1", "weights") - 4 * mixed.expert_bytes[0]
+
+
 def test_no_layers_rather_than_none_at_all(config: ModelConfig) -> None:
     """A GPU that holds nothing leaves the model on the CPU."""
     plan = plan_memory(config, Settings(), machine(4 * GiB, 1 << 10))

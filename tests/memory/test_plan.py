@@ -13,6 +13,7 @@ from benchmarks.models import write_model
 from benchmarks.shapes import ModelShape as Shape
 from tests.support.models import ggufs
 from tests.support.models.adapters import lora_gguf, write_lora
+from tests.support.models.projectors import SEEING
 from worker import log
 from worker.errors import DoesNotFitError
 from worker.llama import library
@@ -36,6 +37,7 @@ from worker.memory.plan import (
 from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
 from worker.model.hyperparameters import RecurrentConfig
+from worker.model.projector import load_projector
 from worker.settings import Settings
 
 GiB = 2**30
@@ -415,6 +417,18 @@ def test_adapters(tmp_path: Path) -> None:
     assert estimate(config, later, PLENTY, None, [lora, lora]).adapter_bytes == (
         plan.adapter_bytes + (3 << 20)
     )
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_projectors(kind: str, tmp_path: Path) -> None:
+    """The weights, what the largest picture takes, and a second process count."""
+    model, file = SEEING[kind](tmp_path)
+    config, projector = load_config(model), load_projector(file)
+    alone = estimate(config, Settings(), PLENTY)
+    plan = estimate(config, Settings(), PLENTY, projector=projector)
+    assert plan.projector_bytes == projector.size_bytes + projector.compute_bytes
+    assert plan.total_bytes == alone.total_bytes + alone.process_bytes + plan.projector_bytes
+    assert projector.compute_bytes > 4 * projector.patches * projector.inner > 0
 
 
 @pytest.mark.parametrize(("count", "rank"), [(1, 16), (4, 16), (3, 64)])

@@ -18,7 +18,7 @@ import pytest
 from tests.support import http, metrics
 from tests.support.models.adapters import lora_gguf, write_lora
 from tests.support.models.ggufs import U32, array
-from tests.support.programs.processes import Server, WorkerProcess, serving
+from tests.support.programs.processes import Server, ended, serving
 from worker.isolation import sandbox
 
 NAMES = ("one", "two", "three")
@@ -222,10 +222,9 @@ def test_wrong_ones_are_refused(tiny: Path, files: dict[str, Path], tmp_path: Pa
         (f"{files['one']}={BASE}", "USAGE"),
         (f"{files['one']},{files['one']}=again", "USAGE"),
     ):
-        process = WorkerProcess("serve", *map(str, options(tiny, files)), f"--lora={lora}")
-        assert process.wait() != 0
-        assert process.lines[-1].startswith(f"error: {code}: "), process.lines
-        process.end()
+        done = ended("serve", "--port", "0", *options(tiny, files), f"--lora={lora}")
+        assert done.returncode != 0
+        assert done.stderr.splitlines()[-1].startswith(f"error: {code}: "), done.stderr
 
 
 def test_vectors(tiny: Path, files: dict[str, Path]) -> None:
@@ -402,8 +401,7 @@ def test_activated(tiny: Path, files: dict[str, Path], tmp_path: Path) -> None:
         assert entry["alora_invocation_tokens"] == [70, 71]
     with serving(*options(tiny, files, "one"), *more, "--cache-ram", "0", "-b", "16") as server:
         assert ask(server, "activated", invoked) == (first, 0)
-    words = [*map(str, options(tiny, files)), "--lora", f"{files['two']},{activated}"]
-    process = WorkerProcess("serve", *words)
-    assert process.wait() == 2
-    assert "counts alone" in process.lines[-1]
-    process.end()
+    words = [*options(tiny, files), "--lora", f"{files['two']},{activated}"]
+    done = ended("serve", "--port", "0", *words)
+    assert done.returncode == 2
+    assert "counts alone" in done.stderr.splitlines()[-1]

@@ -11,7 +11,7 @@ from tests.support import metrics
 from tests.support.models import ggufs
 from tests.support.models.adapters import control_gguf
 from tests.support.models.spoiled import extra
-from tests.support.programs.processes import WorkerProcess, serving
+from tests.support.programs.processes import ended, serving
 
 LAYERS = (1, 2)
 BODY = {
@@ -94,7 +94,6 @@ def test_refused(folder: Path, words: str, said: str, monkeypatch: pytest.Monkey
     """One sentence at the start."""
     ggufs.write_llama(folder / "within.gguf", embedding=128)
     monkeypatch.chdir(folder)
-    process = WorkerProcess("serve", "--port", "0", "--model", "m.gguf", *words.split())
-    assert process.wait() != 0
-    assert said in process.lines[-1]
-    process.end()
+    done = ended("serve", "--port", "0", "--model", "m.gguf", *words.split())
+    assert done.returncode != 0
+    assert said in done.stderr.splitlines()[-1]

@@ -16,7 +16,7 @@ from tests.support import http
 from tests.support.metrics import scrape
 from tests.support.models import ggufs
 from tests.support.models.heads import WRITERS
-from tests.support.programs.processes import Server, WorkerProcess, serving
+from tests.support.programs.processes import Server, ended, serving
 from worker.demo import HELDOUT_PATH, MODEL_PATH
 
 BODY = {"prompt": [1, *range(5, 25)], "max_tokens": 60, "temperature": 0, "ignore_eos": True}
@@ -61,24 +61,19 @@ def test_heads(who: str, told: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["--draft mtp", "--spec-type ngram-mod,draft-simple"])
 def test_a_file_without_heads_is_refused(words: str, tiny: Path) -> None:
     """It exits with 2 before anything is loaded."""
-    process = WorkerProcess("serve", "--model", str(tiny), *words.split(), "--port", "0")
-    try:
-        assert process.wait() == 2
-    finally:
-        process.end()
-    assert "There is no draft model, and " in process.lines[-1]
-    assert "cannot guess its own tokens: the file has no heads" in process.lines[-1]
+    done = ended("serve", "--model", tiny, *words.split(), "--port", "0")
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert "There is no draft model, and " in last
+    assert "cannot guess its own tokens: the file has no heads" in last
 
 
 def test_another_vocabulary_is_refused(tiny: Path, tmp_path: Path) -> None:
     """It exits with 2 before anything is loaded."""
     other = ggufs.write_llama(tmp_path / "other.gguf", vocab_size=500)
-    process = WorkerProcess("serve", "--model", str(tiny), "-md", str(other), "--port", "0")
-    try:
-        assert process.wait() == 2
-    finally:
-        process.end()
-    assert process.lines[-1].startswith(
+    done = ended("serve", "--model", tiny, "-md", other, "--port", "0")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
         "error: USAGE: other.gguf cannot guess tokens for tiny.gguf"
     )
 
@@ -185,8 +180,7 @@ def test_the_same_with_guesses(tmp_path: Path) -> None:
     the two likeliest of some 30,000 tokens come once in a hundred runs.
     """
     model = tmp_path / "demo.gguf"
-    quantized = WorkerProcess("quantize", str(MODEL_PATH), str(model), "F32")
-    assert quantized.wait() == 0
+    assert ended("quantize", MODEL_PATH, model, "F32").returncode == 0
     exact = ("--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off")
     with contextlib.ExitStack() as stack:
         plain, guessing = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +138,14 @@ def test_it_comes_while_another_runs(tiny: Path, stream: bool) -> None:
             running = pool.submit(server.post, long)
             server.wait_until(slots_processing=1)
             falling = pool.submit(http.post, server.url + "/sleep")
-            others = [pool.submit(server.post, {**BODY, "max_tokens": 3}) for _ in range(2)]
+            while not falling.done():
+                said(server, max_tokens=3)
         assert falling.result().status_code == 200
-        assert all(other.result().status_code == 200 for other in others)
         text = running.result().text
         assert text.count("data: ") == 101 if stream else len(json.loads(text)["choices"]) == 1
+        said(server)
         server.logged("the model sleeps")
-        server.logged("the model is back")
-        assert not asleep(server)
+        server.wait_for("the model is back")
 
 
 def test_many_wake_it_once(tiny: Path) -> None:
@@ -210,11 +212,29 @@ def test_it_ends(tiny: Path, tmp_path: Path, is_asleep: bool) -> None:
         with ThreadPoolExecutor(1) as pool:
             waiting = None if is_asleep else pool.submit(server.post, BODY)
             if waiting is not None:
-                until(lambda: scrape(server.url)["worker_tasks"] > 5 and not waiting.done())
+                server.wait_for("the model wakes")
             os.kill(server.pid, signal.SIGTERM)
             if waiting is not None:
                 assert waiting.result().status_code == 503
         assert server.wait() == 0
+
+
+def test_who_leaves_while_it_wakes(tiny: Path, tmp_path: Path) -> None:
+    """The model comes back all the same, and nothing is left of the request."""
+    loaded = tmp_path / "loaded"
+    loaded.touch()
+    with serving("--model", tiny, *CELLS, env={"LOADED": str(loaded)}, step_seconds=0.01) as server:
+        first = said(server)[0]
+        sleep(server)
+        loaded.unlink()
+        address = server.url.removeprefix("http://")
+        with contextlib.closing(HTTPConnection(address)) as connection:
+            connection.request("POST", "/v1/completions", json.dumps({**BODY, "max_tokens": 1000}))
+            server.wait_for("the model wakes")
+        loaded.touch()
+        server.wait_for("the model is back")
+        assert said(server)[0] == first
+        server.wait_until(slots_processing=0, queue_depth=0)
 
 
 def test_adapters(tiny: Path, tmp_path: Path) -> None:

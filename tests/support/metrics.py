@@ -52,6 +52,7 @@ def fake_worker(kept: CacheStats | None = None) -> tuple[Worker, Loaded]:
             spin=SimpleNamespace(is_shared=False),
         ),
         is_fused=True,
+        media=None,
         config=SimpleNamespace(quant="F16"),
         model_id="m",
         memory_bytes=1000,

@@ -17,6 +17,7 @@ from worker.hub.catalog import Entry
 from worker.hub.checksum import Digest, ExpectedDigest, digest_for, promises
 from worker.model.adapter import load_adapter
 from worker.model.config import ModelConfig, load_config
+from worker.model.projector import load_projector
 
 # Sound files that lie beside models and are none that the worker serves.
 OTHERS = frozenset({"MMPROJ", "IMATRIX", "LORA_ADAPTER", "VOCAB_ONLY", "ENCODER_ONLY",
@@ -27,7 +28,7 @@ class FileVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What was found out about one model.
 
     ok            the worker would load it, or it was met in a folder and is one of OTHERS, or it is
-                  an adapter
+                  an adapter or a projector
     code, message, hint, offset, field  of the error that the worker would raise; for one of OTHERS
                   they say what it is; offset is in bytes
     architecture, does, quant  None where the file is not read that far
@@ -115,7 +116,7 @@ def judge(
 
 
 def _check_header(candidate: Candidate, findings: _Findings) -> None:
-    """Raise ModelFileError as a service would, but for adapters, and OTHERS in a folder."""
+    """Raise ModelFileError as a service would, but for adapters, projectors, OTHERS in a folder."""
     try:
         findings.config = load_config(candidate.path, purpose="serve")
         return
@@ -123,6 +124,10 @@ def _check_header(candidate: Candidate, findings: _Findings) -> None:
         if error.code == "LORA_ADAPTER":
             said = load_adapter(candidate.path).summary
             findings.other = ModelFileError("LORA_ADAPTER", f"It is {said}.")
+            return
+        if error.code == "MMPROJ":
+            said = load_projector(candidate.path).summary
+            findings.other = ModelFileError("MMPROJ", f"It is {said}.")
             return
         if not candidate.found or error.code not in OTHERS:
             raise

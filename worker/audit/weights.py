@@ -159,11 +159,7 @@ def _fill(descriptor: int, piece: NDArray[np.uint8], begin: int, path: str) -> N
 
 
 def _look(
-    tensor: TensorInfo,
-    piece: NDArray[np.uint8],
-    begin: int,
-    path: str,
-    found: dict[str, OddTensor],
+    tensor: TensorInfo, piece: NDArray[np.uint8], begin: int, path: str, found: dict[str, OddTensor]
 ) -> None:
     """Add to `found` what is odd in a piece of a tensor."""
     encoding, fields = fields_of(tensor.type)

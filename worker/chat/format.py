@@ -77,7 +77,7 @@ class ChatFormat:
         self._history = History(probe, example.strip(), past, tells=not probe.shows_tools)
         self._told = History(probe, example.strip(), past, tells=True)
         tags = self.thoughts.tags
-        seen = (*self.dialect.markers, tags.open, tags.open.rstrip(), tags.close)
+        seen = (*self.dialect.marks.markers, tags.open, tags.open.rstrip(), tags.close)
         self.controls: Mapping[str, int] = {
             text: token
             for text, token in controls.items()
@@ -189,7 +189,7 @@ class ChatFormat:
         tags = self.thoughts.tags
         if not tags.close:
             return None
-        calls = (text for text in self.dialect.opens if text != BARE)
+        calls = (text for text in self.dialect.marks.opens if text != BARE)
         is_open = self.thoughts.is_inside(prompt)
         return ThoughtEnd((tags.open,), (tags.close, *calls), f"\n{tags.close}\n\n", is_open)
 

@@ -17,12 +17,7 @@ from worker.chat.results import as_user, paired, with_short_ids, without_calls
 
 class History:
     def __init__(
-        self,
-        probe: PlaceProbe,
-        example: str,
-        past: Callable[[Sequence[Call]], str],
-        *,
-        tells: bool,
+        self, probe: PlaceProbe, example: str, past: Callable[[Sequence[Call]], str], *, tells: bool
     ) -> None:
         """
         example  how a call is written, for models whose template does not say it

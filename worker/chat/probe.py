@@ -56,11 +56,7 @@ class CallShape(msgspec.Struct, frozen=True):
 
 
 def called(name: str, arguments: Any, call_id: str) -> dict[str, Any]:
-    return {
-        "id": call_id,
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def thought_parts(thought: str, text: str | None) -> dict[str, Any]:

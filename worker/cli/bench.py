@@ -35,7 +35,8 @@ DESCRIPTION = (
     "level of a model, each in a process of its own, and the level to take on this machine. "
     "Of a model that makes vectors: how near they are to the reference's, and texts a second. "
     "A file in F16, BF16 or F32 is quantised; several files of one model are compared as they "
-    "are; with --lora one file is, with and without each adapter. Interrupted, the same "
+    "are; with --lora one file is, with and without each adapter. Pictures are not measured, "
+    "and no projector is loaded. Interrupted, the same "
     "command goes on where it was."
 )
 EXAMPLE = "Example: worker bench model-f16.gguf --quants Q8_0,Q5_K_M,Q4_K_M --out report"

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.lifecycle.prepared import load_weights, prepare
 
     path = model_path(settings)
-    prepared = prepare(path, settings)
+    prepared = prepare(path, settings, sees=False)
     with _opened(arguments.file) as lines, load_progress(path.name) as report:
         weights = load_weights(path, settings, prepared, report)
         with open_backend(weights, settings, prepared) as backend:

@@ -54,7 +54,6 @@ NEEDLESS: dict[str, str] = {
     "connections have limits of their own, see --receive-timeout and --send-timeout": """
         --timeout= -to= --threads-http= --sse-ping-interval=""",
     "files are checked before they are loaded, and by `worker check --deep`": "--check-tensors",
-    "only text is read": "--no-mmproj --no-mmproj-auto --no-mmproj-offload --media-path=",
     "templates are Jinja, and get past thoughts as they are": "--no-jinja --reasoning-preserve",
     "/slots shows no prompts": "--no-slots",
     "a page whose origin is named may use all methods and headers, and cookies count nowhere": """
@@ -70,7 +69,9 @@ NEEDLESS: dict[str, str] = {
 _IN_REQUEST = "Send it with each request."
 _TEMPLATE = "Answers are read as the chat template says."
 _ONE_MODEL = "One worker serves one model: give its file with --model, or --hf-repo."
-_TEXT_ONLY = "Pictures and sound wait for a worker that reads them; this one reads text only."
+_PROJECTOR_FILE = "Download the file, and name it with --mmproj."
+_ROWS_OF_FILE = "A picture becomes as many vectors as the projector's file says."
+_TEXT_ONLY = "This worker writes text only."
 _AS_TRAINED = "Tokens look ahead, or do not, as the model's file says."
 _CONTEXT = (
     "A shifted context answers from text that it no longer has: a sequence ends where its context "
@@ -88,8 +89,9 @@ REFUSED: dict[str, str] = {
     "A last message of the assistant goes on where continue_final_message says so.": """
         --prefill-assistant""",
     _CONTEXT: "--context-shift --keep --grp-attn-n -gan --grp-attn-w -gaw",
-    _TEXT_ONLY: """--mmproj -mm --mmproj-url -mmu --mmproj-auto --image-min-tokens
-        --image-max-tokens --model-vocoder -mv --tts-use-guide-tokens""",
+    _PROJECTOR_FILE: "--mmproj-url -mmu",
+    _ROWS_OF_FILE: "--image-min-tokens --image-max-tokens",
+    _TEXT_ONLY: "--model-vocoder -mv --tts-use-guide-tokens",
     _AS_TRAINED: "--attention",
     _IN_REQUEST: """--logit-bias -l --grammar --grammar-file --json-schema -j --json-schema-file
         -jf --reverse-prompt -r --special -sp --embd-normalize""",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import contextlib
 import os
 import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,10 +19,18 @@ from worker.cli.options import add_options, reader, settings_from
 from worker.errors import RequestError, UsageError
 from worker.values import integer
 
+if TYPE_CHECKING:
+    from worker.engine.request import Prompt
+    from worker.lifecycle.media import MediaReader
+    from worker.llama.vocab import Vocab
+    from worker.model.tokenizer import TokenizerConfig
+
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
 
 
-DESCRIPTION = "Load a model, continue the prompt, print the text as it comes."
+DESCRIPTION = (
+    "Load a model, continue the prompt, print the text as it comes; or ask about pictures."
+)
 EXAMPLE = 'Example: worker generate "Once upon a time" --max-tokens 100 --temperature 0'
 
 
@@ -33,7 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "model", "catalog", "ctx_size", "threads", "threads_batch", "n_gpu_layers", "backend",
         "device", "rpc", "tensor_split", "cache_type_k", "cache_type_v", "flash_attn", "mmap",
-        "verbose", *_SAMPLING,
+        "mmproj", "mmproj_auto", "mmproj_offload", "verbose", *_SAMPLING,
+    )  # fmt: skip
+    parser.add_argument(
+        "--image", action="append", default=[], metavar="FILE",
+        help="a picture (or several) that the prompt is about, which is then asked by the model's "
+        "chat template",
     )  # fmt: skip
 
 
@@ -47,21 +63,31 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.engine.engine import Engine
     from worker.engine.request import GenerationParams, Prompt, Request
     from worker.lifecycle.loading import open_backend
+    from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import load_weights, prepare
 
-    path = model_path(settings)
-    prepared = prepare(path, settings)
+    path, images = model_path(settings), [(file, _picture(file)) for file in arguments.image]
+    prepared = prepare(path, settings, sees=bool(images))
+    if images and prepared.projector is None:
+        raise UsageError("This model has no projector.", hint="Name its file with --mmproj.")
     with load_progress(path.name) as report:
         weights = load_weights(path, settings, prepared, report)
-    with open_backend(weights, settings, prepared) as backend:
+    with contextlib.ExitStack() as stack:
+        backend = stack.enter_context(open_backend(weights, settings, prepared))
         engine = Engine(backend, time.monotonic)
-        tokens = backend.vocab.tokenize(prompt, add_special=True, parse_special=True)
+        if images:
+            reader = MediaReader(settings, prepared)
+            stack.callback(reader.close)
+            reader.wait(backend.context.rows_together)
+            shown = _about(images, prompt, reader, backend.vocab, prepared.config.tokenizer)
+        else:
+            tokens = backend.vocab.tokenize(prompt, add_special=True, parse_special=True)
+            shown = Prompt(tuple(tokens))
         request = Request(
             id="cli",
-            prompt=Prompt(tuple(tokens)),
+            prompt=shown,
             params=GenerationParams(
-                max_tokens=arguments.max_tokens,
-                sampling=defaults_of(prepared.config, settings),
+                max_tokens=arguments.max_tokens, sampling=defaults_of(prepared.config, settings)
             ),
         )
         try:
@@ -71,6 +97,46 @@ def run(arguments: argparse.Namespace) -> int:
         engine.add(request)
         _stream(engine, request)
     return 0
+
+
+def _picture(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def _about(
+    images: list[tuple[str, bytes]], text: str, reader: MediaReader, vocab: Vocab,
+    tokenizer: TokenizerConfig | None,
+) -> Prompt:  # fmt: skip
+    """What the chat template makes of pictures and a text; of a model without one, these as they
+    stand. Raises UsageError."""
+    from worker.api.common.gallery import Gallery
+    from worker.chat.template import ChatTemplate
+    from worker.engine.request import Prompt
+
+    gallery, said = Gallery(reader), ""
+    try:
+        for file, data in images:
+            mark = gallery.shown("image", base64.b64encode(data).decode(), (file, "image"))
+            if mark is None:
+                raise UsageError("This model sees no pictures.")
+            reader.read(data)
+            said += mark
+        said += text
+        if tokenizer is not None and tokenizer.chat_template:
+            template = ChatTemplate(tokenizer.chat_template, bos=vocab.bos_name, eos=vocab.eos_name)
+            said = template.render([{"role": "user", "content": said}])
+        said = said.removeprefix(vocab.bos_name) if vocab.adds_bos else said
+        _, tokens, media = gallery.prompt(
+            said,
+            lambda part, is_first: vocab.tokenize(part, add_special=is_first, parse_special=True),
+            2**31,
+        )
+    except RequestError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    return Prompt(tuple(tokens), media=media)
 
 
 def _prompt(text: str) -> str:

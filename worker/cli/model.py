@@ -33,13 +33,14 @@ def fetched_models(settings: Settings) -> tuple[Path, Settings]:
         os.environ["HF_TOKEN"] = settings.hf_token  # which the Hub's client reads at its import
     model, draft = settings.model, settings.draft_model
     if settings.hf_repo is not None and model is not None:
-        settings = replace(settings, model=f"file:{_fetch(model, settings)}")
+        seen = settings.mmproj_auto and settings.mmproj is None
+        settings = replace(settings, model=f"file:{_fetch(model, settings, with_projector=seen)}")
     if settings.hf_draft is not None and draft is not None:
-        settings = replace(settings, draft_model=str(_fetch(draft, settings)))
+        settings = replace(settings, draft_model=str(_fetch(draft, settings, with_projector=False)))
     return model_path(settings), with_draft_path(settings)
 
 
-def _fetch(text: str, settings: Settings) -> Path:
+def _fetch(text: str, settings: Settings, *, with_projector: bool) -> Path:
     """A model that is here is taken as it is: a start needs no Hub."""
     from worker.cli.progress import pull_progress
     from worker.hub.catalog import load_catalog
@@ -59,7 +60,7 @@ def _fetch(text: str, settings: Settings) -> Path:
         if settings.offline:
             continue
         try:
-            wanted = find(reference, catalog, memory)
+            wanted = find(reference, catalog, memory, projector=with_projector)
         except UsageError:  # there is none in the usual encoding
             if reference == named:
                 raise

@@ -11,6 +11,25 @@ if TYPE_CHECKING:
     from worker.hub.pull import PullProgress
 
 
+def bar_on_stderr(text: str, *columns: Any, **more: Any) -> Any:
+    """rich's progress: a text, a bar and these columns. It leaves nothing on the terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn(text, markup=False), BarColumn(), *columns,
+        console=console, transient=True, disable=not console.is_terminal, **more,
+    )  # fmt: skip
+
+
+def of_bytes() -> tuple[Any, ...]:
+    """Columns of what is counted in bytes."""
+    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn()
+
+
 @contextlib.contextmanager
 def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[float], bool]]:
     """A bar on stderr, where that is a terminal: what is being done (`doing`) to `name`.
@@ -20,25 +39,10 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
     if not sys.stderr.isatty():  # a service need not wait until rich is imported
         yield lambda _share: True
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import TaskProgressColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    columns = TaskProgressColumn(), TimeElapsedColumn()
+    with bar_on_stderr("{task.description}", *columns) as progress:
         task = progress.add_task(f"{doing} {name}", total=1.0)
 
         def report(share: float) -> bool:
@@ -53,30 +57,10 @@ def load_progress(name: str, doing: str = "loading") -> Generator[Callable[[floa
 @contextlib.contextmanager
 def pull_progress() -> Generator[PullProgress]:
     """A bar on stderr for each file. Without a terminal one line when each file begins."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
     from worker.machine import human_bytes
 
-    console = Console(stderr=True)
     bars: dict[tuple[str, str], Any] = {}
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    with bar_on_stderr("{task.description}", *of_bytes()) as progress:
 
         def report(file: str, stage: str, done: int, total: int) -> None:
             name = file.rpartition("/")[2]
@@ -85,7 +69,7 @@ def pull_progress() -> Generator[PullProgress]:
                 bar = bars[file, stage] = progress.add_task(
                     f"{stage} {name}", total=total, completed=done
                 )
-                if not console.is_terminal:
+                if not progress.console.is_terminal:
                     here = stage == "downloading" and done
                     begun = f"{human_bytes(done)} of " if here else ""
                     sys.stderr.write(f"{stage} {name} ({begun}{human_bytes(total)})\n")

@@ -22,7 +22,8 @@ DESCRIPTION = (
     "hf:ORGANISATION/REPOSITORY[@REVISION]::file=FILE.gguf. Without QUANT it is the largest "
     "encoding up to Q8_0 that fits here with some context: 1.2 times the file and 512 MiB "
     "within the available memory of the host; that of GPUs is not counted. Files above 50 GB "
-    "are left to the Hub's own `hf download`. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count."
+    "are left to the Hub's own `hf download`. The projector beside it comes too, but with "
+    "--no-mmproj. HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE count."
 )
 EXAMPLE = "Example: worker pull tinyllama:Q4_K_M && worker serve --model tinyllama:Q4_K_M"
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ask the Hub whether it has the files that the catalogue names (of all models, or of "
         "those given)",
     )
-    add_options(parser, "catalog")
+    add_options(parser, "catalog", "mmproj_auto")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -45,24 +46,25 @@ def run(arguments: argparse.Namespace) -> int:
     """Bring the models one after the other. The first failure ends the command."""
     from worker.hub.catalog import load_catalog
 
-    catalog = load_catalog(settings_from(arguments).catalog)
+    settings = settings_from(arguments)
+    catalog = load_catalog(settings.catalog)
     if arguments.list:
         return _list(catalog, arguments)
     if arguments.check:
         return _check(catalog, arguments)
     if not arguments.models:
         raise UsageError("No model is named.", hint="`worker pull --list` shows what can be named.")
-    return _pull(catalog, arguments)
+    return _pull(catalog, arguments, projector=settings.mmproj_auto)
 
 
-def _pull(catalog: Catalog, arguments: argparse.Namespace) -> int:
+def _pull(catalog: Catalog, arguments: argparse.Namespace, *, projector: bool) -> int:
     from worker.cli.console import data_console, plain, write_json
     from worker.cli.progress import pull_progress
     from worker.hub.pull import find, pull
 
     memory = machine.memory()
     # All names are checked before the first model takes minutes.
-    wanted = [find(parse(text), catalog, memory) for text in arguments.models]
+    wanted = [find(parse(text), catalog, memory, projector=projector) for text in arguments.models]
     done: list[Pulled] = []
     for model in wanted:
         with pull_progress() as report:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 
+from msgspec.structs import replace
+
 from worker import __version__, log
 from worker.cli.foreign import add_foreign_flags, warn_of_foreign_options
 from worker.cli.options import add_options, environment_help, settings_from
@@ -53,8 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
         from worker.isolation.reach import reach_of
         from worker.isolation.sandbox import enter
         from worker.llama import library
+        from worker.llama.media.encoder import start_early
+        from worker.model.projector import projector_beside
 
         library.proof().verdict().require()  # inside, no other process could be started
+        if settings.mmproj_auto and settings.mmproj is None:  # nor the folder be looked through
+            beside = projector_beside(path) if library.reads_media() else None
+            settings = replace(settings, mmproj=None if beside is None else str(beside))
+        if settings.mmproj is not None:
+            start_early()
         enter(reach_of(settings, path))
     with load_progress(path.name) as report:
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.cli.check.report import places
 from worker.cli.model import model_path
 from worker.cli.options import add_options, settings_from
 from worker.machine import human_bytes
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from worker.gguf.header import Header
     from worker.model.adapter import AdapterConfig
     from worker.model.config import ModelConfig
+    from worker.model.projector import ProjectorConfig
     from worker.model.tokenizer import TokenizerConfig
 
 _TEMPLATE_LINES = 6
@@ -24,7 +25,7 @@ _ROLES = ("bos", "eos", "eot", "eom", "unk", "sep", "pad", "cls", "mask",
 
 DESCRIPTION = (
     "The typed config of a GGUF file: shape, attention, tokenizer, encodings, "
-    "recommended sampling; or what an adapter is. The weights are not read."
+    "recommended sampling; or what an adapter or a projector is. The weights are not read."
 )
 EXAMPLE = "Example: worker show tinyllama.Q4_K_M.gguf --json"
 
@@ -47,15 +48,19 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
+    from worker.model.projector import load_projector
 
     arguments.model = arguments.file
     path = model_path(settings_from(arguments))
     try:
         config = load_config(path, purpose="inspect")
     except ModelFileError as error:
-        if error.code != "LORA_ADAPTER":
+        if error.code == "LORA_ADAPTER":
+            _show_adapter(load_adapter(path), as_json=arguments.json)
+        elif error.code == "MMPROJ":
+            _show_projector(load_projector(path), as_json=arguments.json)
+        else:
             raise
-        _show_adapter(load_adapter(path), as_json=arguments.json)
         return 0
     if arguments.json:
         write_json(config)
@@ -87,8 +92,29 @@ def _show_adapter(adapter: AdapterConfig, *, as_json: bool) -> None:
     data_console().print(pairs(adapter.name, rows))
 
 
+def _show_projector(projector: ProjectorConfig, *, as_json: bool) -> None:
+    from worker.cli.console import data_console, pairs, write_json
+
+    if as_json:
+        write_json(projector)
+        return
+    unknown = "not told by the file"
+    rows = {
+        "kind": f"projector, {projector.kind}",
+        "pictures": "yes" if projector.sees else "no",
+        "sounds": "yes" if projector.hears else "no",
+        "vectors": f"{projector.output:,} numbers, as its model's" if projector.output else unknown,
+        "largest picture": f"{projector.cells:,} cells" if projector.cells else unknown,
+        "size": human_bytes(projector.size_bytes),
+        "compute": human_bytes(projector.compute_bytes),
+    }
+    data_console().print(pairs(Path(projector.path).name, rows))
+
+
 def sections(config: ModelConfig, header: Header) -> Iterable[tuple[str, dict[str, str]]]:
     """Titles and their rows: what the model is, how it is built, its files."""
+    from worker.cli.check.report import places
+
     yield config.name or config.architecture, _model(config)
     yield "Model card", {name: str(value) for name, value in config.card.items()}
     if config.layers:

@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             "python": platform.python_version(),
             "packages": {name: installed(name) for name in ("llama-cpp-python", "gguf")},
             "build": build,
+            "media": library.reads_media(),
             "cpu": machine.cpu()[0],
             "proof": proof,
             "attention": kept(),
@@ -55,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     console = data_console()
     console.print(f"worker {__version__}, llama-cpp-python {build.bindings}")
     console.print(f"backends: {', '.join(build.backends)}")
+    if not library.reads_media():
+        console.print("reads no pictures and sounds: `make install MTMD=1` adds libmtmd")
     console.print(f"CPU: {machine.cpu()[0]}; {_proven(proof)}")
     for found in kept():
         console.print(f"attention: {told(found)}")

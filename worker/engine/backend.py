@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from worker.cache.state import Parts, SlotState
-from worker.engine.request import Request
+from worker.engine.request import Medium, Request
 from worker.errors import DecodeError
 
 
@@ -18,6 +18,10 @@ class Batch:
 
     max_outputs  rows whose logits one batch may ask for
     key          of the prompts whose rows these are, see `Prompt`
+    vectors      of a medium, in the place of the tokens of all rows, float32 [size, width]; None:
+                 the rows are tokens
+    planes       with them, positions where the model has M-RoPE, int32 [4, size]
+    is_causal    False: each of them looks at all
 
     Arrays, all of shape [capacity]:
         tokens     int32  token id
@@ -33,6 +37,9 @@ class Batch:
         self.max_outputs = capacity if max_outputs is None else max_outputs
         self.size = 0
         self.key = b""
+        self.vectors: np.ndarray | None = None
+        self.planes: np.ndarray | None = None
+        self.is_causal = True
         self.tokens = np.zeros(capacity, np.int32)
         self.positions = np.zeros(capacity, np.int32)
         self.slots = np.zeros(capacity, np.int32)
@@ -40,6 +47,8 @@ class Batch:
 
     def clear(self) -> None:
         self.size = 0
+        self.vectors = self.planes = None
+        self.is_causal = True
 
     def add(self, tokens: np.ndarray, start: int, slot: int) -> int:
         """Append a run of tokens at positions from `start`; returns the run's first row.
@@ -53,6 +62,20 @@ class Batch:
         self.outputs[first:last] = 0
         self.size = last
         return first
+
+    def add_medium(self, medium: Medium, first: int, begin: int, stop: int, slot: int) -> None:
+        """Vectors of a medium from the place `begin` of its prompt to `stop`, in a batch that holds
+        nothing else. first: the position of its first vector"""
+        self.size = count = stop - begin
+        self.vectors = medium.vectors[begin - medium.start : stop - medium.start]
+        positions = medium.positions_from(first, begin, stop)
+        if positions.ndim > 1:
+            self.planes = np.ascontiguousarray(positions)
+            positions = positions[0]
+        self.positions[:count] = positions
+        self.slots[:count] = slot
+        self.outputs[:count] = 0
+        self.is_causal = medium.is_causal
 
     def add_one(self, token: int, position: int, slot: int) -> int:
         """Append one token whose logits are wanted; returns its row."""

@@ -159,11 +159,7 @@ class EmbeddingLane:
     """Packs the texts of all requests into steps. Not thread-safe: the engine's thread calls it."""
 
     def __init__(
-        self,
-        backend: EmbeddingBackend,
-        clock: Callable[[], float],
-        max_stall: float,
-        stats: Stats,
+        self, backend: EmbeddingBackend, clock: Callable[[], float], max_stall: float, stats: Stats
     ) -> None:
         """stats: the engine's own, which it adds to"""
         self.backend = backend

@@ -197,19 +197,24 @@ class Engine:
             slot = sequence.slot
             assert slot is not None
             start, known = slot.length, sequence.num_known
+            medium, position = sequence.medium, slot.position
+            if medium is not None:
+                position = slot.prompt.position(medium.start)
+                batch.add_medium(medium, position, start, start + count, slot.index)
+                break
             if known - start == 1 and sequence.prompt_logprobs is None:
-                batch.add_one(sequence.tokens[start], start, slot.index)
+                batch.add_one(sequence.tokens[start], position, slot.index)
                 if count > 1 and sequence.draft is not None:
-                    for position, token in enumerate(sequence.draft.tokens[: count - 1], known):
-                        batch.add_one(token, position, slot.index)
+                    for place, token in enumerate(sequence.draft.tokens[: count - 1], position + 1):
+                        batch.add_one(token, place, slot.index)
                 continue
-            first = batch.add(sequence.tokens[start : start + count], start, slot.index)
+            first = batch.add(sequence.tokens[start : start + count], position, slot.index)
             if sequence.prompt_logprobs is not None and start < sequence.num_prompt:
                 batch.outputs[first : first + count] = 1
             elif start + count == known:
                 batch.outputs[first + count - 1] = 1
         for slot in plan.padding:
-            batch.add(batch.tokens[:1], slot.length, slot.index)
+            batch.add(batch.tokens[:1], slot.position, slot.index)
 
     def _compute(self, plan: StepPlan) -> list[Delta]:
         """Run the batch and commit it; when it fails, say who is put back or ended."""
@@ -224,7 +229,7 @@ class Engine:
         if self._heads is not None:
             self._heads.note(plan.runs, self.backend.batch.tokens[: self.backend.batch.size])
         for slot in plan.padding:
-            self.backend.drop(slot.index, slot.length)
+            self.backend.drop(slot.index, slot.position)
         deltas = self._commit(plan, self._clock())
         # Sampling counts too: to score a row of 256k logits takes 3 ms.
         seconds = self._clock() - started
@@ -282,6 +287,7 @@ class Engine:
             following = deltas[-1].token if ended else int(sequence.tokens[place + 1])
             if not draft.judge(place - start, following) or ended:
                 break
+        draft.shorten(0)  # the next step may be one without guesses
         if place + 1 < start + count:
             self.scheduler.cells.discard_beyond(slot)
         self._stats.note_draft(count - 1, draft.num_accepted - num_accepted)

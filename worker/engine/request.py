@@ -5,27 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
 
 from worker.engine.sampling import SEED_RANGE, SamplingParams, check_sampling
 from worker.errors import ContextLengthError, RequestError
 from worker.limits import LOGPROBS, STOP, STOPS
 
 
+class Medium(msgspec.Struct, frozen=True, eq=False):
+    """A picture or a sound in a prompt: vectors in the place of tokens.
+
+    start      place of its first vector in the prompt
+    vectors    float32 [rows, width], as the projector made them
+    length     positions that it takes; other than its rows where the model has M-RoPE
+    positions  int32 [4, rows], relative to its first one: of M-RoPE; None: one after the other
+    is_causal  whether a row looks only at what stands before it; else all are computed in one step
+    """
+
+    start: int
+    vectors: np.ndarray
+    length: int
+    positions: np.ndarray | None = None
+    is_causal: bool = True
+
+    @property
+    def stop(self) -> int:
+        """The place behind its last vector."""
+        return self.start + len(self.vectors)
+
+    def positions_from(self, first: int, begin: int, stop: int) -> np.ndarray:
+        """Of its vectors begin to stop, places in the prompt; int32 [4, stop - begin] or
+        [stop - begin]. first: the position of its first vector"""
+        if self.positions is None:
+            offset = first - self.start
+            return np.arange(begin + offset, stop + offset, dtype=np.int32)
+        return self.positions[:, begin - self.start : stop - self.start] + np.int32(first)
+
+
 class Prompt(msgspec.Struct, frozen=True):
     """What the model reads before it writes; the copies of one prompt hold the same.
 
-    tokens       ids, at least one, exactly as computed (BOS included where it is wanted)
+    tokens       ids, at least one, exactly as computed (BOS included where it is wanted); where a
+                 medium stands, negative numbers made from the hash of its file, one a vector
     checkpoints  lengths of the prompt after which another prompt may go on differently: there the
                  state of a model is kept that cannot be cut later
     key          with what it is computed, such as a set of adapters; empty: the model alone. Only
                  rows of one key share a step
     begin        tokens before that, which the model computes alone
+    media        what it holds beside tokens, in order
     """
 
     tokens: tuple[int, ...]
     checkpoints: tuple[int, ...] = ()
     key: bytes = b""
     begin: int = 0
+    media: tuple[Medium, ...] = ()
 
     def key_after(self, length: int) -> bytes:
         """Of what the cache holds of its first `length` tokens."""
@@ -38,6 +72,32 @@ class Prompt(msgspec.Struct, frozen=True):
         if self.key_after(length) == other.key_after(length):
             return length
         return min(length, *(each.begin for each in (self, other) if each.key))
+
+    def medium_at(self, place: int) -> Medium | None:
+        """The medium whose vector stands there."""
+        return next((each for each in self.media if each.start <= place < each.stop), None)
+
+    def position(self, place: int) -> int:
+        """The position of a token, or of a medium's first vector."""
+        if not self.media:
+            return place
+        return place + sum(
+            each.length - len(each.vectors) for each in self.media if each.stop <= place
+        )
+
+    def run(self, begin: int, count: int) -> int:
+        """How many of the `count` places from `begin` on are tokens, or vectors of one medium."""
+        for each in self.media:
+            if begin < each.stop:
+                return min(count, (each.start if begin < each.start else each.stop) - begin)
+        return count
+
+    def whole(self, length: int) -> int:
+        """The most of these first tokens that end with no part of a medium."""
+        for each in self.media:
+            if each.start < length < each.stop:
+                return each.start
+        return length
 
 
 NO_PROMPT = Prompt(())
@@ -124,7 +184,10 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
     if not tokens:
         raise RequestError("The prompt is empty.", param=param, hint="Send at least one token.")
     check_length(len(tokens), max_length, param, output=0 if params.max_tokens == 0 else 1)
-    if min(tokens) < 0 or max(tokens) >= vocab_size:
+    vectors = sum(len(medium.vectors) for medium in request.prompt.media)
+    if vectors and (tokens[-1] < 0 or params.prompt_logprobs is not None):
+        raise RequestError("A prompt ends with text, and pictures have no scores.", param=param)
+    if sum(token < 0 for token in tokens) != vectors or max(tokens) >= vocab_size:
         raise RequestError(
             f"The prompt holds token ids outside 0 to {vocab_size - 1}.", param=param
         )
@@ -132,8 +195,7 @@ def check_request(request: Request, vocab_size: int, max_length: int) -> None:
         raise RequestError("max_tokens must not be negative.", param="max_tokens")
     if len(params.stop) > STOPS.most or any(not 0 < len(text) <= STOP.most for text in params.stop):
         raise RequestError(
-            f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.",
-            param="stop",
+            f"stop must be at most {STOPS.most} texts of 1 to {STOP.most} characters.", param="stop"
         )
     for value in (params.logprobs, params.prompt_logprobs):
         if value is not None and not 0 <= value <= LOGPROBS.most:

@@ -204,8 +204,7 @@ def check_sampling(
             )
         if not -BIAS.most <= bias <= BIAS.most:
             raise RequestError(
-                f"logit_bias must be from {-BIAS.most} to {BIAS.most}.",
-                param="logit_bias",
+                f"logit_bias must be from {-BIAS.most} to {BIAS.most}.", param="logit_bias"
             )
     breakers = params.dry_sequence_breakers
     if len(breakers) > BREAKERS.most or any(

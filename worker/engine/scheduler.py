@@ -272,9 +272,9 @@ class Scheduler:
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
-        key = self._turns.next([s.key for s in active], now) if active else b""
+        turn = self._turns.next([s.turn for s in active], now) if active else b""
         for sequence in active:
-            if sequence.key == key:
+            if sequence.turn == turn:
                 (streams if sequence.is_stream else prompts).append(sequence)
             else:
                 others += sequence.is_stream

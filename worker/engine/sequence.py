@@ -11,7 +11,7 @@ import numpy as np
 
 from worker.engine.draft import Draft
 from worker.engine.output import Detokenizer, LineLimit, StopMatcher, TokenLogprob
-from worker.engine.request import Request
+from worker.engine.request import Medium, Request
 from worker.engine.slot import Slot
 from worker.errors import WorkerError
 
@@ -195,6 +195,18 @@ class Sequence:
     def key(self) -> bytes:
         """With what its next tokens are computed."""
         return self.prompt.key if self.num_computed >= self.prompt.begin else b""
+
+    @property
+    def medium(self) -> Medium | None:
+        """Whose vectors come next; None: tokens do."""
+        prompt = self.prompt
+        return prompt.medium_at(self.num_computed) if prompt.media else None
+
+    @property
+    def turn(self) -> bytes:
+        """Sequences share a step only where this is the same: vectors of a medium have their own
+        steps."""
+        return self.key if self.medium is None else b"%s medium %s" % (self.key, self.id.encode())
 
     @property
     def num_missing(self) -> int:

@@ -41,17 +41,24 @@ class Slot:
         self.prompt = NO_PROMPT
 
     def pause(self, count: int) -> int:
-        """How many of the next `count` tokens may be computed before the next mark."""
+        """How many of the next `count` tokens may be computed before the next mark, or where a
+        medium begins or ends."""
         for mark in self.marks:
             if mark > self.length:
-                return min(count, mark - self.length)
-        return count
+                count = min(count, mark - self.length)
+                break
+        return self.prompt.run(self.length, count)
 
     def add_mark(self, length: int) -> None:
         """Pause at `length` too, which is not computed yet."""
         if length > self.length and length not in self.marks:
             self.marks.append(length)
             self.marks.sort()
+
+    @property
+    def position(self) -> int:
+        """The position of its next token."""
+        return self.prompt.position(self.length)
 
     def forget(self) -> None:
         """The slot holds nothing and belongs to nobody."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
 from worker.gguf.header import RECONVERT, TYPE_NAMES, Header, Value, refuse
 from worker.gguf.strings import StringArray
+
+T = TypeVar("T")
 
 
 class Fields:
@@ -48,27 +50,18 @@ class Fields:
         return float(value)
 
     def text(self, key: str) -> str | None:
-        value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            self.wrong_type(key, "a string")
-        return value
+        return self._of(key, str, "a string")
 
     def flag(self, key: str) -> bool | None:
-        value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, bool):
-            self.wrong_type(key, "true or false")
-        return value
+        return self._of(key, bool, "true or false")
 
     def strings(self, key: str) -> StringArray | None:
+        return self._of(key, StringArray, "an array of strings")
+
+    def _of(self, key: str, kind: type[T], wanted: str) -> T | None:
         value = self.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, StringArray):
-            self.wrong_type(key, "an array of strings")
+        if value is not None and not isinstance(value, kind):
+            self.wrong_type(key, wanted)
         return value
 
     def word(self, key: str) -> str:

@@ -94,11 +94,7 @@ def schema_constraint(
     """
     found = SchemaReader({"type": "object"} if schema is None else schema, param, strict=strict)
     made = Constraint(
-        kind="json_schema",
-        text=found.text,
-        param=param,
-        loosened=tuple(found.dropped),
-        **fields,
+        kind="json_schema", text=found.text, param=param, loosened=tuple(found.dropped), **fields
     )
     if made.is_lazy:  # models write empty lines behind their thoughts
         lark = f"start: WS? %json {found.text}\nWS: /[ \\n]{{1,4}}/"

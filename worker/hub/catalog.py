@@ -34,6 +34,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     quants: tuple[str, ...] = ()
     file: str | None = None
     files: dict[str, str] = {}
+    mmproj: str | None = None
     sha256: dict[str, str] = {}
 
     def first_file(self, quant: str) -> str:
@@ -147,6 +148,10 @@ def _entry(name: str, table: Any) -> Entry:
         if not is_inside(file):
             raise ValueError(f"{file!r} is no .gguf file inside a repository")
         known.update(all_files(file))
+    if entry.mmproj is not None:
+        if not is_inside(entry.mmproj):
+            raise ValueError(f"{entry.mmproj!r} is no .gguf file inside a repository")
+        known.add(entry.mmproj)
     _check_sums(entry.sha256, known)
     return entry
 

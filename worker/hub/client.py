@@ -89,10 +89,7 @@ def list_models(repo: str, revision: str) -> dict[str, int]:
 
     def ask() -> bytes:
         answer = get_session().get(
-            url,
-            params={"blobs": "true"},
-            headers=_headers(),
-            timeout=constants.HF_HUB_ETAG_TIMEOUT,
+            url, params={"blobs": "true"}, headers=_headers(), timeout=constants.HF_HUB_ETAG_TIMEOUT
         )
         hf_raise_for_status(answer)
         return answer.content
@@ -137,11 +134,7 @@ def look_up(repo: str, revision: str, path: str) -> HubFile:
             hint=NO_HUB,
         )
     return HubFile(
-        repo=repo,
-        path=path,
-        commit=found.commit_hash,
-        size=found.size,
-        checksum=found.etag or "",
+        repo=repo, path=path, commit=found.commit_hash, size=found.size, checksum=found.etag or ""
     )
 
 

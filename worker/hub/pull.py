@@ -20,6 +20,7 @@ from worker.hub.companions import companions
 from worker.hub.name import Named, Reference, Remote
 from worker.machine import Memory
 from worker.model.config import load_config
+from worker.model.projector import choose_projector, load_projector
 
 PullStage = Literal["downloading", "checking"]
 PullProgress = Callable[[str, PullStage, int, int], object]
@@ -29,8 +30,9 @@ PullProgress = Callable[[str, PullStage, int, int], object]
 class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one model.
 
-    name    how the user can call the model
-    sha256  checksums that the catalogue demands, by file
+    name       how the user can call the model
+    projector  that lies beside them; None: none is wanted, or there
+    sha256     checksums that the catalogue demands, by file
     """
 
     name: str
@@ -38,6 +40,7 @@ class WantedFile(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     quant: str
     files: tuple[str, ...]
+    projector: str | None = None
     sha256: dict[str, str] = {}
 
 
@@ -79,8 +82,12 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     fetched_bytes: int
 
 
-def find(reference: Reference, catalog: Catalog, memory: Memory) -> WantedFile:
+def find(
+    reference: Reference, catalog: Catalog, memory: Memory, *, projector: bool = True
+) -> WantedFile:
     """Which files to bring. Where the reference names no encoding, `choose` takes one.
+
+    projector: with the one that lies beside the model
 
     Raises UsageError for a reference to no model on the Hub, DownloadError, DoesNotFitError.
     """
@@ -90,8 +97,10 @@ def find(reference: Reference, catalog: Catalog, memory: Memory) -> WantedFile:
             hint="Name one of `worker pull --list`, or ORGANISATION/REPOSITORY:Q4_K_M.",
         )
     if isinstance(reference, Named):
-        return _named(reference, catalog.find(reference.name), memory)
-    return _remote(reference, memory)
+        found = _named(reference, catalog.find(reference.name), memory)
+    else:
+        found = _remote(reference, memory)
+    return found if projector else msgspec.structs.replace(found, projector=None)
 
 
 def check(entry: Entry) -> Checked:
@@ -108,6 +117,7 @@ def check(entry: Entry) -> Checked:
             raise
         return Checked(found=0, missing=(), problem=error.message)
     files = [file for label in entry.labels for file in all_files(entry.first_file(label))]
+    files += filter(None, [entry.mmproj])
     missing = tuple(file for file in files if file not in there)
     return Checked(found=len(files) - len(missing), missing=missing, problem=None)
 
@@ -122,7 +132,8 @@ def pull(wanted: WantedFile, report: PullProgress) -> Pulled:
     cache = RepoCache(wanted.repo)
     first = hub.look_up(wanted.repo, wanted.revision, wanted.files[0])
     # A branch can move between two questions. So all files are looked up in the first one's commit.
-    found = [first, *(hub.look_up(wanted.repo, first.commit, path) for path in wanted.files[1:])]
+    others = [*wanted.files[1:], *filter(None, [wanted.projector])]
+    found = [first, *(hub.look_up(wanted.repo, first.commit, path) for path in others)]
     for file in found:
         _check_promise(file, wanted.sha256.get(file.path))
     missing = [file for file in found if not _is_here(file, cache, report)]
@@ -132,7 +143,7 @@ def pull(wanted: WantedFile, report: PullProgress) -> Pulled:
         _bring(file, cache, report)
     if missing:
         try:
-            _check_headers(found, cache)
+            _check_headers(found, cache, wanted.projector)
         except ModelFileError:
             for file in missing:
                 cache.blob(file.checksum).unlink(missing_ok=True)
@@ -180,12 +191,15 @@ def _named(wanted: Named, entry: Entry, memory: Memory) -> WantedFile:
         revision=entry.revision,
         quant=quant,
         files=all_files(entry.first_file(quant)),
+        projector=entry.mmproj,
         sha256=entry.sha256,
     )
 
 
 def _remote(wanted: Remote, memory: Memory) -> WantedFile:
     repo, revision = wanted.repo, wanted.revision
+    files = hub.list_models(repo, revision)
+    no_models = companions(files)
     if wanted.file is not None:
         return WantedFile(
             name=f"hf:{repo}@{revision}::file={wanted.file}",
@@ -193,9 +207,9 @@ def _remote(wanted: Remote, memory: Memory) -> WantedFile:
             revision=revision,
             quant="",
             files=all_files(wanted.file),
+            projector=choose_projector(no_models - {wanted.file}, wanted.file),
         )
-    files = hub.list_models(repo, revision)
-    found = offers(files, companions(files))
+    found = offers(files, no_models)
     if not found:
         raise DownloadError(
             f"{repo} has no GGUF model.",
@@ -213,6 +227,7 @@ def _remote(wanted: Remote, memory: Memory) -> WantedFile:
         revision=revision,
         quant=quant,
         files=offer.files,
+        projector=choose_projector(no_models, offer.files[0]),
     )
 
 
@@ -247,12 +262,14 @@ def _bring(file: hub.HubFile, cache: RepoCache, report: PullProgress) -> None:
     )
 
 
-def _check_headers(files: list[hub.HubFile], cache: RepoCache) -> None:
-    """Raise ModelFileError unless the files are a model; it looks at them side by side, under
-    their own names."""
+def _check_headers(files: list[hub.HubFile], cache: RepoCache, projector: str | None) -> None:
+    """Raise ModelFileError unless the files are a model, and its projector; it looks at them side
+    by side, under their own names."""
     with tempfile.TemporaryDirectory(prefix="gguf-worker-") as folder:
         for file in files:
             blob, pointer = cache.blob(file.checksum), cache.pointer(file.commit, file.path)
             name = Path(folder) / Path(file.path).name
             name.symlink_to((blob if blob.exists() else pointer).absolute())
         load_config(Path(folder) / Path(files[0].path).name, purpose="inspect")
+        if projector is not None:
+            load_projector(Path(folder) / Path(projector).name)

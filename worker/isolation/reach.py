@@ -41,14 +41,14 @@ class SandboxReach(msgspec.Struct, frozen=True):
     """reads     files and folders, read-only, with all that is below
     devices   files that are read and written
     folders   those that are written to, with all that is below
-    listens   TCP port; 0: any free one
+    listens   TCP port; 0: any free one; None: none
     connects  TCP ports, of whatever host
     """
 
     reads: tuple[str, ...]
     devices: tuple[str, ...]
     folders: tuple[str, ...]
-    listens: int
+    listens: int | None
     connects: tuple[int, ...]
 
 
@@ -60,9 +60,13 @@ def reach_of(
     reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *_NAMES, *_files(settings, model)]
     reads += settings.lora_dir
     addresses = _addresses(settings, environ)
-    if any(address.startswith("https:") for address in addresses):
+    if settings.fetch_images or any(address.startswith("https:") for address in addresses):
         reads += _CERTIFICATES
+    if settings.media_dir is not None:
+        reads.append(settings.media_dir)
     connects = {_port(address) for address in addresses}
+    for _, port in settings.fetch_images:
+        connects |= {port} if port else set(_PORTS.values())
     connects |= {int(server.rpartition(":")[2]) for server in settings.rpc}
     return SandboxReach(
         reads=_there(reads),
@@ -73,6 +77,12 @@ def reach_of(
     )
 
 
+def narrow_reach(files: Iterable[str], environ: Mapping[str, str] = os.environ) -> SandboxReach:
+    """What a process of ours needs that computes with these files, and nothing else."""
+    reads = [*_code(environ), *_LIBRARIES, *_KERNEL, *files]
+    return SandboxReach(_there(reads), _there(_DEVICES), (), None, ())
+
+
 def _code(environ: Mapping[str, str]) -> list[str]:
     """Python's own modules, those that are installed, and ours; never the working directory."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
@@ -80,17 +90,19 @@ def _code(environ: Mapping[str, str]) -> list[str]:
     if site.ENABLE_USER_SITE:
         found.append(site.getusersitepackages())
     found += [part for part in environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    found += filter(None, [environ.get("MTMD_CPP_LIB")])
     if sys.pycache_prefix:
         found.append(sys.pycache_prefix)
     return [*found, f"{sys.base_prefix}/lib", str(Path(__file__).parents[1])]
 
 
 def _files(settings: Settings, model: Path) -> list[str]:
-    """The files of the model, of the one that guesses, of adapters and control vectors; the key
-    file."""
+    """The files of the model, of the one that guesses, of adapters, control vectors and the
+    projector; the key file."""
     models = [model, *([] if settings.draft_model is None else [Path(settings.draft_model)])]
     files = [str(first.with_name(name)) for first in models for name in all_files(first.name)]
     files += [adapter.file for adapter in (*settings.lora, *settings.control_vector)]
+    files += [] if settings.mmproj is None else [settings.mmproj]
     if settings.api_key_file is not None:
         files.append(settings.api_key_file.path)
     return [file for file in files if Path(file).is_file()]  # never a folder with all that is in it

@@ -48,6 +48,12 @@ def enter(reach: SandboxReach) -> None:
     )
 
 
+def bound(reach: SandboxReach) -> None:
+    """The same, where the system can do it; for a process of ours beside the worker."""
+    if version() >= NEEDED:
+        _restrict(reach)
+
+
 def version() -> int:
     """Of the kernel's Landlock; 0: there is none."""
     if sys.platform != "linux":
@@ -76,7 +82,8 @@ def _restrict(reach: SandboxReach) -> None:
             rules.allow_path(path, in_file | AccessFS.WRITE_FILE)
         for folder in reach.folders:
             rules.allow_path(_made(folder), kept)
-        rules.allow_port(reach.listens, AccessNet.BIND_TCP)
+        if reach.listens is not None:
+            rules.allow_port(reach.listens, AccessNet.BIND_TCP)
         for port in reach.connects:
             rules.allow_port(port, AccessNet.CONNECT_TCP)
         rules.restrict()

@@ -89,6 +89,13 @@ def choose_devices(settings: Settings, there: tuple[Device, ...]) -> Devices:
             "--n-gpu-layers needs a GPU, and --device or --backend rules them out.",
             hint="Leave one of them out.",
         )
+    buffers = ("CPU", *(device.name for device in offloading))
+    for _, device in settings.override_tensor:
+        if device not in buffers:
+            raise UsageError(
+                f"--override-tensor names {device!r}, where nothing is placed.",
+                hint=f"Name one of these: {', '.join(buffers)}.",
+            )
     number = 0
     if offloading:
         number = _of_kind(backend_of(offloading[0]), there).index(offloading[0])

@@ -12,6 +12,7 @@ from worker.errors import RequestError
 from worker.lifecycle.adapter_loader import AdapterLoader
 from worker.lifecycle.adapters import ServedAdapters
 from worker.lifecycle.devices import Devices
+from worker.lifecycle.media import MediaReader
 from worker.lifecycle.slots import NamedSlots
 from worker.llama.backend import LlamaBackend
 from worker.llama.draft.companion import Companion
@@ -42,6 +43,7 @@ class Loaded:
     adapter_loader  loads more of them
     store       where the engine's thread keeps states of what has ended; None: nowhere
     slots       what requests said that named a slot
+    media       reads pictures and sounds; None: the model takes none
     vram_bytes  GPU memory that loading took, measured; what a GPU shares with the CPU is not in it,
                 and there is none while the model sleeps
 
@@ -66,6 +68,7 @@ class Loaded:
         store: Store | None,
         slots: NamedSlots,
         vram_bytes: int,
+        media: MediaReader | None = None,
     ) -> None:
         self.settings = settings
         self.model_id = model_id
@@ -81,6 +84,7 @@ class Loaded:
         self.store = store
         self.slots = slots
         self.vram_bytes = self._vram_bytes = vram_bytes
+        self.media = media
 
     @property
     def writes(self) -> bool:
@@ -89,11 +93,19 @@ class Loaded:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What a manager may send it: text-gen, embedding, rerank."""
-        found = ("text-gen",) if self.writes else ()
+        """What a manager may send it: text-gen, vision, audio, embedding, rerank."""
+        found = ("text-gen", *self.perceives) if self.writes else ()
         if self.backend.embedder is None:
             return found
         return (*found, "rerank" if self.backend.embedder.pooling == "rank" else "embedding")
+
+    @property
+    def perceives(self) -> tuple[str, ...]:
+        """Which media it takes: vision, audio."""
+        if self.media is None:
+            return ()
+        ready = self.media.ready
+        return ("vision",) * ready.sees + ("audio",) * ready.hears
 
     def check_writes(self) -> None:
         """Raise RequestError where the model writes no text."""
@@ -180,6 +192,7 @@ class Loaded:
             "attention": self.attention,
             "kept_mb": _mb(self.plan.cache_bytes) if self.store is not None else 0,
             "layers": _count(residency.layers),
+            **({"cpu_experts": self.plan.cpu_experts} if self.plan.cpu_experts else {}),
             "kv": _count(tuple(device for _, device in self.backend.context.residency.layers)),
             "buffers_mb": {device: _mb(size) for device, size in buffers.items()},
             **drafting,

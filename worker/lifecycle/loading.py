@@ -128,8 +128,9 @@ def _threads(wanted: int) -> int:
 
 
 def _plain_rows(settings: Settings, prepared: Prepared) -> int:
-    """Rows of plain attention, where it may be and takes less time; not measured on a GPU."""
-    if prepared.devices.chosen or prepared.uses_heads:
+    """Rows of plain attention, where it may be and takes less time; not measured on a GPU. Rows of
+    a picture that look at each other want a whole step, which plain attention has no room for."""
+    if prepared.devices.chosen or prepared.uses_heads or prepared.projector is not None:
         return 0
     rows = plain_rows(prepared.config, settings, prepared.plan.num_cells)
     found = calibration(attention_shape(prepared.config, settings)) if rows else None

@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 
 from worker import log, machine
-from worker.errors import ModelLoadError, UsageError
+from worker.errors import ModelFileError, ModelLoadError, UsageError
 from worker.lifecycle.adapters import Adapter, load_adapters
 from worker.lifecycle.devices import Devices, choose_devices
 from worker.llama import hidden_states, library, rpc
 from worker.llama.packing import packed_encodings
 from worker.llama.process import death
 from worker.llama.weights import LoadOptions, Weights
+from worker.memory.moved import placements
 from worker.memory.plan import MemoryPlan, estimate, plan_memory
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig, load_config
@@ -25,6 +26,12 @@ from worker.model.control_vector import ControlVector, load_control_vector
 from worker.model.drafts import check_forgets, load_draft_config
 from worker.model.heads import check_heads, why_no_heads
 from worker.model.overrides import RopeWish, Wishes
+from worker.model.projector import (
+    ProjectorConfig,
+    check_projector,
+    load_projector,
+    projector_beside,
+)
 from worker.settings import Settings
 
 # Backends that need no device file, nor a driver that reads and starts what it likes.
@@ -39,6 +46,7 @@ class Prepared(msgspec.Struct, frozen=True):
     draft   the model that does, or None
     adapters  of the model, that requests can choose
     control   vector that is added for all of them
+    projector makes vectors of pictures and sounds
     """
 
     config: ModelConfig
@@ -48,6 +56,7 @@ class Prepared(msgspec.Struct, frozen=True):
     draft: ModelConfig | None = None
     adapters: tuple[Adapter, ...] = ()
     control: ControlVector | None = None
+    projector: ProjectorConfig | None = None
 
     @property
     def uses_heads(self) -> bool:
@@ -55,20 +64,15 @@ class Prepared(msgspec.Struct, frozen=True):
         return self.guesses in ("mtp", "both") and self.draft is None
 
 
-def prepare(path: Path, settings: Settings) -> Prepared:
+def prepare(path: Path, settings: Settings, *, sees: bool = True) -> Prepared:
     """Check the file and fit the model, and what drafts for it, to the devices and their memory.
 
+    sees: with the projector
     Raises UsageError, ModelFileError, BackendError, ResidencyError or DoesNotFitError.
     """
     library.proof()  # which goes on beside the load where it is not known yet
     config = load_config(path, purpose="serve", wishes=wishes_of(settings))
     devices = find_devices(settings)
-    if devices.chosen and settings.cpu_tensors:
-        raise UsageError(
-            "A layer's tensors cannot be placed apart on a GPU yet.",
-            hint="Leave out --cpu-moe, --n-cpu-moe and --override-tensor; --n-gpu-layers places "
-            "whole layers.",
-        )
     check_task(config, settings)
     draft = load_draft(config, settings)
     adapters = load_adapters(config, settings)
@@ -76,9 +80,42 @@ def prepare(path: Path, settings: Settings) -> Prepared:
     beside = [adapter.config for adapter in adapters]
     memory = memory_with(devices)
     settings = with_heads(config, settings, memory, beside)
-    plan = plan_memory(config, settings, memory, draft, beside)
+    projector = find_projector(config, settings) if sees else None
+    plan = plan_memory(config, settings, memory, draft, beside, projector)
     guesses = "none" if config.only_embeds else settings.guesses
-    return Prepared(config, devices, plan, guesses, draft, adapters, control)
+    return Prepared(config, devices, plan, guesses, draft, adapters, control, projector)
+
+
+def find_projector(config: ModelConfig, settings: Settings) -> ProjectorConfig | None:
+    """The one that is named, or lies beside the model. Raises UsageError, ModelFileError."""
+    can_read = library.reads_media()
+    if settings.mmproj is not None:
+        if not can_read:
+            raise UsageError(
+                "--mmproj: this build of llama.cpp has no libmtmd, which reads pictures.",
+                hint="Install it with `make install MTMD=1`, or leave --mmproj out.",
+            )
+        projector = load_projector(Path(settings.mmproj))
+        check_projector(projector, config)
+        return projector
+    beside = projector_beside(Path(config.path)) if settings.mmproj_auto else None
+    if beside is None or config.only_embeds:
+        return None
+    if not can_read:
+        log.get("load").warning(
+            "this build has no libmtmd, so only text is read",
+            file=beside.name,
+            hint="make install MTMD=1",
+        )
+        return None
+    try:
+        projector = load_projector(beside)
+        check_projector(projector, config)
+    except ModelFileError as error:
+        log.get("load").warning("the projector beside the model is left out", reason=error.message)
+        return None
+    log.get("load").info("the projector beside the model is used", file=beside.name)
+    return projector
 
 
 def _load_control(config: ModelConfig, settings: Settings) -> ControlVector | None:
@@ -95,6 +132,7 @@ def check_task(config: ModelConfig, settings: Settings) -> None:
     given = {
         "--draft": settings.draft not in (None, "auto", "none"),
         "--draft-model": settings.draft_model is not None,
+        "--mmproj": settings.mmproj is not None,
         "--lora": bool(settings.lora),
         "--lora-dir": bool(settings.lora_dir),
         "--control-vector": bool(settings.control_vector),
@@ -206,6 +244,7 @@ def load_weights(
             files=prepared.config.files,
             heads=prepared.uses_heads,
             adapters={each.digest: each.config.files[0] for each in prepared.adapters},
+            placed=placements(settings, plan.cpu_experts),
         ),
         on_progress,
     )

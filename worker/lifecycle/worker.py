@@ -26,6 +26,7 @@ from worker.settings import Settings
 if TYPE_CHECKING:
     from worker.cache.store import Store
     from worker.lifecycle.loaded import Loaded
+    from worker.lifecycle.media import MediaReader
     from worker.lifecycle.prepared import Prepared
     from worker.lifecycle.recalled import Recalled
     from worker.llama.backend import LlamaBackend
@@ -131,12 +132,12 @@ class Worker:
         """
         try:
             loading = in_thread("load", self._load)
-            prepared, backend, draft, store, recalled, vram_bytes = await loading
+            prepared, backend, draft, store, recalled, vram_bytes, media = await loading
             await beside
             if self.lifecycle.move(State.READY):
-                self._start(prepared, backend, draft, store, recalled, vram_bytes)
+                self._start(prepared, backend, draft, store, recalled, vram_bytes, media)
             else:  # stopped meanwhile
-                _close(backend, draft)
+                _close(backend, draft, media)
         except Exception as error:  # noqa: BLE001  (a worker that cannot load must say so and leave)
             if self._cancelled.is_set():
                 return  # the load was given up because the worker stops
@@ -145,6 +146,7 @@ class Worker:
     def _start(
         self, prepared: Prepared, backend: LlamaBackend, draft: DraftModel | Heads | None,
         store: Store | None, recalled: Recalled | None, vram_bytes: int,
+        media: MediaReader | None,
     ) -> None:  # fmt: skip
         """Put an engine over the model, and a watchdog over the engine."""
         from worker.engine.draft import GuessLimits
@@ -199,6 +201,7 @@ class Worker:
             store=store,
             slots=slots,
             vram_bytes=vram_bytes,
+            media=media,
         )
         self._recalled = recalled
         thread.start()
@@ -219,9 +222,11 @@ class Worker:
     def _load(
         self,
     ) -> tuple[
-        Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, Recalled | None, int
-    ]:
+        Prepared, LlamaBackend, DraftModel | Heads | None, Store | None, Recalled | None, int,
+        MediaReader | None,
+    ]:  # fmt: skip
         """Everything that blocks; runs in a thread of its own."""
+        media: MediaReader | None = None
         try:
             with self.timed("imports"):
                 from worker.lifecycle.prepared import load_weights, prepare
@@ -230,6 +235,10 @@ class Worker:
             if self._cancelled.is_set():
                 raise ModelLoadError("Loading was given up.")
             self.at_weights.set()
+            if prepared.projector is not None:  # which is loaded beside the weights
+                from worker.lifecycle.media import MediaReader
+
+                media = MediaReader(self.settings, prepared)
             with self.timed("weights"):
                 weights = load_weights(
                     self.model_path, self.settings, prepared, self._report_progress
@@ -243,16 +252,30 @@ class Worker:
             draft = None
             try:
                 with self.timed("draft"):
-                    draft = open_draft(self.settings, prepared, backend)
+                    try:
+                        draft = open_draft(self.settings, prepared, backend)
+                    except WorkerError as error:
+                        if self.settings.uses_heads or not prepared.uses_heads:
+                            raise
+                        prepared = self.prepared = msgspec.structs.replace(prepared, guesses="auto")
+                        log.get("load").warning(
+                            "the file's heads that guess tokens are not used", reason=str(error)
+                        )
                 with self.timed("store"):
                     store = open_store(self.settings, prepared, backend)
                     recalls = prepared.guesses in ("auto", "both")
                     recalled = Recalled(self.settings, prepared) if recalls else None
+                if media is not None:
+                    media.wait(backend.context.rows_together)
                 vram_bytes = gpu_bytes(prepared.devices, backend, draft)
-                return prepared, backend, draft, store, recalled, vram_bytes
+                return prepared, backend, draft, store, recalled, vram_bytes, media
             except BaseException:
                 _close(backend, draft)
                 raise
+        except BaseException:
+            if media is not None:
+                media.close()
+            raise
         finally:
             self.at_weights.set()
 
@@ -263,12 +286,15 @@ class Worker:
             self._moving.cancel()
         await loaded.adapter_loader.settle()
         await loaded.engine.between_steps(loaded.put_away)
+        if loaded.media is not None:
+            await asyncio.to_thread(loaded.media.close)
         log.get("worker").info("the model sleeps", seconds=round(time.monotonic() - began, 3))
 
     async def _bring_back(self) -> None:
         """Load it again. Raises UnavailableError; the worker has failed then, or stops."""
         loaded, began = self._serving(), time.monotonic()
         self._is_waking = True
+        log.get("worker").info("the model wakes")
         try:
             await in_thread("load", lambda: self._load_again(loaded))
             await loaded.engine.between_steps(loaded.engine.engine.empty)
@@ -289,10 +315,15 @@ class Worker:
 
         assert self.prepared is not None
         prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
+        media = loaded.media
+        if media is not None:
+            media.start()
         weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
         loaded.backend.renew(open_backend(weights, self.settings, prepared))
         draft = open_draft(self.settings, prepared, loaded.backend)
         loaded.bring_back(draft)
+        if media is not None:
+            media.wait(loaded.backend.context.rows_together)
 
     def _serving(self) -> Loaded:
         """What is loaded. Raises UnavailableError where the worker stops or has failed."""
@@ -391,10 +422,16 @@ class Worker:
                     loaded.store.close(max(0.0, self._stop_by - time.monotonic()))
                 if free and not self._is_waking:
                     _close(loaded.backend, loaded.draft)
+            if loaded.media is not None:
+                loaded.media.close()
         self.lifecycle.move(State.STOPPED)
 
 
-def _close(backend: LlamaBackend, draft: Companion | None) -> None:
+def _close(
+    backend: LlamaBackend, draft: Companion | None, media: MediaReader | None = None
+) -> None:
+    if media is not None:
+        media.close()
     if draft is not None:  # heads are a part of the model
         draft.close()
     backend.close()

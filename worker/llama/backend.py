@@ -235,10 +235,7 @@ class LlamaBackend:
         """
         threads = self.context.threads, self.context.threads_batch
         self.context.set_threads(1, 1)
-        with (
-            self._timed("warm-up"),
-            ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool,
-        ):
+        with self._timed("warm-up"), ThreadPoolExecutor(1, thread_name_prefix="warm-up") as pool:
             if self.embedder is not None:
                 pool.submit(self._embed_one, self.embedder).result()
             if not self.context.options.embeds:

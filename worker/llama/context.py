@@ -98,6 +98,11 @@ class Context:
         return not (self.options.plain_rows and is_own)
 
     @property
+    def rows_together(self) -> int:
+        """Rows that can look at each other in one step."""
+        return min(native.llama_n_ubatch(self.handle), self.batch.capacity)
+
+    @property
     def slot_cells(self) -> int:
         """The most cells that one slot can have now."""
         return self.num_cells if self.unified else self.stream_cells
@@ -200,8 +205,26 @@ class Context:
     def decode(self) -> None:
         """Compute the batch's rows. Blocks; the GIL is released meanwhile."""
         self.use_adapters(self.batch.key)
+        if self.batch.vectors is not None:
+            self._decode_vectors(self.batch)
+            return
         self._batch.n_tokens = self.batch.size
         self._decode(self._batch)
+
+    def _decode_vectors(self, batch: Batch) -> None:
+        """Compute rows of a medium, which have no tokens."""
+        wired = wire(batch, batch.vectors)
+        wired.n_tokens = batch.size
+        if batch.is_causal:
+            self._decode(wired)
+            return
+        if batch.size > self.rows_together:  # else llama.cpp ends the process
+            raise BatchError(f"{batch.size} rows that look at each other do not fit one step.")
+        native.llama_set_causal_attn(self.handle, False)
+        try:
+            self._decode(wired)
+        finally:
+            native.llama_set_causal_attn(self.handle, True)
 
     def use_adapters(self, key: bytes) -> None:
         """Compute with those that `key` names from now on, and with no others."""

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -267,6 +268,11 @@ def build() -> Build:
     )
 
 
+def reads_media() -> bool:
+    """Whether the build has libmtmd, where the bindings look for it."""
+    return any(Path(os.environ.get("MTMD_CPP_LIB", FOLDER)).glob("*mtmd*"))
+
+
 def proof() -> verdict.Proof:
     """Of what this process computes with: known, or begun now in a child."""
     ggml()
@@ -278,6 +284,13 @@ def device_handles() -> dict[str, int]:
     lib = ggml()
     handles = [lib.ggml_backend_dev_get(i) for i in range(lib.ggml_backend_dev_count())]
     return {lib.ggml_backend_dev_name(handle).decode(): handle for handle in handles}
+
+
+def buffer_types() -> dict[str, int]:
+    """Device name -> ggml's handle of its usual type of buffer."""
+    lib = ggml()
+    found = device_handles().items()
+    return {name: lib.ggml_backend_dev_buffer_type(handle) for name, handle in found}
 
 
 def device_of(buffer: str) -> str:

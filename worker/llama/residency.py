@@ -18,6 +18,7 @@ from worker.gguf.quant import ENCODINGS
 from worker.llama import library
 from worker.llama.packing import packed_encodings
 from worker.machine import human_bytes
+from worker.memory.moved import device_for
 
 if TYPE_CHECKING:  # the load begins before the engine is imported
     from worker.engine.backend import Kernels
@@ -117,7 +118,10 @@ def check_layers(weights: WeightsResidency, asked: int, offloading: Sequence[str
 
 
 def check_tensors(
-    weights: WeightsResidency, tensors: Sequence[TensorInfo], offloading: Sequence[str]
+    weights: WeightsResidency,
+    tensors: Sequence[TensorInfo],
+    offloading: Sequence[str],
+    placed: tuple[tuple[str, str], ...] = (),
 ) -> None:
     """Raise ResidencyError where a layer's worth of offloaded tensors is on the host.
 
@@ -125,6 +129,8 @@ def check_tensors(
     cannot compute with. It says so in one debug line, and only of the first such tensor. So the
     bytes on the host are compared with those of the tensors that belong there, in the order that
     takes the most: beside a GPU that can read the host's memory they keep that of the file.
+
+    placed: see `LoadOptions`
     """
     layers = weights.layers
     if not any(device in offloading for device in layers):
@@ -135,7 +141,12 @@ def check_tensors(
         block = _BLOCK.match(tensor.name)
         number = int(block[1]) if block else len(layers) - 1
         there = layers[number] in offloading if number < len(layers) else False
-        if there and block:
+        wished = device_for(tensor.name, placed)
+        if wished is not None and wished != HOST:
+            continue
+        if wished is not None:
+            belonging += tensor.nbytes * growth.get(ENCODINGS[tensor.type].name, 1)
+        elif there and block:
             blocks[number] = blocks.get(number, 0) + tensor.nbytes
         elif not (there and tensor.name.startswith("output")):
             belonging += tensor.nbytes * growth.get(ENCODINGS[tensor.type].name, 1)

@@ -38,6 +38,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     overrides     keys that count before the files'
     heads         also layers that guess tokens, which follow the model's own
     adapters      files of adapters as they were checked, by their digest
+    placed        expressions, and the device of the tensors that they match; the first one counts
     """
 
     n_gpu_layers: int | None = None
@@ -52,16 +53,20 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ModelFile, ...] = ()
     overrides: tuple[Override, ...] = ()
     adapters: Mapping[bytes, ModelFile] = {}
+    placed: tuple[tuple[str, str], ...] = ()
+
+
+class _Override(ctypes.Structure):
+    """llama_model_tensor_buft_override; the array ends with an empty one."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
 class Weights:
     """A loaded model. A context manager; it frees the model."""
 
     def __init__(
-        self,
-        path: Path,
-        options: LoadOptions,
-        on_progress: Callable[[float], bool] | None = None,
+        self, path: Path, options: LoadOptions, on_progress: Callable[[float], bool] | None = None
     ) -> None:
         """Load the model whose first or only file is `path`.
 
@@ -84,7 +89,7 @@ class Weights:
                     if options.mmap:  # its buffers hold the file, offloaded or not: no check
                         give_back(paths or [path])
                     else:
-                        self._check_tensors(path, paths, offloading)
+                        self._check_tensors(path, paths, offloading, options.placed)
             del kept
             self.adapters = Adapters(self.handle, options.adapters)
         except BaseException:
@@ -116,11 +121,14 @@ class Weights:
         self.handle = handle
         return [line for _, line in lines]
 
-    def _check_tensors(self, path: Path, paths: Sequence[str], offloading: Sequence[str]) -> None:
+    def _check_tensors(
+        self, path: Path, paths: Sequence[str], offloading: Sequence[str],
+        placed: tuple[tuple[str, str], ...],
+    ) -> None:  # fmt: skip
         if any(device in offloading for device in self.residency.layers):
             headers = [read_header(name) for name in paths] or [open_header(path)]
             tensors = [tensor for header in headers for tensor in header.tensors]
-            check_tensors(self.residency, tensors, offloading)
+            check_tensors(self.residency, tensors, offloading, placed)
 
     @property
     def is_recurrent(self) -> bool:
@@ -197,6 +205,13 @@ def _params(
         shares = (ctypes.c_float * count)(*options.tensor_split)
         kept.append(shares)
         params.tensor_split = shares
+    if options.placed:
+        devices = library.buffer_types()
+        array = (_Override * (len(options.placed) + 1))(
+            *(_Override(pattern.encode(), devices[device]) for pattern, device in options.placed)
+        )
+        kept.append(array)
+        params.tensor_buft_overrides = ctypes.addressof(array)  # pyright: ignore
     if options.overrides:
         array = _overrides(options.overrides)
         kept.append(array)

@@ -36,6 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     mask    the attention masks
     rows    a row of the residual stream for each token
     block   the most that lives at the same time in a block, with the mask
+    mixing  the same of a block whose experts are computed elsewhere
     last    the same in the last block; behind its attention only rows with outputs go on
     output  logits and normed rows of the outputs
     """
@@ -43,6 +44,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     mask: int
     rows: int
     block: int
+    mixing: int
     last: int
     output: int
 
@@ -206,6 +208,7 @@ def step_bytes(
         mask=mask,
         rows=4 * rows * width,
         block=max(feed, attention, recurrence),
+        mixing=max(attention, recurrence),
         last=max(attention - 4 * rows * (key + value), recurrence),
         output=4 * outputs * (config.vocab_size + width),
     )

@@ -16,17 +16,20 @@ import msgspec
 
 from worker.machine import DeviceMemory, Memory
 from worker.memory.buffers import Step, token_embedding
+from worker.memory.moved import Moved
 from worker.model.config import ModelConfig
 from worker.settings import Settings
 
 HOST = "CPU"
+# Beginning of names of devices that compute only with what they have.
+_PLAIN = "RPC"
 # Copies of a step's inputs where several devices work on different batches at the same time
 # (GGML_SCHED_MAX_COPIES in `ggml-backend.cpp`).
 _COPIES = 4
 
 Part = Literal[
     "weights", "kv", "recurrent", "compute", "output", "copies", "process", "draft", "adapters",
-    "embedding",
+    "embedding", "projector",
 ]  # fmt: skip
 
 _BESIDE: tuple[Part, ...] = ("draft", "embedding")
@@ -40,14 +43,25 @@ class Placement(msgspec.Struct, frozen=True):
     nbytes: int
 
 
-def layers_to_try(config: ModelConfig, settings: Settings, memory: Memory) -> Iterable[int]:
-    """Numbers of layers to put on the GPUs, the best first; the output layer counts as one."""
+def layers_to_try(
+    config: ModelConfig, settings: Settings, memory: Memory
+) -> Iterable[tuple[int, int]]:
+    """Numbers of layers to put on the GPUs, the output layer counts as one, and of those whose
+    experts stay on the CPU; the best first.
+
+    Of a token's experts a few are computed: what they weigh costs a CPU less than any other weight.
+    """
     count = config.layers + 1
     if not memory.devices:
-        return [0]
+        return [(0, 0)]
+    kept = min(settings.cpu_moe or 0, len(config.expert_bytes))
     if settings.n_gpu_layers is not None:
-        return [count if settings.n_gpu_layers < 0 else min(settings.n_gpu_layers, count)]
-    return range(count, -1, -1)
+        return [(count if settings.n_gpu_layers < 0 else min(settings.n_gpu_layers, count), kept)]
+    found: list[tuple[int, int]] = []
+    if settings.cpu_moe is None and not settings.override_tensor:
+        found = [(count, number) for number in range(len(config.expert_bytes))]
+        kept = len(config.expert_bytes)
+    return [*found, *((number, kept) for number in range(count, 0, -1)), (0, 0)]
 
 
 def place(
@@ -57,6 +71,7 @@ def place(
     parts: Mapping[Part, int],
     step: Step,
     gpu_layers: int,
+    moved: tuple[Moved, ...] = (),
 ) -> tuple[Placement, ...]:
     """What each device holds. `parts` has the bytes of a model that is on the host alone.
 
@@ -64,18 +79,24 @@ def place(
     that is the same matrix as the embeddings is stored twice, and each device has a compute buffer
     of its own.
     """
-    if not gpu_layers:
+    if not devices or not (gpu_layers or moved):
         return tuple(Placement(HOST, part, size) for part, size in parts.items() if size)
     layers = _layers(config, settings, devices, gpu_layers)
-    copies = _COPIES if _overlaps(config, settings, devices, gpu_layers) else 1
+    moves, largest = _moves(devices, layers, moved)
+    apart = _without_experts(config, moved)
+    # What is computed elsewhere than its layer forbids it, see `_overlaps`.
+    overlaps = not moved and _overlaps(config, settings, devices, gpu_layers)
+    copies = _COPIES if overlaps else 1
     _, embedding, tied = token_embedding(config)
     others = config.n_params - config.n_embedding_params
     blocks = int(others * config.bits_per_weight_without_embeddings / 8)
     output = embedding if tied else config.size_bytes - blocks - embedding
     host = dict(parts)
-    host["weights"] = config.size_bytes - (0 if tied else output)
+    host["weights"] = config.size_bytes - (0 if tied or not gpu_layers else output) + moves[HOST]
     if gpu_layers > config.layers:
         host["compute"] = copies * (step.mask + step.rows) + step.rows
+        if moves[HOST] > 0:  # it computes the experts of each block, and no attention
+            host["compute"] = max(host["compute"], step.block - step.mask - step.rows)
     else:
         host["compute"] = step.block
     placed: list[Placement] = []
@@ -90,15 +111,34 @@ def place(
             there["adapters"] = int(parts["adapters"] * share)
         for part, size in there.items():
             host[part] -= size
-        if config.layers in numbers:
-            there["weights"] += output
-        for part in _BESIDE:  # they go to the same devices as a whole
+        there["weights"] += moves[device.name] + (output if config.layers in numbers else 0)
+        beside = (*_BESIDE, "projector") if settings.mmproj_offload else _BESIDE
+        for part in beside:  # they go to the same devices as a whole
             if numbers and part in parts:
                 there[part] = int(parts[part] * len(numbers) / gpu_layers)
                 host[part] -= there[part]
-        there["compute"] = _compute(config, step, numbers, copies)
+        there["compute"] = _compute(config, step, numbers, copies, apart)
+        if numbers and not device.name.startswith(_PLAIN):
+            there["compute"] += largest
         placed += [Placement(device.name, part, size) for part, size in there.items() if size]
     return (*(Placement(HOST, part, size) for part, size in host.items() if size), *placed)
+
+
+def _moves(
+    devices: tuple[DeviceMemory, ...], layers: list[list[int]], moved: tuple[Moved, ...]
+) -> tuple[dict[str, int], int]:
+    """Bytes that each device has more or less by it, and the most that a GPU copies to itself at
+    once, where it computes many rows with what lies on the CPU: of three matrices one."""
+    found = dict.fromkeys((HOST, *(device.name for device in devices)), 0)
+    largest = 0
+    for each in moved:
+        own = [d.name for d, numbers in zip(devices, layers, strict=True) if each.layer in numbers]
+        source, target = own[0] if own else HOST, each.device if each.device in found else HOST
+        found[source] -= each.nbytes
+        found[target] += each.nbytes
+        if source != target == HOST:
+            largest = max(largest, each.nbytes // 2)
+    return found, largest
 
 
 def _layers(
@@ -129,9 +169,23 @@ def _overlaps(
     return len(devices) > 1 and settings.split_mode == "layer" and gpu_layers > config.layers
 
 
-def _compute(config: ModelConfig, step: Step, layers: list[int], copies: int) -> int:
+def _without_experts(config: ModelConfig, moved: tuple[Moved, ...]) -> set[int]:
+    """Layers whose experts are elsewhere."""
+    left = dict(enumerate(config.expert_bytes))
+    for each in moved:
+        if each.layer in left:
+            left[each.layer] -= each.nbytes
+    return {layer for layer, size in left.items() if size <= 0 < config.expert_bytes[layer]}
+
+
+def _compute(
+    config: ModelConfig, step: Step, layers: list[int], copies: int, apart: set[int]
+) -> int:
     """Bytes of the compute buffer of a device with these layers. Their input rows come from another
-    device."""
+    device.
+
+    apart: layers whose experts are computed elsewhere
+    """
     if not layers:
         return 0
     output = step.output if config.layers in layers else 0
@@ -139,5 +193,8 @@ def _compute(config: ModelConfig, step: Step, layers: list[int], copies: int) ->
     if layers == [config.layers]:
         return output + more * output * config.embedding // (config.vocab_size + config.embedding)
     inputs = (copies - 1) * step.mask + more * step.rows
-    block = step.last if layers[0] == config.layers - 1 else step.block - step.rows
+    whole = [number for number in layers if number < config.layers - 1]
+    block = step.last if not whole else step.mixing
+    if set(whole) - apart:
+        block = step.block - step.rows
     return max(block, output) + inputs

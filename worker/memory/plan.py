@@ -27,9 +27,11 @@ from worker.memory.buffers import (
 from worker.memory.draft import HEAD_LENGTH, draft_bytes, heads_bytes
 from worker.memory.embedding import embedding_bytes, embedding_shape, longest_text
 from worker.memory.kept import MIB, copy_bytes, memory_limit, state_bytes
+from worker.memory.moved import Moved, moved_tensors, named_tensors
 from worker.memory.offload import HOST, Part, Placement, layers_to_try, place
 from worker.model.adapter import AdapterConfig
 from worker.model.config import ModelConfig
+from worker.model.projector import ProjectorConfig
 from worker.settings import Settings
 
 # llama.cpp rounds a context up to this many cells.
@@ -68,7 +70,9 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
                         states of heads that do, whose weights are among the model's
     adapter_bytes       adapters, and room for more
     embedding_bytes     a context that makes vectors of texts beside one that writes
+    projector_bytes     what makes vectors of pictures and sounds: weights, compute at the largest
     gpu_layers          layers that go to `memory.devices`, the output layer first
+    cpu_experts         layers, the first ones, whose experts stay on the CPU
     max_cells           the longest context that fits with these slots and layers; 0: none fits
     max_slots           the most sequences that fit with this context; 0: none fit
     cache_bytes         limit for the states of ended sequences in host memory; not in the total,
@@ -92,10 +96,12 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     draft_bytes: int
     adapter_bytes: int
     embedding_bytes: int
+    projector_bytes: int
     total_bytes: int
     first_bytes: int
     available_bytes: int
     gpu_layers: int
+    cpu_experts: int
     max_cells: int
     max_slots: int
     cache_bytes: int
@@ -110,6 +116,8 @@ class _Beside(NamedTuple):
 
     draft: ModelConfig | None
     adapters: tuple[AdapterConfig, ...]
+    named: tuple[Moved, ...]
+    projector: ProjectorConfig | None
 
 
 def plan_memory(
@@ -118,9 +126,10 @@ def plan_memory(
     memory: Memory,
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
+    projector: ProjectorConfig | None = None,
 ) -> MemoryPlan:
     """The plan for this model. Raises UsageError or DoesNotFitError."""
-    plan = estimate(config, settings, memory, draft, adapters)
+    plan = estimate(config, settings, memory, draft, adapters, projector)
     check_fit(plan, config)
     return plan
 
@@ -131,16 +140,18 @@ def estimate(
     memory: Memory,
     draft: ModelConfig | None = None,
     adapters: Iterable[AdapterConfig] = (),
+    projector: ProjectorConfig | None = None,
 ) -> MemoryPlan:
     """The plan, whether it fits or not.
 
     draft: the model that guesses tokens, or None
-    adapters: of the model
+    adapters, projector: of the model
 
     What the settings leave open is chosen in this order:
 
     sequences  the default, fewer where not even MIN_CELLS fit
-    layers     as many on GPUs as leave room for OFFLOADING_CELLS
+    layers     as many on GPUs as leave room for OFFLOADING_CELLS; of a mixture of experts, first
+               without the experts of some
     context    `config.context` for each sequence, at most DEFAULT_CELLS, at most DEFAULT_SHARE of
                the memory that the weights leave, at least MIN_CELLS
     cache      a share of the host's memory that all this leaves (`kept.py`)
@@ -151,9 +162,9 @@ def estimate(
     Raises UsageError for cache types that this model cannot have.
     """
     check_cache_types(config, settings)
-    beside = _Beside(draft, tuple(adapters))
-    slots, layers = _fit_slots_and_layers(config, settings, memory, beside)
-    settings = msgspec.structs.replace(settings, parallel=slots)
+    beside = _Beside(draft, tuple(adapters), named_tensors(config, settings), projector)
+    slots, layers, experts = _fit_slots_and_layers(config, settings, memory, beside)
+    settings = msgspec.structs.replace(settings, parallel=slots, cpu_moe=experts)
     if settings.ctx_size is not None:
         num_cells = settings.ctx_size
     else:
@@ -203,18 +214,19 @@ def _wanted(config: ModelConfig, settings: Settings) -> int:
 
 def _fit_slots_and_layers(
     config: ModelConfig, settings: Settings, memory: Memory, beside: _Beside
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """The most sequences that leave room for a useful context, and the most layers on GPUs with
-    so many sequences."""
-    slots = layers = 0
+    so many sequences, with the fewest whose experts stay on the CPU."""
+    slots = layers = experts = 0
     for slots in [settings.parallel] if settings.parallel else range(settings.slots, 0, -1):
         given = msgspec.structs.replace(settings, parallel=slots, cache_ram=None)
-        for layers in layers_to_try(config, settings, memory):
+        for layers, experts in layers_to_try(config, settings, memory):
+            given = msgspec.structs.replace(given, cpu_moe=experts)
             useful = min(_wanted(config, given), OFFLOADING_CELLS) if layers else MIN_CELLS
             cells = whole_cells(settings.ctx_size or useful)
             if _sum(config, given, memory, beside, cells, layers).fits:
-                return slots, layers
-    return slots, layers
+                return slots, layers, experts
+    return slots, layers, experts
 
 
 def _most_slots(
@@ -249,6 +261,9 @@ def _sum(
         parts["draft"] = draft_bytes(beside.draft, settings, num_cells, memory.packed)
     elif settings.uses_heads:
         parts["draft"] = heads_bytes(config, settings, num_cells)
+    if beside.projector is not None:  # in a process that reads the vocabulary too
+        parts["projector"] = beside.projector.size_bytes + beside.projector.compute_bytes
+        parts["process"] *= 2
     taken = adapters_bytes(beside.adapters) + room_bytes(settings)
     if settings.control_vector:
         taken += 4 * config.layers * config.embedding
@@ -264,14 +279,15 @@ def _sum(
             }  # fmt: skip
         else:
             parts["embedding"] = taken.total
-    devices = place(config, settings, memory.devices, parts, step, gpu_layers)
+    moved = moved_tensors(config, beside.named, settings.cpu_moe or 0)
+    devices = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
     sums = {part: sum(p.nbytes for p in devices if p.part == part) for part in parts}
     total = first = sum(sums.values())
     own = num_cells // slots // CELL_STEP * CELL_STEP
     if slots > 1 and own and not config.only_embeds:
         step = step_bytes(config, settings, num_cells, seen_cells=own)
         parts |= {"compute": compute_bytes(step), "kv": own * slots * per_token}
-        there = place(config, settings, memory.devices, parts, step, gpu_layers)
+        there = place(config, settings, memory.devices, parts, step, gpu_layers, moved)
         first = min(total, sum(placed.nbytes for placed in there))
     needs, rooms = _needs(devices, memory), _rooms(memory)
     holds = all(need <= room for need, room in zip(needs, rooms, strict=True))
@@ -290,10 +306,12 @@ def _sum(
         draft_bytes=sums.get("draft", 0),
         adapter_bytes=sums.get("adapters", 0),
         embedding_bytes=sums.get("embedding", 0),
+        projector_bytes=sums.get("projector", 0),
         total_bytes=total,
         first_bytes=first,
         available_bytes=sum(rooms),
         gpu_layers=gpu_layers,
+        cpu_experts=settings.cpu_moe or 0,
         max_cells=0,
         max_slots=0,
         cache_bytes=cache,

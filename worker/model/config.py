@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,7 @@ Kind = Literal["decoder", "encoder", "encoder-decoder", "vocabulary"]
 _CARD = "worker.card."
 # Their rows are looked up. Heads that guess tokens may have embeddings of their own.
 _LOOKED_UP = ("embd.weight", "token_types.weight", "embed_tokens.weight")
+_EXPERTS = re.compile(r"blk\.(\d{1,6})\.ffn_\w+exps\.")
 _EMBEDDINGS = ("token_embd.weight", "output.weight", "per_layer_token_embd.weight")
 
 
@@ -47,6 +49,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_params, size_bytes           elements and bytes of all tensors
     matrix_bytes                   those of matrices that rows are multiplied with, by encoding;
                                    neither experts nor what rows are looked up in
+    expert_bytes                   those of each layer's experts; empty: there are none
     overrides                      keys that the file does not say so
 
     Of a vocabulary without a model all sizes but `vocab_size` may be 0.
@@ -90,6 +93,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     n_embedding_params: int
     size_bytes: int
     matrix_bytes: dict[str, int]
+    expert_bytes: tuple[int, ...]
     bits_per_weight: float
     bits_per_weight_without_embeddings: float
     file_type: int | None
@@ -242,6 +246,7 @@ def config_of(header: Header) -> ModelConfig:
         n_embedding_params=n_embedding,
         size_bytes=n_bytes,
         matrix_bytes={name: share.nbytes for name, share in mix_of(matrices).items()},
+        expert_bytes=_expert_bytes(header, layers),
         bits_per_weight=bits_per_weight(n_params, n_bytes),
         bits_per_weight_without_embeddings=bits_per_weight(
             n_params - n_embedding, n_bytes - sum(tensor.nbytes for tensor in embeddings)
@@ -253,6 +258,15 @@ def config_of(header: Header) -> ModelConfig:
         tokenizer=tokenizer,
         sampling=sampling_defaults(fields),
     )
+
+
+def _expert_bytes(header: Header, layers: int) -> tuple[int, ...]:
+    sizes = [0] * layers
+    for tensor in header.tensors:
+        found = _EXPERTS.match(tensor.name)
+        if found and int(found[1]) < layers:
+            sizes[int(found[1])] += tensor.nbytes
+    return tuple(sizes) if any(sizes) else ()
 
 
 def _kind(fields: Fields) -> Kind:

@@ -17,12 +17,7 @@ from worker.api.embeddings.ranking import rerank, score
 from worker.api.embeddings.routes import embeddings, llama_embeddings, token_vectors
 from worker.api.info.about import info, model_ready, version
 from worker.api.info.health import health
-from worker.api.info.lora import (
-    load_adapter_file,
-    lora_adapters,
-    scale_adapters,
-    unload_adapter,
-)
+from worker.api.info.lora import load_adapter_file, lora_adapters, scale_adapters, unload_adapter
 from worker.api.info.metrics import metrics
 from worker.api.info.progress import progress
 from worker.api.info.props import props, slots

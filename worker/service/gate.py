@@ -13,12 +13,7 @@ import msgspec
 from worker import log
 from worker.api.common.shapes import shaped
 from worker.api.page import page
-from worker.errors import (
-    NotAuthenticatedError,
-    RequestError,
-    UnavailableError,
-    WorkerError,
-)
+from worker.errors import NotAuthenticatedError, RequestError, UnavailableError, WorkerError
 from worker.http import paths
 from worker.http.auth import Auth
 from worker.http.connections import GUEST, WIRE

@@ -68,7 +68,7 @@ def _twice(start: Start, ask: Callable[[], TextRequest], count: int) -> Sample:
         for _ in range(_ROUNDS):
             asked = [ask() for _ in range(count)]
             for rates in (first, again):
-                rates.append(rate(whole_answers(peer, Work(asked, count, LIMIT_S))))
+                rates.append(rate(whole_answers(peer, Work(asked, count, 2 * LIMIT_S))))
     return {"value": median(first), "again": median(again)}
 
 

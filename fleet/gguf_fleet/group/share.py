@@ -92,6 +92,8 @@ def kept_to(asked: WorkerOptions, plan: ModelPlan, nodes: int, gpus: int) -> tup
     if not nodes and not gpus:
         return () if asked.rpc else ("--device", "none")
     layers = ("--n-gpu-layers", str(plan.gpu_layers))
+    if plan.cpu_experts:
+        layers += ("--n-cpu-moe", str(plan.cpu_experts))
     return layers if gpus else (*layers, "--device", ",".join(names(nodes, 0)))
 
 

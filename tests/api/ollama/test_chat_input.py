@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -135,7 +136,7 @@ def test_a_prompt(loaded: Loaded) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"messages": [{"role": "user", "images": ["x"]}]}, r"messages\[0\] has images"),
+    ({"messages": [{"role": "user", "images": ["x"]}]}, r"messages\[0\]\.images\[0\] is of"),
     ({"format": "xml"}, "format must be"),
     ({"format": {"$ref": "#/no"}}, "no"),
     ({"options": {"temperature": 101}}, "temperature must be"),
@@ -150,12 +151,16 @@ def test_refused(loaded: Loaded, fields: dict[str, Any], words: str) -> None:
         talk(loaded, **fields)
 
 
-@pytest.mark.parametrize("field", ["images", "context"])
-def test_no_prompt_has_these(field: str) -> None:
-    """Images, and what another server has stored."""
-    with pytest.raises(RequestError) as caught:
-        check_generate(msgspec.convert({"prompt": "x", field: [1]}, GenerateRequest))
-    assert caught.value.param == field
+def test_no_prompt_has_these(loaded: Loaded) -> None:
+    """What another server has stored, and pictures without a template or a model that sees."""
+    for read, fields in (
+        (check_generate, {"context": [1]}),
+        (partial(text_of, loaded=loaded), {"images": ["x"]}),
+        (partial(question_of, loaded=loaded), {"images": ["x"]}),
+    ):
+        with pytest.raises(RequestError) as caught:
+            read(msgspec.convert({"prompt": "x", **fields}, GenerateRequest))
+        assert [caught.value.param] == list(fields)
 
 
 def test_fields_beside_options(loaded: Loaded) -> None:

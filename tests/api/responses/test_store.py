@@ -104,7 +104,8 @@ def test_progress(client: openai.OpenAI) -> None:
     lines = [line[6:] for line in timed.text.splitlines() if line.startswith("data: ")]
     counts = [json.loads(line)["timings"]["predicted_n"] for line in lines]
     assert counts == sorted(counts)
-    assert counts[0] == 0 < counts[-1]
+    usage = json.loads(lines[-1])["response"]["usage"]
+    assert 0 == counts[0] < counts[-1] == usage["output_tokens"]
 
 
 def test_one_that_runs_is_cancelled(client: openai.OpenAI) -> None:

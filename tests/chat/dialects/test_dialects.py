@@ -70,13 +70,13 @@ NAMES = {
 @for_each(("name", "dialect"), NAMES.items())
 def test_dialects_are_found(name: str, dialect: str) -> None:
     """By the template alone."""
-    assert format_of(name).dialect.name == dialect
+    assert format_of(name).dialect.marks.name == dialect
 
 
 @for_each("name", templates.names())
 def test_every_template_has_one(name: str) -> None:
     """Or, where it knows no calls, the one that is asked for in words."""
-    assert format_of(name).dialect.name
+    assert format_of(name).dialect.marks.name
 
 
 # Two calls in the words of each family: one with arguments, one without; and text before them.

@@ -206,6 +206,8 @@ def misused(seen: Seen, folder: Path) -> None:
                 noted(seen, route, path, asked)
             if "mode" in route.queries:
                 noted(seen, route, path, http.post(server.url + path, params={"mode": "abort"}))
+            if "limit" in route.queries:
+                noted(seen, route, path, http.get(server.url + shown, params={"limit": "0"}))
             if "interval" in route.queries:
                 noted(seen, route, path, http.get(server.url + path, params={"interval": "0"}))
             if path == "/v1/infer":

@@ -20,6 +20,7 @@ import numpy as np
 
 from tests.support.models.ggufs import (
     BOOL,
+    CHAT_TEMPLATE,
     U32,
     Gguf,
     Key,
@@ -63,6 +64,7 @@ class Model:
                 "general.type": text("model"),
                 "general.name": text(f"tiny {architecture}"),
                 "general.file_type": u32(0),
+                "tokenizer.chat_template": text(CHAT_TEMPLATE),
                 **spm_vocabulary(VOCABULARY),
             }
         )

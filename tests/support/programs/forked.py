@@ -1,6 +1,6 @@
 """Workers that begin as forks of a process that has imported all they need.
 
-A start costs a second of CPU time, four fifths of it for imports, and the tests start hundreds.
+A start costs 0.7 s of CPU time, 0.5 s of it for imports, and the tests start hundreds.
 `python -m tests.support.programs.forked FD` is that process. It has one thread, and ends when the
 socket FD is closed, as it is when the process of the tests ends.
 """
@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 _NUMBER = struct.Struct("i")
 
@@ -30,16 +31,20 @@ class ForkedProcess:
     def __init__(self, module: str, arguments: tuple[str, ...], env: dict[str, str]) -> None:
         """env: all variables; the folder is that of this process."""
         asked = json.dumps([module, arguments, env, os.getcwd()]).encode()  # noqa: PTH109
-        (out, stdout), (err, stderr), (self._said, say) = os.pipe(), os.pipe(), os.pipe()
+        (out, stdout), (err, stderr), (said, say) = os.pipe(), os.pipe(), os.pipe()
+        parent, socket_to_it = _parent()
         try:
-            socket.send_fds(_parent(), [asked], [stdout, stderr, say])
+            socket.send_fds(socket_to_it, [asked], [stdout, stderr, say])
         finally:
             for descriptor in (stdout, stderr, say):
                 os.close(descriptor)
         self.stdout, self.stderr = open(out), open(err)  # noqa: PTH123, SIM115
+        self._said = open(said, "rb", 0)  # noqa: PTH123, SIM115
         self.returncode: int | None = None
         self._lock = threading.Lock()
-        self.pid = _NUMBER.unpack(os.read(self._said, _NUMBER.size))[0]
+        pid = self._said.read(_NUMBER.size)
+        assert pid, parent.communicate()
+        self.pid = _NUMBER.unpack(pid)[0]
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
@@ -49,13 +54,13 @@ class ForkedProcess:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, below 0 for a signal. Raises subprocess.TimeoutExpired."""
+        if not select.select([self._said], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
         with self._lock:
-            if self.returncode is None:
-                if not select.select([self._said], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-                self.returncode = _NUMBER.unpack(os.read(self._said, _NUMBER.size))[0]
-                os.close(self._said)
-            return self.returncode
+            code = self.returncode
+            if code is None:
+                code = self.returncode = int(_NUMBER.unpack(self._said.read(_NUMBER.size))[0])
+            return code
 
     def send_signal(self, number: int) -> None:
         """Unless it has ended."""
@@ -71,16 +76,22 @@ class ForkedProcess:
 
 
 @functools.cache
-def _parent() -> socket.socket:
-    """The socket of the process that forks, which is started by the first who asks."""
+def _parent() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The process that forks, which is started by the first who asks, and our end of its socket.
+
+    Its standard streams are pipes, as those of its forks are.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
+        parent = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
+            cwd=Path(__file__).parents[3],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         )
-    return ours
+    return parent, ours
 
 
 def _main(asked: socket.socket) -> None:
@@ -113,8 +124,6 @@ def _become(words: bytes, stdout: int, stderr: int, said: int) -> None:
         return
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for descriptor in (stdout, stderr, said):
         os.close(descriptor)
     module, arguments, env, folder = json.loads(words)

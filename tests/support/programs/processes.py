@@ -168,19 +168,20 @@ def starting(
     env: dict[str, str] | None = None,
     module: str = "worker",
     step_seconds: float | None = None,
+    forked: bool | None = None,
 ) -> Generator[Server]:
     """A server that listens and loads its model; gone afterwards.
 
-    It is a process of its own from the first moment where `env` or `module` may change what is
-    imported.
+    forked: see `forked.py`; not said, it is where `env` and `module` cannot change what is imported
     """
-    plain = module == "worker" and (env is None or step_seconds is not None)
+    if forked is None:
+        forked = module == "worker" and (env is None or step_seconds is not None)
     server = Server(
         *map(str, arguments),
         env=env,
         module=module,
         step_seconds=step_seconds,
-        forked=plain and sys.platform == "linux",
+        forked=forked and sys.platform == "linux",
     )
     try:
         yield server
@@ -194,10 +195,32 @@ def serving(
     env: dict[str, str] | None = None,
     module: str = "worker",
     step_seconds: float | None = None,
+    forked: bool | None = None,
 ) -> Generator[Server]:
     """A ready server that is gone afterwards."""
-    with starting(*arguments, env=env, module=module, step_seconds=step_seconds) as server:
+    with starting(
+        *arguments, env=env, module=module, step_seconds=step_seconds, forked=forked
+    ) as server:
         yield server.wait_until_ready()
+
+
+def ended(
+    *arguments: str | Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself, forked as in `forked.py`; env: all its variables, or ours."""
+    command = [sys.executable, "-m", "worker", *map(str, arguments)]
+    if sys.platform != "linux":
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, env=env, check=False
+        )
+    process = ForkedProcess("worker", tuple(command[3:]), env or dict(os.environ))
+    with process.stdout, process.stderr, ThreadPoolExecutor(2) as pool:
+        said, prose = pool.submit(process.stdout.read), pool.submit(process.stderr.read)
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(command, code, said.result(), prose.result())
 
 
 def became_ready(process: WorkerProcess) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.programs.hub import Hub
+from tests.support.programs.processes import ended
 
 REPO = "org/tiny-GGUF"
 CATALOG = f"""
@@ -47,10 +48,7 @@ class Machine:
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """A command, ended."""
-        return subprocess.run(
-            [sys.executable, "-m", "worker", *words],
-            capture_output=True, text=True, timeout=TIMEOUT_S, env=self.env(**more), check=False,
-        )  # fmt: skip
+        return ended(*words, env=self.env(**more))
 
     def pulled(self, *words: str) -> list[dict[str, Any]]:
         """What `worker pull --json` says."""

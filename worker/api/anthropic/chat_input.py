@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from worker.api.anthropic.history import PARAM, messages_of
-from worker.api.anthropic.schemas import (
-    CHOICES,
-    AnthropicChoice,
-    MessagesRequest,
-)
+from worker.api.anthropic.schemas import CHOICES, AnthropicChoice, MessagesRequest
 from worker.api.common.bounds import stops_of, tokens_of
 from worker.api.common.chat.chat_input import ChatInput, puts_words
 from worker.api.common.chat.tools import ToolChoice, Tools, check_choice, tools_of

@@ -39,12 +39,7 @@ class MessageExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self,
-        generation: Generation,
-        stream: Stream,
-        *,
-        streaming: bool,
-        shows_thoughts: bool,
+        self, generation: Generation, stream: Stream, *, streaming: bool, shows_thoughts: bool
     ) -> None:
         """shows_thoughts: see `Blocks`"""
         super().__init__(stream, streaming=streaming)

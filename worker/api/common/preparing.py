@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import msgspec
 from worker.api.common.adapters import choice_of, chosen
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.constraints import ConstraintFields
+from worker.api.common.gallery import GALLERY, Gallery, UnreadMediaError
 from worker.api.common.generation import Generation
 from worker.api.common.unknown import told
 from worker.errors import CancelledError, LeftError, QueueFullError, UnavailableError
@@ -33,7 +34,7 @@ class Preparing:
     """Reads bodies and makes something of them. One for an application, in the loop's thread.
 
     What holds its answer to a form has two threads of its own, and what takes long there goes on in
-    a last one: others wait for neither.
+    another one, as what shows pictures does in some more: others wait for neither.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class Preparing:
         self._plain.submit(int)  # the first request does not wait for the first thread
         self._formed = ThreadPoolExecutor(2, thread_name_prefix="formed")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long")
+        self._media = ThreadPoolExecutor(4, thread_name_prefix="media")  # some wait for a fetch
         self._num_long = 0
         self._given_up: list[Future[Any]] = []  # nobody waits for them, but they may run
 
@@ -51,7 +53,7 @@ class Preparing:
 
     def close(self) -> None:
         """Begin nothing more: what waits is cancelled."""
-        for pool in (self._plain, self._formed, self._long):
+        for pool in (self._plain, self._formed, self._long, self._media):
             pool.shutdown(wait=False, cancel_futures=True)
 
     async def body(self, request: HttpRequest, shape: type[Body], loaded: Loaded) -> Body:
@@ -75,7 +77,8 @@ class Preparing:
         choice = choice_of(body, loaded)
         record = current()
         with loaded.engine.place():
-            made = await self._aside(request, body, partial(function, *arguments), record)
+            work = _shown(partial(function, *arguments), (loaded,))
+            made = await self._aside(request, body, work, record)
         made = chosen(made, choice)
         warnings = () if record is None else told(record.unknown, record.route)
         if warnings and isinstance(made, Generation):
@@ -94,7 +97,8 @@ class Preparing:
         Where the client leaves: LeftError; where the request is cancelled: CancelledError. What
         runs in a thread then goes on there, for nobody.
         """
-        return await self._aside(request, body, partial(function, *arguments), None)
+        work = _shown(partial(function, *arguments), arguments)
+        return await self._aside(request, body, work, None)
 
     async def look(
         self, request: HttpRequest, shape: type[Body], function: Callable[..., Made], *more: Any
@@ -119,6 +123,8 @@ class Preparing:
         pool = self._formed if formed else self._plain
         try:
             return await self._run(pool, work, left, patient=False)
+        except UnreadMediaError:  # as many wait as the queue has places
+            return await self._run(self._media, work, left, patient=True)
         except ImpatientError:
             return await self._with_patience(work, left)
         finally:
@@ -159,6 +165,20 @@ class Preparing:
         if left.cancelled():
             raise CancelledError("The request was cancelled.")
         raise LeftError("The client left.")
+
+
+def _shown(work: Callable[[], Made], arguments: Iterable[Any]) -> Callable[[], Made]:
+    """The same, for a model that sees or hears what the request shows."""
+    reader = next((each.media for each in arguments if isinstance(each, Loaded)), None)
+    if reader is None:
+        return work
+    gallery = Gallery(reader)
+
+    def showing() -> Made:
+        GALLERY.set(gallery)
+        return work()
+
+    return showing
 
 
 async def _left(request: HttpRequest) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from worker.api.common.gallery import GALLERY
 from worker.engine.request import Prompt, check_length
 from worker.errors import ContextLengthError, RequestError
 from worker.lifecycle.loaded import Loaded
@@ -93,8 +94,18 @@ def rendered_prompt(text: str, loaded: Loaded, param: str, *, must_fit: bool = T
 
     must_fit  as above. Raises RequestError.
     """
-    tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
-    return TextPrompt(tuple(tokens), text=text)
+    gallery = GALLERY.get()
+    if gallery is None or gallery.is_empty:
+        tokens = to_be_continued(text, loaded, param, must_fit=must_fit)
+        return TextPrompt(tuple(tokens), text=text)
+    told, tokens, media = gallery.prompt(
+        text,
+        lambda part, is_first: to_be_continued(
+            part, loaded, param, add_special=is_first, must_fit=must_fit
+        ),
+        loaded.backend.max_length,
+    )
+    return TextPrompt(tuple(tokens), text=told, media=media)
 
 
 def infill_prompt(

@@ -39,10 +39,7 @@ TOKENIZED = (
         code=limits.TOKENIZING.code,
     ),
 )
-PROMPT = (
-    ContextLengthError(5000, 4096),
-    *TOKENIZED,
-)
+PROMPT = (ContextLengthError(5000, 4096), *TOKENIZED)
 CHAT = (RequestError("The model's file has no chat template.", code="no_chat_template"),)
 NO_VECTORS = (RequestError("The model makes no vectors.", code="no_vectors"),)
 NO_SCORES = (RequestError("The model makes no scores.", code="no_scores"),)

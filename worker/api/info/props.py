@@ -26,7 +26,7 @@ class Defaults(msgspec.Struct):
 
 
 class Modalities(msgspec.Struct):
-    """Text only."""
+    """What the model takes besides text."""
 
     vision: bool = False
     video: bool = False
@@ -96,7 +96,9 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
         webui=worker.settings.page,
         chat_template_tool_use=named.get(WITH_TOOLS, msgspec.UNSET),
         model_path=log.in_utf8(str(worker.model_path)),
-        modalities=Modalities(),
+        modalities=Modalities(
+            vision="vision" in loaded.perceives, audio="audio" in loaded.perceives
+        ),
         chat_template=template or "",
         bos_token=vocab.bos_name,
         eos_token=vocab.eos_name,

@@ -38,6 +38,9 @@ def readings(
     """All metrics; `engine`: its counters at this moment."""
     yield from _gauges(worker, loaded, engine)
     yield from _counters(engine)
+    encoded = 0 if loaded.media is None else loaded.media.num_encoded
+    yield Reading("counter", "worker_media_encoded", "Pictures and sounds made into vectors",
+                  encoded)  # fmt: skip
     yield Reading("counter", "worker_http_requests", "Answers by route and status",
                   outcomes.by_route, ("route", "status"))  # fmt: skip
     yield Reading("counter", "worker_errors", "Answers that told of an error, by its code",

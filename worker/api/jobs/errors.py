@@ -29,9 +29,7 @@ def job_reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
     if status in _RETRIABLE:
         headers.pop("x-should-retry", None)
     body = msgspec.structs.replace(
-        reply.error,
-        code=_CODES.get(status, reply.error.code),
-        retriable=status in _RETRIABLE,
+        reply.error, code=_CODES.get(status, reply.error.code), retriable=status in _RETRIABLE
     )
     return status, msgspec.structs.replace(reply, error=body), headers
 

@@ -75,8 +75,7 @@ async def create(
 
 
 @get(
-    ["/v1/jobs/{job_id:str}/stream", "/v1/inference/{job_id:str}/stream"],
-    summary="A job's events",
+    ["/v1/jobs/{job_id:str}/stream", "/v1/inference/{job_id:str}/stream"], summary="A job's events"
 )
 async def read(job_id: str, loaded: Loaded, jobs: Jobs) -> ASGIApp:
     """For its one reader."""

@@ -68,11 +68,7 @@ class WritingExchange(DeltaExchange):
     closing: ClassVar[bytes] = b""
 
     def __init__(
-        self,
-        generation: Generation,
-        stream: Stream,
-        body: WritingFields,
-        loaded: Loaded,
+        self, generation: Generation, stream: Stream, body: WritingFields, loaded: Loaded
     ) -> None:
         super().__init__(stream, streaming=bool(body.stream))
         self._loaded = loaded

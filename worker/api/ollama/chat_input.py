@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from worker.api.common.bounds import check_alternatives, stops_of
 from worker.api.common.chat.chat_input import ChatInput, puts_words
+from worker.api.common.chat.parts import check_pictures
 from worker.api.common.chat.parts import text_of as said_in
+from worker.api.common.chat.past_message import PastMessage, message_of, pictures_of
 from worker.api.common.chat.tools import DeclaredTools, tools_of
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import infill_prompt, text_prompt
@@ -32,7 +34,9 @@ def chat_of(body: OllamaChatRequest, loaded: Loaded) -> ChatInput:
 
 def question_of(body: GenerateRequest, loaded: Loaded) -> ChatInput:
     """A prompt as a conversation of one question. Raises and blocks as above."""
-    messages = [Message(role="user", content=body.prompt or "")]
+    check_pictures(pictures_of(body.images), "images", "images")
+    asked = PastMessage(content=body.prompt or "", images=body.images)
+    messages = [message_of(asked, "user")]
     if system := said_in(body.system):
         messages.insert(0, Message(role="system", content=system))
     return _talk(body, tuple(messages), PARAM, loaded)
@@ -41,6 +45,12 @@ def question_of(body: GenerateRequest, loaded: Loaded) -> ChatInput:
 def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
     """A prompt to continue as it is. Raises and blocks as above."""
     text = body.prompt or ""
+    if body.images:
+        raise RequestError(
+            "images stand where a chat template puts them.",
+            param="images",
+            hint="Ask without raw and suffix, of a model that has one.",
+        )
     if body.suffix:
         prompt = infill_prompt(text, body.suffix, loaded, PARAM)
     else:
@@ -50,8 +60,6 @@ def text_of(body: GenerateRequest, loaded: Loaded) -> Generation:
 
 def check_generate(body: GenerateRequest) -> None:
     """Raise RequestError for what no prompt can have here."""
-    if body.images:
-        raise RequestError("images cannot be read; only text can.", param="images")
     if body.context:
         raise RequestError(
             "context is of another server: this worker stores nothing between requests.",

@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from worker.api.common.described import JSON, LINES, Api, Described
-from worker.api.common.refusals import (
-    BODY,
-    CHAT,
-    GENERATION,
-    NO_VECTORS,
-    PROMPT,
-    QUEUE,
-    TOKENIZED,
-)
+from worker.api.common.refusals import BODY, CHAT, GENERATION, NO_VECTORS, PROMPT, QUEUE, TOKENIZED
 from worker.api.common.shapes import OllamaErrorReply
 from worker.api.ollama.embedding import (
     OllamaEmbeddingsReply,

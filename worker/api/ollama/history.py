@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from worker.api.common.chat.parts import check_pictures, newest, text_of
-from worker.api.common.chat.past_message import message_of, role_of
+from worker.api.common.chat.past_message import message_of, pictures_of, role_of
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.chat.message import Call, Message
-from worker.errors import RequestError
 
 PARAM = "messages"
 
@@ -30,12 +29,7 @@ def messages_of(body: OllamaChatRequest) -> tuple[Message, ...]:
     for number, (place, message, role) in enumerate(told):
         where = f"{PARAM}[{place}]"
         if number >= first and role == "user":
-            if message.images:
-                raise RequestError(
-                    f"{where} has images; this model reads text only.",
-                    param=PARAM,
-                    hint="Ask without them, or describe them.",
-                )
+            check_pictures(pictures_of(message.images), f"{where}.images", PARAM)
             check_pictures(message.content, f"{where}.content", PARAM)
         said = message_of(message, role)
         if said.role == "tool":

@@ -58,7 +58,7 @@ class ShownModel(msgspec.Struct):
 
     parameters    what counts where a request says nothing, a line each
     model_info    metadata under the file's own keys
-    capabilities  completion, embedding, tools, thinking, insert
+    capabilities  completion, embedding, vision, audio, tools, thinking, insert
     """
 
     modelfile: str
@@ -140,7 +140,7 @@ def _capabilities(loaded: Loaded, template: str) -> list[str]:
     found = ["embedding"] if "embedding" in loaded.capabilities else []
     if not loaded.writes:
         return found
-    found = ["completion", *found]
+    found = ["completion", *found, *loaded.perceives]
     found += ["tools"] if "tools" in template else []
     found += ["thinking"] if "think" in template else []
     found += ["insert"] if None not in loaded.backend.vocab.infill else []

@@ -44,7 +44,7 @@ async def generate(request: HttpRequest, loaded: Loaded, preparing: Preparing) -
     """Its lines, or one with all of it."""
     body = await preparing.body(request, GenerateRequest, loaded)
     check_generate(body)
-    if not body.prompt and not body.suffix:
+    if not (body.prompt or body.suffix or body.images):
         await preparing.aside(request, body, check_asked, body, loaded)
         return _reply(GenerateLine(model=loaded.model_id, created_at=now(), response="", **_LOADED))
     is_plain = body.raw or body.suffix

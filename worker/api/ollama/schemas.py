@@ -9,7 +9,7 @@ from worker.api.common.chat.parts import MessageContent
 from worker.api.common.chat.past_message import PastMessage
 from worker.api.common.chat.tools import DeclaredTools
 from worker.api.common.thinking import ChatFields
-from worker.limits import LOGPROBS, MESSAGES, STOP, STOPS, TOOLS
+from worker.limits import LOGPROBS, MEDIA, MESSAGES, STOP, STOPS, TOOLS
 
 
 class OllamaOptions(ChatFields, kw_only=True):
@@ -64,7 +64,7 @@ class GenerateRequest(OllamaRequest, kw_only=True):
     suffix   what comes after the answer
     system   a text before the question
     raw      the prompt is continued as it is, without a template
-    images   refused: only text can be read
+    images   pictures that the question is about
     context  what another server said of earlier requests; it is refused
     """
 
@@ -72,5 +72,5 @@ class GenerateRequest(OllamaRequest, kw_only=True):
     suffix: str | None = None
     system: MessageContent = None
     raw: bool | None = None
-    images: Annotated[list[Any] | None, items(0)] = None
+    images: Annotated[list[Any] | None, items(MEDIA.most)] = None
     context: Annotated[list[Any] | None, items(0)] = None

@@ -17,12 +17,7 @@ from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat_answer import ChatAnswer
 from worker.api.openai.chat_input import chat_input_of
-from worker.api.openai.chat_schemas import (
-    ChatChoice,
-    ChatCompletion,
-    ChatRequest,
-    TemplateReply,
-)
+from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, ChatRequest, TemplateReply
 from worker.api.openai.exchange import OpenAIExchange
 from worker.chat.format import ChatFormat
 from worker.engine.stream import Stream
@@ -35,12 +30,7 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
     """Answers to one conversation."""
 
     def __init__(
-        self,
-        generation: Generation,
-        stream: Stream,
-        body: ChatRequest,
-        field: str,
-        loaded: Loaded,
+        self, generation: Generation, stream: Stream, body: ChatRequest, field: str, loaded: Loaded
     ) -> None:
         """field: of the thoughts: reasoning_content or reasoning"""
         pieces = SpelledIds() if body.return_tokens_as_token_ids else loaded.backend.pieces

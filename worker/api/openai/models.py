@@ -118,6 +118,7 @@ async def models(loaded: Loaded) -> Response[bytes]:
     entries = [model_entry(loaded, each) for each in (None, *loaded.adapters.all)]
     details = ListedDetails(loaded.config.architecture, loaded.config.quant)
     can = ["completion"] if loaded.writes else ["embedding"]
+    can += ["multimodal"] if loaded.perceives else []
     listed = [
         ListedModel(name=each.id, model=each.id, capabilities=can, details=details)
         for each in entries

@@ -21,7 +21,7 @@ _HERE = Path(__file__).parent
 # all when it runs.
 _SCRIPTS = (
     "dom", "worker", "live", "requests", "gauges", "sampling", "tokens", "generation", "write",
-    "chat", "compare", "code", "main",
+    "chat", "pictures", "compare", "code", "main",
 )  # fmt: skip
 
 

@@ -98,10 +98,7 @@ API = Api(
             refuses=(_NOT_STORED,),
         ),
         Described(
-            handler=cancel_response,
-            gives={JSON: ResponseReply},
-            params=_ID,
-            refuses=(_NOT_STORED,),
+            handler=cancel_response, gives={JSON: ResponseReply}, params=_ID, refuses=(_NOT_STORED,)
         ),
         Described(
             handler=conversations,

@@ -41,11 +41,7 @@ from worker.api.responses.items import (
     ResponseUsage,
 )
 from worker.api.responses.output import Output
-from worker.api.responses.schemas import (
-    ResponseRequest,
-    ResponseTool,
-    TextOptions,
-)
+from worker.api.responses.schemas import ResponseRequest, ResponseTool, TextOptions
 from worker.api.responses.store import ResponseStore
 from worker.api.responses.tools import DeclaredFunctions
 from worker.engine.sampling import SamplingParams

@@ -10,13 +10,7 @@ import msgspec
 
 from worker.api.common.chat.notes import note_of, said_fields
 from worker.api.common.chat.outputs import result_of
-from worker.api.common.chat.parts import (
-    MessageContent,
-    check_pictures,
-    newest,
-    text_of,
-    words_of,
-)
+from worker.api.common.chat.parts import MessageContent, check_pictures, newest, text_of, words_of
 from worker.api.common.chat.past_message import (
     PastMessage,
     arguments_of,

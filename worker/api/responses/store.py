@@ -187,7 +187,11 @@ class ResponseStore:
 
 def _listed(item: InputItem, name: str) -> InputItem:
     """name: its id where it has none"""
-    found = {"id": f"in_{name.removeprefix('resp_')}", "type": "message", "status": "completed"}
+    found: InputItem = {
+        "id": f"in_{name.removeprefix('resp_')}",
+        "type": "message",
+        "status": "completed",
+    }
     found |= item
     content = found.get("content")
     if found["type"] == "message" and isinstance(content, str):

@@ -163,7 +163,7 @@ def _serve(job: StageJob, report: OnShare) -> HttpSpeed:
 
 def _drafts(job: StageJob, report: OnShare) -> Drafts:
     path, settings = Path(job.path), job.settings
-    prepared = prepare(path, settings)
+    prepared = prepare(path, settings, sees=False)
     with load_backend(path, settings, prepared) as backend:
         draft = open_draft(settings, prepared, backend)
         if draft is None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, NAME, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, repeated, row
@@ -26,16 +26,8 @@ class Functionary(Syntax, frozen=True):
     """All texts are fixed. The prompt ends with the first part's `>>>`."""
 
     @property
-    def name(self) -> str:
-        return "functionary"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (OPEN,)
-
-    @property
-    def divides(self) -> tuple[str, ...]:
-        return (OPEN,)
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks("functionary", opens=(OPEN,), divides=(OPEN,), markers=(OPEN,))
 
     def overlap(self, prompt: str) -> str:
         return OPEN if prompt.endswith(OPEN) else ""

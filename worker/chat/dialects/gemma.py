@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH, json_value
 from worker.chat.reading.lark import Lark, object_schema, properties_of, row, string_choices
@@ -112,25 +112,15 @@ _MAX_KEY = 256
 
 class Gemma(Syntax, frozen=True):
     @property
-    def name(self) -> str:
-        return "gemma"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (OPEN,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (OPEN, CLOSE, QUOTE, _CHANNEL, _CHANNEL_END)
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        """Channels that the model opens or closes where there is none."""
-        return (_CHANNEL, _CHANNEL_END)
-
-    @property
-    def anywhere(self) -> bool:
-        return True
+    def marks(self) -> SyntaxMarks:
+        # Channels are opened or closed where there is none, too.
+        return SyntaxMarks(
+            "gemma",
+            opens=(OPEN,),
+            markers=(OPEN, CLOSE, QUOTE, _CHANNEL, _CHANNEL_END),
+            silent=(_CHANNEL, _CHANNEL_END),
+            anywhere=True,
+        )
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         objects = GemmaObjects(lark, QUOTE)

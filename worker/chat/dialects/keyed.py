@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, MARK, NAME, VALUE, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, repeated, spaced
@@ -33,16 +33,10 @@ class KeyedCalls(Syntax, frozen=True):
     close: str
 
     @property
-    def name(self) -> str:
-        return f"json by name after {self.open}"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (self.open,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (self.open, self.close)
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks(
+            f"json by name after {self.open}", opens=(self.open,), markers=(self.open, self.close)
+        )
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from worker.chat.dialects.sample import CallSample
 from worker.chat.dialects.wrapped import CallFields, call_object
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.call_object import call_objects
 from worker.chat.reading.calls import Calls, nine_alphanumerics
 from worker.chat.reading.json_text import call_in_json
@@ -34,16 +34,12 @@ class Mistral(Syntax, frozen=True):
     has_id: bool = False
 
     @property
-    def name(self) -> str:
-        return "mistral, " + ("list" if self.is_list else "names")
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (_OPEN,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (_OPEN, _ID, _ARGUMENTS)
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks(
+            "mistral, " + ("list" if self.is_list else "names"),
+            opens=(_OPEN,),
+            markers=(_OPEN, _ID, _ARGUMENTS),
+        )
 
     def make_id(self) -> str:
         return nine_alphanumerics()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, MARK, NAME, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, repeated, row, spaced
@@ -57,21 +57,14 @@ class NamedCalls(Syntax, frozen=True):
     opening: str
 
     @property
-    def name(self) -> str:
-        return f"name and json after {self.begin}"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (self.section, self.begin) if self.section else (self.begin,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (self.section, self.begin, self.ided, self.named, self.end, self.close,
-                self.opening)  # fmt: skip
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        return (self.opening,) if self.opening else ()
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks(
+            f"name and json after {self.begin}",
+            opens=(self.section, self.begin) if self.section else (self.begin,),
+            markers=(self.section, self.begin, self.ided, self.named, self.end, self.close,
+                     self.opening),
+            silent=(self.opening,) if self.opening else (),
+        )  # fmt: skip
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         begin = lark.text(self.begin)

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from worker.chat.dialects.sample import KEY, NAME, VALUE, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH
 from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
@@ -85,19 +85,17 @@ class NestedTags(Syntax, frozen=True):
     call: str
 
     @property
-    def name(self) -> str:
-        return f"tags in each other after {self.opens[0]}"
+    def marks(self) -> SyntaxMarks:
+        opens = self._opens
+        name = f"tags in each other after {opens[0]}"
+        return SyntaxMarks(name, opens=opens, markers=(self.mark, *opens))
 
     @property
-    def opens(self) -> tuple[str, ...]:
-        return (f"{self.mark}<{self.section}>", f'{self.mark}<{self.call} name="')
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (self.mark, *self.opens)
+    def _opens(self) -> tuple[str, str]:
+        return f"{self.mark}<{self.section}>", f'{self.mark}<{self.call} name="'
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
-        section, begin = self.opens
+        section, begin = self._opens
         written = NestedGrammar(lark, self.mark)
         end = lark.text(f"{self.mark}</{self.call}>")
         call = lark.one_of(
@@ -110,7 +108,7 @@ class NestedTags(Syntax, frozen=True):
         return CallGrammar(section, spaced(repeated(call, one=one), close))
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
-        section, begin = self.opens
+        section, begin = self._opens
         yield from source.one_of(section)
         yield from source.space()
         yield from source.expect(begin)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from worker.chat.dialects.sample import KEY, NAME, CallSample
 from worker.chat.message import Call, Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import MAX_DEPTH
 from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced
@@ -30,16 +30,8 @@ _MAX_WORD = 512
 
 class Pythonic(Syntax, frozen=True):
     @property
-    def name(self) -> str:
-        return "python"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (OPEN,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (OPEN, CLOSE)
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks("python", opens=(OPEN,), markers=(OPEN, CLOSE))
 
     def past(self, calls: Sequence[Call]) -> str:
         return f"{OPEN}[{', '.join(map(_written, calls))}]{CLOSE}"

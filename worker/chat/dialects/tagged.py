@@ -13,7 +13,7 @@ from typing import Any
 
 from worker.chat.dialects.sample import KEY, MARK, NAME, VALUE, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.lark import Lark, properties_of, repeated, row, spaced, string_choices
 from worker.chat.reading.parameters import Parameters, types_of
@@ -59,17 +59,11 @@ class TaggedCalls(Syntax, frozen=True):
     has_cdata: bool
 
     @property
-    def name(self) -> str:
-        return f"tags after {self.opens[0]}"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (*self.section[:1], self.begin)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (*self.section, self.begin, self.named, self.key, self.keyed, self.value, self.end,
-                self.close, *self.closes)  # fmt: skip
+    def marks(self) -> SyntaxMarks:
+        opens = (*self.section[:1], self.begin)
+        seen = (*self.section, self.begin, self.named, self.key, self.keyed, self.value, self.end)
+        markers = (*seen, self.close, *self.closes)
+        return SyntaxMarks(f"tags after {opens[0]}", opens=opens, markers=markers)
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([self._call_grammar(lark, tool) for tool in tools])
@@ -110,7 +104,7 @@ class TaggedCalls(Syntax, frozen=True):
         while True:
             yield from self._call(source, calls)
             yield from source.space()
-            if self.begin in self.opens[:1] or (yield from source.one_of(self.begin)) is None:
+            if self.begin in self.marks.opens[:1] or (yield from source.one_of(self.begin)) is None:
                 break
         for text in self.closes:
             yield from source.space()

@@ -19,7 +19,7 @@ import msgspec
 
 from worker.chat.dialects.sample import MARK, NAME, CallSample
 from worker.chat.message import Call, Tool
-from worker.chat.reading.answer import CallGrammar, Syntax, written
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks, written
 from worker.chat.reading.call_object import call_objects
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.lark import Lark, repeated, spaced
@@ -60,16 +60,10 @@ class WrappedCalls(Syntax, frozen=True):
     fields: CallFields = CallFields()
 
     @property
-    def name(self) -> str:
-        return f"json after {' '.join(self.open.split())}"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (BARE, _PYTHON_TAG) if self.open == BARE else (self.open,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (*self.opens, self.close)
+    def marks(self) -> SyntaxMarks:
+        opens = (BARE, _PYTHON_TAG) if self.open == BARE else (self.open,)
+        name = f"json after {' '.join(self.open.split())}"
+        return SyntaxMarks(name, opens=opens, markers=(*opens, self.close))
 
     def past(self, calls: Sequence[Call]) -> str:
         if self.is_list:
@@ -89,7 +83,7 @@ class WrappedCalls(Syntax, frozen=True):
 
     def read(self, source: TextSource, calls: Calls) -> Steps[None]:
         if (yield from source.peek()) != BARE:
-            yield from source.expect(*self.opens)
+            yield from source.expect(*self.marks.opens)
         closes = (self.close,) if self.close else ()
         yield from call_objects(source, calls, closes, is_strict=self.open == BARE)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar, Syntax
+from worker.chat.reading.answer import CallGrammar, Syntax, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json
 from worker.chat.reading.lark import Lark, properties_of, repeated, row, string_choices
@@ -34,24 +34,14 @@ _MAX_TAG = 512
 
 class Xtml(Syntax, frozen=True):
     @property
-    def name(self) -> str:
-        return "xtml"
-
-    @property
-    def opens(self) -> tuple[str, ...]:
-        return (_TOOLS, _CALL)
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        return _SILENT
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        return (_ANSWER,)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (_OPEN, _CLOSE, _SEP)
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks(
+            "xtml",
+            opens=(_TOOLS, _CALL),
+            silent=_SILENT,
+            answers=(_ANSWER,),
+            markers=(_OPEN, _CLOSE, _SEP),
+        )
 
     def grammar(self, lark: Lark, tools: Sequence[Tool], *, one: bool) -> CallGrammar:
         call = lark.one_of([_call_grammar(lark, tool) for tool in tools])

@@ -31,8 +31,8 @@ class CallGrammar(msgspec.Struct, frozen=True):
     rest: str
 
 
-class Syntax(msgspec.Struct, frozen=True):
-    """How a family writes calls; this one writes none.
+class SyntaxMarks(msgspec.Struct, frozen=True):
+    """The texts of a way to write calls.
 
     name     of the dialect, for people
     opens    texts that open calls; one of a single `{` counts only where a line begins
@@ -43,33 +43,21 @@ class Syntax(msgspec.Struct, frozen=True):
     anywhere whether a thought's tags count in the midst of a text too, as nothing else looks so
     """
 
-    @property
-    def name(self) -> str:
-        return "none"
+    name: str
+    opens: tuple[str, ...] = ()
+    divides: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+    anywhere: bool = False
+
+
+class Syntax(msgspec.Struct, frozen=True):
+    """How a family writes calls; this one writes none."""
 
     @property
-    def opens(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def divides(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return self.opens
-
-    @property
-    def anywhere(self) -> bool:
-        return False
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks("none")
 
     def make_id(self) -> str:
         """A call's id, where the model writes none."""
@@ -131,8 +119,8 @@ class AnswerReader(StepwiseReader):
         self._calls = Calls(
             self._source, tools, self._events.append, make_id=syntax.make_id, parallel=parallel
         )
-        self._syntax = syntax
-        self._opens = syntax.opens if tools else syntax.divides
+        self._syntax, self._marks = syntax, syntax.marks
+        self._opens = self._marks.opens if tools else self._marks.divides
         # White space at the end of an opening tag is a habit, not a part of it.
         self._tags = ThoughtTags(tags.open.rstrip(), tags.close)
         self._inline = inline
@@ -166,18 +154,18 @@ class AnswerReader(StepwiseReader):
                     yield from self._read_calls(marker)
             elif marker in (self._tags.open, self._tags.close):
                 self._read_tag(marker)
-            elif marker in self._syntax.answers and self._thinks:
+            elif marker in self._marks.answers and self._thinks:
                 self._owed = ""
                 self._end_thought()
         if self._space and not self._thinks and not self._skips:
             self._events.append(Content(self._space))
 
     def _markers(self) -> tuple[str, ...]:
-        tags, silent = self._tags, self._syntax.silent
+        tags, silent = self._tags, self._marks.silent
         opens = self._opens
         if self._thinks:
             opens = tuple(text for text in opens if text != "{")
-        if tags.close and (self._is_fresh or self._thinks or self._syntax.anywhere):
+        if tags.close and (self._is_fresh or self._thinks or self._marks.anywhere):
             return (tags.open, tags.close, *opens, *silent)
         return (*opens, *silent)
 
@@ -214,7 +202,7 @@ class AnswerReader(StepwiseReader):
         beginning; in the midst of a text a beginning is text."""
         opens = tag == self._tags.open
         is_between = self._is_fresh or (self._thinks and not opens)
-        if not (is_between or self._syntax.anywhere):
+        if not (is_between or self._marks.anywhere):
             self._tell(tag)
             return
         if self._inline and is_between and not (opens and self._owed):

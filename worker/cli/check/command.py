@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from worker import log
 from worker.cli.options import add_options, settings_from
@@ -10,9 +11,9 @@ from worker.cli.options import add_options, settings_from
 DESCRIPTION = (
     "Check model files as the service does before it loads one, and say of each "
     "what is wrong and where. Folders are searched for *.gguf, and the files of a split model "
-    "count as one. Projectors, importance matrices, vocabularies, encoders and draft models "
-    "are bad where they are named, because they cannot be served, and merely told where a "
-    "folder holds them. With --lora each model is bad that one of these adapters does not fit. "
+    "count as one. Importance matrices, vocabularies, encoders and draft models are bad where "
+    "they are named, because they cannot be served, and merely told where a folder holds "
+    "them. With --lora or --mmproj each model is bad that one of these does not fit. "
     "Exits with 1 when a file is bad."
 )
 EXAMPLE = (
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read the weights too: NaN, infinities, scales that no model can have learnt, and "
         "the checksums that the catalogue or the Hub's cache knows",
     )
-    add_options(parser, "catalog", "lora")
+    add_options(parser, "catalog", "lora", "mmproj")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each model")
 
 
@@ -48,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.gguf.splits import open_header
     from worker.model.adapter import load_adapter
     from worker.model.config import load_config
+    from worker.model.projector import check_projector, load_projector
 
     settings = settings_from(arguments)
     entries = ()
@@ -72,6 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
                 try:
                     for adapter in settings.lora:
                         load_adapter(adapter.file, each.path)
+                    if settings.mmproj is not None:
+                        check_projector(load_projector(Path(settings.mmproj)), config)
                 except ModelFileError as error:
                     verdict = replace(
                         verdict, ok=False, code=error.code, message=error.message,

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from worker.cli.console import one_line
+from worker.cli.progress import bar_on_stderr, of_bytes
 
 _PATIENCE_S, _PAUSE_S = 2.0, 0.1
 _MAX_NAME = 40
@@ -64,26 +65,11 @@ def check_progress(total: int, *, in_bytes: bool) -> Generator[CheckProgress]:
 
 
 def _make_bar(total: int, *, in_bytes: bool) -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import MofNCompleteColumn
 
-    counts = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-    bar = Progress(
-        TextColumn("checking {task.description}", markup=False),
-        BarColumn(),
-        *(counts if in_bytes else (MofNCompleteColumn(),)),
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,  # what is written there is data, and may go to a pipe
-        redirect_stderr=False,
-    )
+    columns = of_bytes() if in_bytes else (MofNCompleteColumn(),)
+    # What is written to stdout is data, and may go to a pipe.
+    unredirected = {"redirect_stdout": False, "redirect_stderr": False}
+    bar = bar_on_stderr("checking {task.description}", *columns, **unredirected)
     bar.add_task("", total=total)
     return bar

@@ -36,10 +36,7 @@ def summary(bad: int, good: int) -> str:
 
 
 def _sentence(verdict: FileVerdict) -> str:
-    places = [
-        f"byte {verdict.offset:,}" if verdict.offset is not None else "",
-        verdict.field or "",
-    ]
+    places = [f"byte {verdict.offset:,}" if verdict.offset is not None else "", verdict.field or ""]
     place = ", ".join(filter(None, places))
     text = f"{verdict.code}: {verdict.message}"
     return " ".join(filter(None, (text, f"({place})" if place else "", verdict.hint)))

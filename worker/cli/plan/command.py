@@ -14,6 +14,7 @@ from worker.settings import Settings
 if TYPE_CHECKING:
     from worker.memory.plan import MemoryPlan
     from worker.model.config import ModelConfig
+    from worker.model.projector import ProjectorConfig
 
 
 DESCRIPTION = (
@@ -34,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser,
         "model", "catalog", "ctx_size", "parallel", "batch_size", "ubatch_size", "backend",
-        "n_gpu_layers", "device", "rpc", "tensor_split", "split_mode", "main_gpu",
+        "n_gpu_layers", "cpu_moe", "override_tensor", "device", "rpc", "tensor_split",
+        "split_mode", "main_gpu",
         "cache_type_k", "cache_type_v", "cache_ram", "flash_attn", "mmap", "draft_model", "draft",
-        "lora", "lora_dir", "lora_memory", "pooling",
+        "lora", "lora_dir", "lora_memory", "mmproj", "mmproj_auto", "mmproj_offload", "pooling",
         "override_kv", "rope_scaling", "rope_scale", "rope_freq_base", "yarn_orig_ctx",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -59,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from worker.lifecycle.adapters import load_adapters
     from worker.lifecycle.prepared import (
         find_devices,
+        find_projector,
         load_draft,
         memory_with,
         wishes_of,
@@ -77,16 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
     adapters = [adapter.config for adapter in load_adapters(config, settings)]
     memory = memory_with(find_devices(settings))
     settings = with_heads(config, settings, memory, adapters)
-    plan = estimate(config, settings, memory, draft, adapters)
+    projector = find_projector(config, settings)
+    plan = estimate(config, settings, memory, draft, adapters, projector)
     if arguments.json:
         write_json(plan)
     else:
-        data_console().print(_table(config, settings, plan))
+        data_console().print(_table(config, settings, plan, projector))
     check_fit(plan, config)
     return 0
 
 
-def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
+def _table(
+    config: ModelConfig, settings: Settings, plan: MemoryPlan, projector: ProjectorConfig | None
+) -> Any:
     from rich.table import Table
 
     from worker.cli.console import titled
@@ -107,6 +113,9 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         ("process", plan.process_bytes, "interpreter, libraries, vocabulary"),
         ("adapters", plan.adapter_bytes, "their matrices, and room for more"),
         ("drafts", plan.draft_bytes, "a model or heads that guess: weights, KV cells, compute"),
+        ("projector", plan.projector_bytes, "pictures or sounds to vectors: weights, compute"
+         + (f"; a picture takes up to {projector.cells:,} cells" * bool(projector.cells)
+            if projector else "")),
         ("vectors", plan.embedding_bytes, "a context of their own: KV cells, compute, logits"),
     )  # fmt: skip
     shape = embedding_shape(config, settings, plan.num_cells)
@@ -118,6 +127,8 @@ def _table(config: ModelConfig, settings: Settings, plan: MemoryPlan) -> Any:
         title += f"{comma}texts of {shape.length:,} tokens, pooling {shape.pooling}"
     if plan.gpu_layers:
         title += f", {plan.gpu_layers} of {config.layers + 1} layers offloaded"
+    if plan.cpu_experts:
+        title += f", of {plan.cpu_experts} the experts on the CPU"
     table = Table(box=None, show_footer=True)
     first = "until a sequence has more than its share of the cells"
     verdict = "fits" if plan.fits else "does not fit"

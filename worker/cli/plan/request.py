@@ -94,7 +94,13 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     """This machine's CPU is taken to keep weights as those of the places do."""
     from worker.cli.model import model_path, with_draft_path
     from worker.lifecycle.devices import Devices
-    from worker.lifecycle.prepared import load_draft, memory_with, wishes_of, with_heads
+    from worker.lifecycle.prepared import (
+        find_projector,
+        load_draft,
+        memory_with,
+        wishes_of,
+        with_heads,
+    )
     from worker.memory.plan import estimate
     from worker.model.config import load_config
 
@@ -103,7 +109,9 @@ def _planned(found: PlanAnswer, settings: Settings, places: tuple[PlannedPlace, 
     draft = load_draft(config, settings)
     own = memory_with(Devices())
     memories = (Memory(each.total, each.available, each.devices, own.packed) for each in places)
+    beside = find_projector(config, settings)
     plans = tuple(
-        estimate(config, with_heads(config, settings, memory), memory, draft) for memory in memories
+        estimate(config, with_heads(config, settings, memory), memory, draft, projector=beside)
+        for memory in memories
     )
     return replace(found, layers=config.layers + 1, plans=plans)

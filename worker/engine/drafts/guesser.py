@@ -70,7 +70,7 @@ class Guesser:
         Rows that are computed together are rounded in another way than one alone. What is guessed
         from the pool depends on what the worker did before, and one seed shall give one text.
         """
-        if sequence.prompt_logprobs is not None:
+        if sequence.prompt_logprobs is not None or sequence.prompt.media:
             return None
         if self._recall is not None and sequence.params.sampling.seed is not None:
             return None
@@ -78,7 +78,7 @@ class Guesser:
 
     def forget(self, sequence: Sequence) -> None:
         """It ended: what it read and wrote may be guessed in others."""
-        if self._recall is not None:
+        if self._recall is not None and not sequence.prompt.media:
             first = max(0, sequence.cached_tokens - RUN)  # those before are known
             self._recall.add(sequence.tokens[first : sequence.num_known])
 

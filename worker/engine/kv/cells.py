@@ -106,7 +106,9 @@ class Cells:
             if stop > self.num_available:
                 return False
             self.make_room(stop)  # which may take the source's cells
-        if source.length < stop or not backend.share(source.index, target.index, stop):
+        if source.length < stop or not backend.share(
+            source.index, target.index, source.prompt.position(stop)
+        ):
             return False
         if copied:
             self.grow(target, stop)
@@ -125,7 +127,7 @@ class Cells:
         if other.length:
             self.clear(other)
         if slot.length:
-            if not self._backend.share(slot.index, index, slot.length):
+            if not self._backend.share(slot.index, index, slot.position):
                 return False
             self._backend.drop(slot.index)
         other.index, slot.index = slot.index, index
@@ -136,11 +138,11 @@ class Cells:
         """Forget a cached slot's tokens from position `length` on."""
         self.pool.release(slot, length)
         slot.length = length
-        self._backend.drop(slot.index, length)
+        self._backend.drop(slot.index, slot.position)
 
     def discard_beyond(self, slot: Slot) -> None:
         """Drop rows that were computed for a wrong guess, which these books never counted."""
-        self._backend.drop(slot.index, slot.length)
+        self._backend.drop(slot.index, slot.position)
 
     def retire(self, slot: Slot) -> None:
         """The slot's sequence ended or waits again; what it holds stays until it is needed."""

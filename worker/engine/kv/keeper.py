@@ -82,6 +82,9 @@ class Keeper:
         if prompt.begin:
             alone = self._store.find(tokens[: prompt.begin])
             found = max(found, alone, key=lambda each: each.num_tokens)
+        whole = prompt.whole(found.num_tokens)
+        if whole < found.num_tokens:
+            found = found._replace(num_tokens=0 if self._backend.shape.needs_rest else whole)
         wait = found.num_read * _READ_S + self.seconds(found.num_tokens)
         return None if not found.num_common or self.holds_up(wait) else found
 
@@ -190,6 +193,8 @@ class Keeper:
         key = slot.prompt.key_after(slot.length)
         if self._store is None or self._store.holds(tokens, key):
             return
+        if slot.position != slot.length:
+            return  # states are read and written as cells of one position after the other
         started = self._clock()
         state = self._backend.save(slot.index)
         if state is not None and state.num_tokens == slot.length:

@@ -22,12 +22,7 @@ class Layout:
     """
 
     def __init__(
-        self,
-        cells: Cells,
-        backend: Backend,
-        keeper: Keeper,
-        running: list[Sequence],
-        stats: Stats,
+        self, cells: Cells, backend: Backend, keeper: Keeper, running: list[Sequence], stats: Stats
     ) -> None:
         """running: the scheduler's own list, which is read here
         stats: the engine's own, which it adds to

@@ -79,6 +79,7 @@ class Prefixes:
             if limit <= most or slot.tokens[most] != tokens[most]:
                 continue
             common = _num_common(slot.tokens[:limit], tokens[:limit])
+            common = sequence.prompt.whole(common)
             if common > most and self._is_useful(slot, common):
                 best, most = slot, common
         found = self._keeper.find(tokens, sequence.prompt)
@@ -87,7 +88,7 @@ class Prefixes:
             # Rows of less than a tile are computed like single ones.
             whole = kernels.whole if sequence.num_known >= kernels.tile else 1
             if best is not None and most != best.length:
-                most -= most % whole
+                most = sequence.prompt.whole(most - most % whole)
             if found is not None and not found.is_whole:
                 found = found._replace(num_tokens=found.num_tokens // whole * whole)
         if found is not None and found.num_tokens > most:
@@ -210,12 +211,13 @@ class Prefixes:
         if not self._backend.shape.cuts_tails:
             return common == slot.length
         computed = min(common, slot.length)
-        return not computed or self._backend.holds(slot.index, 0, computed)
+        position = slot.prompt.position(computed)
+        return not computed or self._backend.holds(slot.index, 0, position)
 
     def _can_share(self, leader: Slot, stop: int) -> bool:
         if not stop or (self._shares_exactly and stop != leader.length):
             return False
-        return self._backend.holds(leader.index, 0, stop)
+        return self._backend.holds(leader.index, 0, leader.prompt.position(stop))
 
 
 def _num_common(left: np.ndarray, right: np.ndarray) -> int:

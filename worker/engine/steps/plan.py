@@ -95,6 +95,9 @@ class Planner:
         rows = backend.kernels.piece
         if streams or num_others:
             rows = self._chunk_rows(count + num_others, num_turns, alone=not streams)
+        medium = prompts[0].medium
+        if medium is not None and not medium.is_causal:  # it has the step for itself
+            rows = capacity if len(medium.vectors) <= room else 0
         rows = min(rows, capacity - count, room)
         if streams and self._is_dear(streams, prompts, rows):
             alone = min(self._chunk_rows(count + num_others, num_turns, alone=True), room)

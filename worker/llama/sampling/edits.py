@@ -40,7 +40,7 @@ class Edits:
         self._left = 0 if params.ignore_eos else params.min_tokens
         self._workspace = workspace
         self._penalties = Chain()
-        history = request.prompt.tokens[-vocab.max_history :]
+        history = tuple(t for t in request.prompt.tokens[-vocab.max_history :] if t >= 0)
         try:
             window = add_penalties(self._penalties, params, vocab, history)
         except BaseException:

@@ -19,7 +19,8 @@ All codes of ModelFileError, by what they mean:
                     BAD_BYTE_TOKEN NO_BOS
     split files     SPLIT_NAME SPLIT_MISSING SPLIT_MISMATCH NOT_FIRST_SPLIT
     quantising      BAD_IMATRIX
-    adapters        NOT_ADAPTER ADAPTER_KIND ADAPTER_MISMATCH NOT_CONTROL_VECTOR
+    adapters        NOT_ADAPTER ADAPTER_KIND ADAPTER_MISMATCH NOT_CONTROL_VECTOR NOT_PROJECTOR
+                    PROJECTOR_MISMATCH
     worker check    NOT_FINITE WEIGHT_TOO_LARGE WRONG_CHECKSUM
 
 The pinned llama.cpp decides what is valid. A rule is here for one of two reasons: native code would
@@ -88,7 +89,7 @@ def check_kind(fields: Fields, purpose: Purpose) -> None:
                      hint="Pass the base model, or merge both with llama-export-lora.")  # fmt: skip
     if kind == "mmproj" or arch == "clip":
         raise refuse("MMPROJ", "This file is the image or sound projector of a multimodal model.",
-                     hint="Pass the language model that belongs to it.")  # fmt: skip
+                     hint="Pass the model that belongs to it; this with --mmproj.")  # fmt: skip
     if kind == "imatrix" or any(key.startswith("imatrix.") for key in keys):
         raise refuse("IMATRIX", "This file is an importance matrix for quantising, not a model.",
                      hint="Pass the model itself.")  # fmt: skip

@@ -32,6 +32,8 @@ def token_places(
     and drop line ends behind control tokens. A tokenizer that changes other characters too gives
     None. A token of white space right before a place does not count.
     """
+    if min(tokens, default=0) < 0:
+        return None  # a picture is no text
     spelled = loaded.backend.vocab.spelled
     pieces = [_dense(spelled[token]) for token in tokens]
     whole = b"".join(pieces)

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from worker.api.common.chat.notes import (
-    MEDIA_FIELDS,
-    has_failed,
-    medium_of,
-    note_of,
-    said_fields,
-    written,
-)
+from worker.api.common.chat.media import MEDIA_FIELDS, medium_of
+from worker.api.common.chat.notes import has_failed, note_of, said_fields, written
 from worker.api.common.chat.parts import KINDS, PART_FIELDS, text_of
+from worker.api.common.gallery import in_lines
 from worker.chat.message import Message
 
 # Fields that hold what was returned, the first that is there.
@@ -38,7 +33,7 @@ def result_of(fields: Mapping[str, Any], *, call_id: str | None, name: str | Non
         told.append(note_of("more", rest))
     if error not in (None, "", True, False) and (text := written(error)) != returned:
         told.append(text)
-    content = "\n".join(filter(None, told))
+    content = in_lines(filter(None, told))
     return Message(
         role="tool", content=content, call_id=call_id, name=name, is_error=has_failed(fields)
     )

@@ -10,17 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from worker.api.common.chat.notes import (
-    cited,
-    has_failed,
-    is_heard,
-    medium_of,
-    medium_words,
-    note_of,
-    said_fields,
-    written,
-)
-from worker.errors import RequestError
+from worker.api.common.chat.media import check_seen, medium_of, medium_words
+from worker.api.common.chat.notes import cited, has_failed, note_of, said_fields, written
+from worker.api.common.gallery import in_lines
 
 ContentPart = dict[str, Any]
 # null, nothing, [] and "" mean the same.
@@ -81,7 +73,7 @@ def text_of(content: MessageContent) -> str:
 
 def joined(parts: Iterable[ContentPart], depth: int = 0) -> str:
     """What these parts say, a line each. depth: of blocks that they stand in"""
-    return "\n".join(said for part in parts if (said := words_of(part, depth)) is not None)
+    return in_lines(said for part in parts if (said := words_of(part, depth)) is not None)
 
 
 def words_of(part: Mapping[str, Any], depth: int = 0) -> str | None:
@@ -133,13 +125,8 @@ def check_pictures(content: MessageContent, where: str, param: str) -> None:
     if any(part.get("type") == "tool_result" for part in parts):
         return  # what a tool shows
     for place, part in enumerate(parts):
-        if medium_of(part) and not is_heard(part):
-            raise RequestError(
-                f"{where}[{place}] is of type {str(part.get('type'))[:40]}: this model reads text "
-                "only, and the question would be about something that it cannot see.",
-                param=param,
-                hint="Ask without it, or describe it.",
-            )
+        if medium_of(part):
+            check_seen(part, f"{where}[{place}]", param)
 
 
 def newest(roles: list[str | None]) -> int:

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-from worker.api.common.chat.notes import cited, medium_words, note_of, written
+from worker.api.common.chat.media import medium_words
+from worker.api.common.chat.notes import cited, note_of, written
 from worker.api.common.chat.outputs import result_of
 from worker.api.common.chat.parts import MessageContent, joined, parts_of, text_of
+from worker.api.common.gallery import GALLERY, in_lines
 from worker.chat.message import Call, Message
 
 # A name or an id beside what has a form; what is no text becomes one.
@@ -91,7 +93,7 @@ class PastMessage(msgspec.Struct, kw_only=True):
 
     content, text, parts
              a text, or parts; what is no text becomes a note in brackets
-    images   a note in brackets each; refused in the newest question
+    images   pictures; a note in brackets each where the model sees none
     refusal  what an assistant said instead of content, or beside it
     audio    what an assistant said aloud: its transcript is read
     citations, annotations
@@ -159,10 +161,11 @@ def message_of(given: PastMessage, role: str) -> Message:
     parts = [part for each in _contents(given) for part in parts_of(each)]
     said = [joined(part for part in parts if part.get("type") not in kinds), text_of(given.refusal)]
     said += [joined({"type": "audio", **part} for part in parts_of(given.audio))]
-    said += [*_shown(given.images), *cited(given.citations), *cited(given.annotations)]
+    said = _with_pictures(said, given.images)
+    said += [*cited(given.citations), *cited(given.annotations)]
     calls, notes = calls_of(given.tool_calls)
     older, more = calls_of(given.function_call)
-    content = "\n".join(filter(None, (*said, *notes, *more)))
+    content = in_lines(filter(None, (*said, *notes, *more)))
     thoughts = [given.reasoning_content, given.reasoning, given.reasoning_text, given.thinking]
     thoughts += [
         [part for part in parts_of(details) if part.keys() & _THOUGHT_WORDS]
@@ -189,7 +192,7 @@ def _result(given: PastMessage) -> Message:
     whose = spelled(given.tool_call_id) or spelled(given.call_id)
     name = spelled(given.name) or spelled(given.tool_name)
     found = result_of(fields, call_id=whose, name=name)
-    content = "\n".join(filter(None, (found.content, *_shown(given.images))))
+    content = in_lines(filter(None, _with_pictures([found.content or ""], given.images)))
     return msgspec.structs.replace(found, content=content)
 
 
@@ -201,8 +204,15 @@ def _contents(given: PastMessage) -> tuple[MessageContent, ...]:
     return given.content, given.text, given.parts
 
 
-def _shown(images: MessageContent) -> list[str]:
+def pictures_of(images: MessageContent) -> list[Any]:
+    """The pictures of Ollama's field as parts."""
     return [
-        medium_words({**part, "type": "image", "text": None, "url": part.get("text")})
+        {**part, "type": "image", "text": None, "url": part.get("text")}
         for part in parts_of(images)
     ]
+
+
+def _with_pictures(said: list[str], images: MessageContent) -> list[str]:
+    """Pictures that the model sees stand before the words, notes on others behind them."""
+    shown = list(map(medium_words, pictures_of(images)))
+    return [*shown, *said] if GALLERY.get() is not None else [*said, *shown]

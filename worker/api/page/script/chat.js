@@ -4,7 +4,7 @@ let turns = []; // {role, content} as the API takes them
 
 const chat = new Generator("chat", () => {
   const instructions = $("system").value.trim();
-  const draft = $("message").value.trim();
+  const draft = contentOf($("message").value.trim());
   const messages = [
     ...(instructions ? [{ role: "system", content: instructions }] : []),
     ...turns,
@@ -42,10 +42,13 @@ function addThought(answer) {
 $("chat-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (chat.send.disabled) return;
-  const said = $("message").value.trim() || (turns.length > 0 ? "" : $("message").placeholder);
-  if (!said) return;
+  const shown = pictures;
+  const hasBegun = turns.length > 0 || shown.length > 0;
+  const said = $("message").value.trim() || (hasBegun ? "" : $("message").placeholder);
+  const asked = contentOf(said);
+  if (asked === "") return;
   const begun = turns;
-  addMessage("user", "You").append(said);
+  addMessage("user", "You").append(said, ...shown.map((src) => el("img", { src, alt: "A picture" })));
   const answer = addMessage("assistant", model);
   const content = new Tokens(answer);
   let thought = null;
@@ -56,13 +59,15 @@ $("chat-form").addEventListener("submit", async (event) => {
     else content.add(delta.content ?? "", scores);
   });
   $("message").value = "";
+  setPictures([]);
   $("message").focus();
   const isAnswered = await running;
   if (turns !== begun) return; // a new chat began meanwhile
   if (isAnswered) {
-    turns = [...turns, { role: "user", content: said }, { role: "assistant", content: content.text }];
+    turns = [...turns, { role: "user", content: asked }, { role: "assistant", content: content.text }];
   } else {
     $("message").value ||= said;
+    if (pictures.length === 0) setPictures(shown);
     for (const item of [...$("messages").children].slice(-2)) item.remove();
   }
   showCode();
@@ -70,6 +75,7 @@ $("chat-form").addEventListener("submit", async (event) => {
 $("chat-new").addEventListener("click", () => {
   chat.abort?.abort();
   turns = [];
+  setPictures([]);
   $("messages").replaceChildren();
   say(chat.status, "");
   showCode();

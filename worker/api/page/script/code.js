@@ -64,7 +64,10 @@ ${lines.join("\n")}
 function showCode() {
   if (!$("code").open) return;
   const panel = [write, chat, compare].find((each) => !each.send.closest("section").hidden);
-  const request = panel.abort ? panel.sent : panel.requestNow();
+  const { path, body } = panel.abort ? panel.sent : panel.requestNow();
+  // A picture's bytes say nothing to a reader.
+  const cut = (_, value) => (/^data:image\//.test(value) ? `${value.split(",")[0]},...` : value);
+  const request = { path, body: JSON.parse(JSON.stringify(body, cut)) };
   say($("curl"), curlOf(request));
   say($("python"), pythonOf(request));
 }

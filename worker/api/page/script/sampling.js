@@ -18,6 +18,8 @@ async function showModel() {
     if (!isTouched) field.value = value;
   }
   offer(info.capabilities);
+  sees = props.modalities.vision;
+  $("pictures-hint").hidden = !sees;
   $("no-template").hidden = Boolean(props.chat_template);
   const kept = info.draft === "none" ? {} : { Guesses: info.draft_model ?? info.draft };
   const card = {

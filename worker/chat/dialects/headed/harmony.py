@@ -14,7 +14,7 @@ import msgspec
 
 from worker.chat.message import Tool
 from worker.chat.reader import Content, Thought
-from worker.chat.reading.answer import CallGrammar
+from worker.chat.reading.answer import CallGrammar, SyntaxMarks
 from worker.chat.reading.calls import Calls
 from worker.chat.reading.json_text import call_in_json, whole_call
 from worker.chat.reading.lark import Lark, row
@@ -196,12 +196,8 @@ class HarmonyReader(StepwiseReader):
 
 class Harmony(msgspec.Struct, frozen=True):
     @property
-    def name(self) -> str:
-        return "harmony"
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return MARKERS
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks("harmony", markers=MARKERS)
 
     @property
     def thought(self) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from worker.chat.dialects.headed.harmony import MESSAGE, START, HarmonyHeader, H
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.dialects.tagged import TaggedCalls
 from worker.chat.message import Tool
-from worker.chat.reading.answer import CallGrammar
+from worker.chat.reading.answer import CallGrammar, SyntaxMarks
 from worker.chat.reading.lark import Lark, row
 from worker.chat.reading.source import Steps
 
@@ -63,12 +63,10 @@ class Muse(msgspec.Struct, frozen=True):
     calls: TaggedCalls
 
     @property
-    def name(self) -> str:
-        return "muse"
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (START, MESSAGE, _NEXT, _LAST, *self.calls.markers)
+    def marks(self) -> SyntaxMarks:
+        return SyntaxMarks(
+            "muse", markers=(START, MESSAGE, _NEXT, _LAST, *self.calls.marks.markers)
+        )
 
     @property
     def thought(self) -> tuple[str, str, str]:
@@ -94,7 +92,7 @@ class Muse(msgspec.Struct, frozen=True):
         kinds: list[str] = []
         if call:
             head = row(lark.text(_TO), "/[^<\\s]{1,256}/", lark.text(MESSAGE))
-            kinds.append(row(head, lark.text(self.calls.opens[0]), call))
+            kinds.append(row(head, lark.text(self.calls.marks.opens[0]), call))
         if body:
             kinds.append(row(lark.text(_USER), body))
         return f"{thought}* {lark.one_of(kinds)}"

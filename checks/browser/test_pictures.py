@@ -1,0 +1,55 @@
+"""Pictures: pasted and dropped ones are shown, sent, and a part of the conversation."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from checks.browser.driving import Page, expect, sent_by, visit
+from tests.support.models.projectors import png, write_llava
+from tests.support.programs.processes import serving
+
+pytestmark = pytest.mark.mtmd
+BRINGS = """([kind, base64]) => {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const files = new DataTransfer();
+  files.items.add(new File([bytes], "a.png", { type: "image/png" }));
+  const at = document.getElementById("message");
+  const options = { bubbles: true, cancelable: true };
+  at.dispatchEvent(kind === "paste"
+    ? new ClipboardEvent("paste", { ...options, clipboardData: files })
+    : new DragEvent("drop", { ...options, dataTransfer: files }));
+}"""
+
+
+def test_pictures(tmp_path: Path, page: Page) -> None:
+    """One is removed, one is sent before the words; the next turn holds it still."""
+    model, _ = write_llava(tmp_path)
+    picture = base64.b64encode(png()).decode()
+    with serving("--model", model, "-c", "2048", "-t", "1") as server:
+        visit(page, server)
+        bodies = sent_by(page, "/v1/chat/completions")
+        page.click("#tab-chat")
+        expect(page.locator("#pictures-hint")).to_be_visible()
+        page.evaluate("document.getElementById('max_tokens').value = 3")
+        for kind in ("paste", "drop"):
+            page.evaluate(BRINGS, [kind, picture])
+        expect(page.locator("#pictures img")).to_have_count(2)
+        page.click("#pictures button >> nth=0")
+        expect(page.locator("#pictures img")).to_have_count(1)
+        for text in ("What is it?", "And now?"):
+            page.fill("#message", text)
+            page.keyboard.press("Enter")
+            expect(page.locator("#chat-status")).to_contain_text("ended by")
+        expect(page.locator("#messages img")).to_have_count(1)
+        expect(page.locator("#pictures img")).to_have_count(0)
+    content = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}},
+        {"type": "text", "text": "What is it?"},
+    ]
+    assert bodies[0]["messages"] == [{"role": "user", "content": content}]
+    first, _, second = bodies[1]["messages"]
+    assert first["content"] == content
+    assert second["content"] == "And now?"

@@ -1,0 +1,128 @@
+"""Pictures and sounds of requests: encoded once, and kept by the hash of their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from worker import machine
+from worker.cache.media import MediaStore
+from worker.engine.request import Medium
+from worker.errors import RequestError
+from worker.lifecycle.kept import fingerprint
+from worker.lifecycle.prepared import Prepared
+from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME
+from worker.llama import library
+from worker.llama.media.encoder import MediaEncoder
+from worker.llama.media.frames import EncodedMedium, EncodedPiece, EncoderReady, EncoderSetup
+from worker.memory.kept import disk_limit
+from worker.settings import Settings
+
+_decoder = msgspec.msgpack.Decoder(EncodedMedium)
+_DISK_SHARE = 4  # of the folder that states have
+
+
+class MediaReader:
+    """A context manager. Any thread may call it: simultaneous requests for one medium wait for one
+    encoding.
+
+    settings  of the worker
+    ready     what the projector can do
+    max_rows  vectors that look at each other, at most
+    """
+
+    def __init__(self, settings: Settings, prepared: Prepared) -> None:
+        """Start to load the projector; `wait` for it."""
+        projector = prepared.projector
+        assert projector is not None
+        files = [each.path for each in (*prepared.config.files, *projector.files)]
+        self._setup = EncoderSetup(
+            model=prepared.config.path,
+            projector=projector.path,
+            threads=settings.threads or machine.usable_cpus(),
+            gpu=bool(prepared.devices.chosen) and settings.mmproj_offload,
+            seconds=MEDIUM_TIME.most,
+            megabytes=MEDIUM_MEMORY.most,
+            rows=prepared.plan.num_cells,
+            reads=tuple(files),
+        )
+        self.settings = settings
+        self.max_rows = 0
+        self._identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
+        folder = None
+        if settings.cache_dir is not None:
+            name = hashlib.blake2b(self._identity, digest_size=16).hexdigest()
+            folder = Path(settings.cache_dir) / f"media-{name}"
+        room = disk_limit(settings) // _DISK_SHARE if folder is not None else 0
+        self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self.num_encoded = 0
+        self._encoder = MediaEncoder(self._setup)
+
+    def start(self) -> None:
+        """Load it again, after `close`; what was kept is there."""
+        self._encoder = MediaEncoder(self._setup)
+
+    @property
+    def ready(self) -> EncoderReady:
+        """What the projector can do."""
+        return self._encoder.ready
+
+    def wait(self, max_rows: int) -> None:
+        """Until it is loaded. Raises ModelLoadError. max_rows: that one step can have"""
+        self.max_rows = max_rows
+        self._encoder.wait()
+
+    def digest(self, data: bytes) -> bytes:
+        """Of a medium, as this projector reads it."""
+        key = hashlib.sha256(self._identity).digest()
+        return hashlib.blake2b(data, digest_size=32, key=key).digest()
+
+    def knows(self, data: bytes) -> bool:
+        """Whether it is encoded already."""
+        return self._kept(self.digest(data)) is not None
+
+    def read(self, data: bytes) -> tuple[Medium | tuple[int, ...], ...]:
+        """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
+        RequestError."""
+        digest = self.digest(data)
+        with self._reading:
+            found = self._kept(digest)
+            if found is None:
+                made = self._encoder.encode(data)
+                self.num_encoded += 1
+                self._check(made)
+                found = msgspec.msgpack.encode(made)
+                with self._lock:
+                    self._store.put(digest, found)
+        return tuple(map(self._read, _decoder.decode(found).pieces))
+
+    def _read(self, piece: EncodedPiece) -> Medium | tuple[int, ...]:
+        if piece.tokens:
+            return piece.tokens
+        vectors = np.frombuffer(piece.vectors, np.float32).reshape(-1, self.ready.width)
+        planes = np.frombuffer(piece.positions, np.int32).reshape(4, -1)
+        return Medium(0, vectors, piece.length, planes if planes.size else None, piece.is_causal)
+
+    def _kept(self, digest: bytes) -> bytes | None:
+        with self._lock:
+            return self._store.get(digest)
+
+    def _check(self, made: EncodedMedium) -> None:
+        width = 4 * self.ready.width
+        for piece in made.pieces:
+            rows = len(piece.vectors) // width
+            if not piece.is_causal and rows > self.max_rows:
+                raise RequestError(
+                    f"It takes {rows} vectors that look at each other, and a step of this worker "
+                    f"has room for {self.max_rows}.",
+                    hint=f"Start the worker with --batch-size {rows} --ubatch-size {rows}.",
+                )
+
+    def close(self) -> None:
+        """Give back what the process holds that encodes."""
+        self._encoder.close()

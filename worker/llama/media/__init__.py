@@ -1,0 +1,1 @@
+"""Pictures and sounds to vectors, in a process of its own."""

@@ -1,0 +1,231 @@
+"""The process that reads pictures and sounds: `python -m worker.llama.media.child`.
+
+Bytes from strangers are decoded here, and vectors computed of them, within bounds of memory and
+time and without a network. What starts is a small keeper without native threads; it forks the
+process that works, and another one where that dies. The worker writes an EncoderSetup and then each
+medium to standard input, and reads one answer each from standard output, see `frames`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Never
+
+import msgspec
+import numpy as np
+
+from worker.isolation.reach import narrow_reach
+from worker.isolation.sandbox import bound
+from worker.llama.library import native, start
+from worker.llama.media.bindings import mtmd
+from worker.llama.media.frames import (
+    EncodedMedium,
+    EncodedPiece,
+    EncoderReady,
+    EncoderRefused,
+    EncoderSetup,
+    read_frame,
+    say,
+)
+
+_NICE = 5  # of two processes that want a CPU, the streams' gets three quarters
+_FAILED = 3  # exit code: the projector cannot be used, and there is no use in trying again
+_LOADED, _BUSY = 0, 1  # flags that the keeper sees
+_ERROR_LEVEL = 4
+_TEXT, _IMAGE = 0, 1  # enum mtmd_input_chunk_type
+
+
+class _RefusedError(Exception):
+    """A medium that cannot be read; the text says why."""
+
+
+class _Log:
+    """The last errors that native code told."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._callback = native.llama_log_callback(self._receive)
+        native.llama_log_set(self._callback, ctypes.c_void_p(0))
+        mtmd.mtmd_helper_log_set(self._callback, ctypes.c_void_p(0))
+
+    def _receive(self, level: int, text: bytes, _user: object) -> None:
+        line = text.decode("utf-8", "replace").strip()
+        if level == _ERROR_LEVEL and line:
+            self._lines = [*self._lines, line][-3:]
+
+    def taken(self) -> str:
+        """What was told since the last call."""
+        lines, self._lines = self._lines, []
+        return "; ".join(line.partition(": ")[2] or line for line in lines).rstrip(".")
+
+
+class Projector:
+    """Makes vectors of media."""
+
+    def __init__(self, setup: EncoderSetup) -> None:
+        """Raises _RefusedError where the file is no projector of the model."""
+        start()
+        self._log = _Log()
+        params = native.llama_model_default_params()
+        params.no_alloc, params.load_mode, params.n_gpu_layers = True, 0, 0
+        self._model = native.llama_model_load_from_file(os.fsencode(setup.model), params)
+        if not self._model:
+            raise _RefusedError(f"the model's vocabulary cannot be read: {self._log.taken()}")
+        options = mtmd.mtmd_context_params_default()
+        options.use_gpu, options.n_threads = setup.gpu, setup.threads
+        options.print_timings, options.warmup = False, True
+        path = os.fsencode(setup.projector)
+        self._context: Any = mtmd.mtmd_init_from_file(path, self._model, options)
+        if not self._context:
+            raise _RefusedError(self._log.taken() or "llama.cpp gave no reason")
+        self._width = native.llama_model_n_embd_inp(self._model)
+        self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
+        self._marker = mtmd.mtmd_get_marker(self._context) or b""
+        self._most = setup.rows
+
+    @property
+    def ready(self) -> EncoderReady:
+        """What it can do."""
+        return EncoderReady(
+            sees=mtmd.mtmd_support_vision(self._context),
+            hears=mtmd.mtmd_support_audio(self._context),
+            width=self._width,
+            is_causal=not mtmd.mtmd_decode_use_non_causal(self._context, None),
+        )
+
+    def encode(self, data: bytes) -> EncodedMedium:
+        """Raises _RefusedError."""
+        chunks = mtmd.mtmd_input_chunks_init()
+        bitmap: Any = None
+        try:
+            source = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+            options = mtmd.mtmd_helper_init_opt_default()
+            found = mtmd.mtmd_helper_bitmap_init_from_buf_wrapper(
+                self._context, source, len(data), False, options
+            )
+            bitmap = found.bitmap
+            if not bitmap:
+                raise _RefusedError(f"it cannot be decoded: {self._log.taken() or 'it is damaged'}")
+            text = mtmd.mtmd_input_text(self._marker, len(self._marker), False, True)
+            bitmaps = (ctypes.c_void_p * 1)(bitmap)
+            if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):
+                raise _RefusedError(self._log.taken() or "the projector does not take it")
+            count = mtmd.mtmd_input_chunks_size(chunks)
+            pieces = [mtmd.mtmd_input_chunks_get(chunks, place) for place in range(count)]
+            rows = sum(map(mtmd.mtmd_input_chunk_get_n_tokens, pieces))
+            if rows > self._most:
+                raise _RefusedError(f"it takes {rows} tokens, and the context holds {self._most}")
+            return EncodedMedium(tuple(map(self._piece, pieces)))
+        finally:
+            if bitmap:
+                mtmd.mtmd_bitmap_free(bitmap)
+            mtmd.mtmd_input_chunks_free(chunks)
+
+    def _piece(self, chunk: Any) -> EncodedPiece:
+        kind = mtmd.mtmd_input_chunk_get_type(chunk)
+        if kind == _TEXT:
+            size = ctypes.c_size_t()
+            tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
+            return EncodedPiece(tokens=tuple(tokens[: size.value]) if tokens else ())
+        if mtmd.mtmd_encode_chunk(self._context, chunk):
+            raise _RefusedError(self._log.taken() or "the projector failed")
+        rows = mtmd.mtmd_input_chunk_get_n_tokens(chunk)
+        values = mtmd.mtmd_get_output_embd(self._context)
+        vectors = ctypes.string_at(values, rows * self._width * 4)
+        if not np.isfinite(np.frombuffer(vectors, np.float32)).all():
+            raise _RefusedError("the projector computed values that are no numbers")
+        return EncodedPiece(
+            vectors=vectors,
+            positions=self._planes(chunk, rows, kind) if self._has_planes else b"",
+            length=mtmd.mtmd_input_chunk_get_n_pos(chunk),
+            is_causal=not mtmd.mtmd_decode_use_non_causal(self._context, chunk),
+        )
+
+    def _planes(self, chunk: Any, rows: int, kind: int) -> bytes:
+        """Positions in the order that llama.cpp's M-RoPE has: time, height, width, nothing."""
+        if kind != _IMAGE:
+            return np.tile(np.arange(rows, dtype=np.int32), (4, 1)).tobytes()
+        tokens = mtmd.mtmd_input_chunk_get_tokens_image(chunk)
+        planes = np.empty((4, rows), np.int32)
+        for row in range(rows):
+            at = mtmd.mtmd_image_tokens_get_decoder_pos(tokens, 0, row)
+            further = mtmd.mtmd_image_tokens_get_decoder_pos(tokens, 1, row)
+            if (further.t, further.x, further.y) != (at.t + 1, at.x + 1, at.y + 1):
+                raise _RefusedError("this family counts positions in a way that is not built yet")
+            planes[:, row] = at.t, at.y, at.x, at.z
+        return planes.tobytes()
+
+
+def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
+    """Load the projector, then answer until nobody asks any more."""
+    os.nice(_NICE)
+    if not setup.gpu:  # whose driver opens what it likes
+        bound(narrow_reach(setup.reads))  # of /proc only what is this process's own
+    try:
+        projector = Projector(setup)
+    except _RefusedError as error:
+        say(1, EncoderRefused(str(error)))
+        os._exit(_FAILED)
+    if not flags[_LOADED]:
+        say(1, projector.ready)
+    flags[_LOADED] = 1
+    _bound_memory(setup.megabytes << 20)
+    while (data := read_frame(0)) is not None:
+        flags[_BUSY] = 1
+        # What does not end is ended by the system: native code asks nobody meanwhile.
+        signal.setitimer(signal.ITIMER_REAL, setup.seconds)
+        try:
+            frame = projector.encode(data)
+        except _RefusedError as error:
+            frame = EncoderRefused(str(error))
+        except MemoryError:
+            frame = EncoderRefused("it takes more memory than one medium may")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        flags[_BUSY] = 0
+        say(1, frame)
+    os._exit(0)
+
+
+def _bound_memory(more: int) -> None:
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + more
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Keep a process that works, until standard input ends."""
+    told = read_frame(0)
+    if told is None:
+        return
+    setup = msgspec.json.decode(told, type=EncoderSetup)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    flags = mmap.mmap(-1, 2)
+    while True:
+        flags[_BUSY] = 0
+        pid = os.fork()
+        if not pid:
+            work(setup, flags)
+        status = os.waitpid(pid, 0)[1]
+        code = os.waitstatus_to_exitcode(status)
+        if code in (0, _FAILED):
+            sys.exit(code)
+        if code == -signal.SIGALRM:
+            why = f"it took more than {setup.seconds} seconds"
+        else:
+            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            why = f"the process that read it died ({name})"
+        if flags[_BUSY] or not flags[_LOADED]:
+            say(1, EncoderRefused(why, died=True))
+        if not flags[_LOADED]:
+            sys.exit(_FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The process that reads pictures and sounds, from the worker's side."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Self
+
+import msgspec
+
+from worker import log
+from worker.errors import ModelLoadError, RequestError, UnavailableError
+from worker.llama.media.frames import (
+    EncodedMedium,
+    EncoderReady,
+    EncoderRefused,
+    EncoderSetup,
+    frame_of,
+    read_frame,
+    write_frame,
+)
+
+_log = log.get("media")
+
+
+_early: list[subprocess.Popen[bytes]] = []
+
+
+def start_early() -> None:
+    """Start the process of the next encoder now: inside of --sandbox none can be started."""
+    _early.append(_started())
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """With -P a folder named `worker` in the current one is not taken for this package."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "worker.llama.media.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal only reaches the worker
+    )
+
+
+class MediaEncoder:
+    """A context manager; any thread may call it, media are read one after the other.
+
+    ready  what the projector can do
+    """
+
+    def __init__(self, setup: EncoderSetup) -> None:
+        """Start it; `wait` says whether it works."""
+        self.ready = EncoderReady(sees=False, hears=False, width=0, is_causal=True)
+        self._setup = setup
+        self._lock = threading.Lock()
+        self._process = _early.pop() if _early else _started()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended already, which `wait` tells
+            write_frame(self._process.stdin.fileno(), msgspec.json.encode(setup))
+
+    def wait(self) -> None:
+        """Until the projector is loaded. Raises ModelLoadError."""
+        frame = self._answer()
+        if isinstance(frame, EncoderReady):
+            self.ready = frame
+            return
+        self.close()
+        why = frame.why if isinstance(frame, EncoderRefused) else "it gave no reason"
+        raise ModelLoadError(
+            f"The projector {self._setup.projector} cannot be used: {why}.",
+            hint="Take the one that was published beside the model, or start with --no-mmproj.",
+        )
+
+    def encode(self, data: bytes) -> EncodedMedium:
+        """A file's bytes as the model reads them. Blocks. Raises RequestError, UnavailableError."""
+        with self._lock:
+            try:
+                assert self._process.stdin is not None
+                write_frame(self._process.stdin.fileno(), data)
+                frame = self._answer()
+            except OSError:
+                frame = None
+        if isinstance(frame, EncodedMedium):
+            return frame
+        if isinstance(frame, EncoderRefused):
+            if frame.died:
+                _log.warning("the process that reads media was started again", why=frame.why)
+            raise RequestError(f"It cannot be read: {frame.why}.", code="bad_medium")
+        raise UnavailableError("The process that reads pictures has ended.", code="media")
+
+    def _answer(self) -> EncoderReady | EncodedMedium | EncoderRefused | None:
+        assert self._process.stdout is not None
+        data = read_frame(self._process.stdout.fileno())
+        if data is None:
+            return None
+        try:
+            return frame_of(data)
+        except ValueError:
+            return None
+
+    def close(self) -> None:
+        """End it; safe to call again."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+        with contextlib.suppress(OSError):  # inside of --sandbox it may not; then it sees the end
+            os.killpg(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

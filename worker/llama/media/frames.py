@@ -1,0 +1,117 @@
+"""What is said between the worker and the process that reads media: frames over two pipes."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import msgspec
+
+_LENGTH = struct.Struct("<I")
+
+
+class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process is told first, as JSON.
+
+    model, projector  the paths of both files
+    threads           that compute
+    gpu               whether the projector goes to a GPU, where the build knows one
+    seconds           that one medium may take
+    megabytes         beyond what the projector takes
+    rows              vectors and tokens that one may become
+    reads             files and folders that it may open; all others it cannot reach, where the
+                      system has Landlock
+    """
+
+    model: str
+    projector: str
+    threads: int
+    gpu: bool
+    seconds: float
+    megabytes: int
+    rows: int
+    reads: tuple[str, ...]
+
+
+class EncoderReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The projector is loaded.
+
+    sees, hears  which media it takes
+    width        of a vector
+    is_causal    whether a picture's vectors look only at what stands before them
+    """
+
+    sees: bool
+    hears: bool
+    width: int
+    is_causal: bool
+
+
+class EncodedPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of what stands in the place of a medium: tokens, or vectors.
+
+    tokens     ids; with vectors there are none
+    vectors    float32 [rows, width]
+    positions  int32 [4, rows] from 0 on, where the model has M-RoPE; else empty
+    length     positions that the vectors take
+    is_causal  whether a row looks only at what stands before it
+    """
+
+    tokens: tuple[int, ...] = ()
+    vectors: bytes = b""
+    positions: bytes = b""
+    length: int = 0
+    is_causal: bool = True
+
+
+class EncodedMedium(msgspec.Struct, frozen=True, tag=True):
+    """A picture or a sound, as the model reads it."""
+
+    pieces: tuple[EncodedPiece, ...]
+
+
+class EncoderRefused(msgspec.Struct, frozen=True, tag=True):
+    """Why nothing came of it: a sentence without a full stop.
+
+    died  the process ended, and there is another one
+    """
+
+    why: str
+    died: bool = False
+
+
+EncoderFrame = EncoderReady | EncodedMedium | EncoderRefused
+_decoder = msgspec.msgpack.Decoder(EncoderFrame)
+
+
+def write_frame(descriptor: int, data: bytes) -> None:
+    """All of it, behind its length. Raises OSError."""
+    view = memoryview(_LENGTH.pack(len(data)) + data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def read_frame(descriptor: int) -> bytes | None:
+    """The next one; None: nobody writes any more."""
+    head = _read(descriptor, _LENGTH.size)
+    return None if head is None else _read(descriptor, _LENGTH.unpack(head)[0])
+
+
+def say(descriptor: int, frame: EncoderFrame) -> None:
+    """Write a frame of the process's answers."""
+    write_frame(descriptor, msgspec.msgpack.encode(frame))
+
+
+def frame_of(data: bytes) -> EncoderFrame:
+    """Raises ValueError for what is none."""
+    return _decoder.decode(data)
+
+
+def _read(descriptor: int, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        more = os.read(descriptor, min(count - len(data), 1 << 20))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
