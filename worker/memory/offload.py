@@ -99,6 +99,7 @@ def place(
             host["compute"] = max(host["compute"], step.block - step.mask - step.rows)
     else:
         host["compute"] = step.block
+    beside: tuple[Part, ...] = (*_BESIDE, "projector") if settings.mmproj_offload else _BESIDE
     placed: list[Placement] = []
     for device, numbers in zip(devices, layers, strict=True):
         share = sum(number < config.layers for number in numbers) / max(config.layers, 1)
@@ -112,7 +113,6 @@ def place(
         for part, size in there.items():
             host[part] -= size
         there["weights"] += moves[device.name] + (output if config.layers in numbers else 0)
-        beside = (*_BESIDE, "projector") if settings.mmproj_offload else _BESIDE
         for part in beside:  # they go to the same devices as a whole
             if numbers and part in parts:
                 there[part] = int(parts[part] * len(numbers) / gpu_layers)
