@@ -31,22 +31,14 @@ def why_not(mark: str) -> str | None:
     asked = _config().get("backends")
     if asked is not None:
         return None if mark in asked else f"worker-test.toml does not list {mark}"
-    if mark == "mtmd":
-        return _why_no_media()
     from worker.llama import library
 
+    if mark == "mtmd":
+        return None if library.reads_media() else "the installed build has no libmtmd"
     backends = {name.lower() for name in library.build().backends}
     names = {"metal": {"metal", "mtl"}}.get(mark, {mark})
     if not names & backends:
         return f"the installed build has no {mark} backend"
     if mark != "rpc" and not any(device.offloads for device in library.devices()):
         return "this machine has no device for it"
-    return None
-
-
-def _why_no_media() -> str | None:
-    try:
-        import worker.llama.media.bindings  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except Exception as error:  # noqa: BLE001  (the bindings raise what they like)
-        return f"the installed build reads no pictures: {error}"
     return None

@@ -40,7 +40,7 @@ class MediaReader:
         projector = prepared.projector
         assert projector is not None
         files = [each.path for each in (*prepared.config.files, *projector.files)]
-        self._setup = EncoderSetup(
+        setup = EncoderSetup(
             model=prepared.config.path,
             projector=projector.path,
             threads=settings.threads or machine.usable_cpus(),
@@ -61,11 +61,7 @@ class MediaReader:
         self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self.num_encoded = 0
-        self._encoder = MediaEncoder(self._setup)
-
-    def start(self) -> None:
-        """Load it again, after `close`; what was kept is there."""
-        self._encoder = MediaEncoder(self._setup)
+        self._encoder = MediaEncoder(setup)
 
     @property
     def ready(self) -> EncoderReady:
@@ -123,6 +119,10 @@ class MediaReader:
                     hint=f"Start the worker with --batch-size {rows} --ubatch-size {rows}.",
                 )
 
+    def rest(self) -> None:
+        """Give back what the projector takes, until the next medium."""
+        self._encoder.rest()
+
     def close(self) -> None:
-        """Give back what the process holds that encodes."""
+        """End the process that encodes."""
         self._encoder.close()

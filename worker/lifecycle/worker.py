@@ -287,7 +287,7 @@ class Worker:
         await loaded.adapter_loader.settle()
         await loaded.engine.between_steps(loaded.put_away)
         if loaded.media is not None:
-            await asyncio.to_thread(loaded.media.close)
+            await asyncio.to_thread(loaded.media.rest)
         log.get("worker").info("the model sleeps", seconds=round(time.monotonic() - began, 3))
 
     async def _bring_back(self) -> None:
@@ -315,15 +315,10 @@ class Worker:
 
         assert self.prepared is not None
         prepared = msgspec.structs.replace(self.prepared, adapters=loaded.adapters.all)
-        media = loaded.media
-        if media is not None:
-            media.start()
         weights = load_weights(self.model_path, self.settings, prepared, self._report_progress)
         loaded.backend.renew(open_backend(weights, self.settings, prepared))
         draft = open_draft(self.settings, prepared, loaded.backend)
         loaded.bring_back(draft)
-        if media is not None:
-            media.wait(loaded.backend.context.rows_together)
 
     def _serving(self) -> Loaded:
         """What is loaded. Raises UnavailableError where the worker stops or has failed."""

@@ -55,3 +55,23 @@ def answered(server: Server, body: Body) -> Body:
 
 def said(server: Server, body: Body) -> str:
     return answered(server, body)["choices"][0]["message"]["content"]
+
+
+def told(server: Server, body: Body) -> list[tuple[str, float, float]]:
+    """The tokens of a greedy answer, their log-probabilities, and how far the second one is."""
+    content = answered(server, {**body, "logprobs": True, "top_logprobs": 2})["choices"][0]
+    return [
+        (each["token"], each["logprob"], each["logprob"] - each["top_logprobs"][1]["logprob"])
+        for each in content["logprobs"]["content"]
+    ]
+
+
+def agree(one: list[tuple[str, float, float]], other: list[tuple[str, float, float]]) -> bool:
+    """Whether these are the same answer: rows that are computed with others are rounded in another
+    way, and where two tokens are as likely as each other that decides."""
+    for (token, logprob, gap), (second, also, _) in zip(one, other, strict=True):
+        if abs(logprob - also) > 0.02:
+            return False
+        if token != second:
+            return gap < 0.02
+    return True

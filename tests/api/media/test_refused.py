@@ -35,8 +35,8 @@ BAD: dict[str, str] = {
     url_of(HUGE): "10000 × 10000 pixels",
     url_of(b"RIFF\x24\0\0\0WAVEfmt "): "no known format",
     url_of(b"") + "#": "no base64",
-    "https://example.org/cat.png": "fetches nothing",
-    "file:///etc/passwd": "fetches nothing",
+    "https://example.org/cat.png": "holds no bytes",
+    "file:///etc/passwd": "holds no bytes",
 }
 
 

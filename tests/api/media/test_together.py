@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,13 @@ from tests.api.media.asked import (
     CHAT,
     ROWS,
     Body,
+    agree,
     answered,
     chat,
     picture,
     question,
     said,
+    told,
     user,
     words,
 )
@@ -35,10 +39,10 @@ def encoded(server: Server) -> int:
     return int(scrape(server.url)["worker_media_encoded_total"])
 
 
-def at_once(server: Server, bodies: list[Body]) -> list[str]:
+def at_once(server: Server, bodies: list[Body], ask: Callable[[Server, Body], Any] = said) -> Any:
     """All their answers, asked at the same time."""
     with ThreadPoolExecutor(len(bodies)) as pool:
-        return list(pool.map(lambda body: said(server, body), bodies))
+        return list(pool.map(lambda body: ask(server, body), bodies))
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -53,10 +57,24 @@ def test_eight_streams(tmp_path: Path, name: str) -> None:
     bodies = [{**body, "max_tokens": 24, "ignore_eos": True} for body in bodies]
     options = ("--ctx-size", "4096", "-np", "12", "--cache-ram", "0")
     with serving("--model", model, *options) as server:
-        alone = [said(server, body) for body in bodies]
-        assert at_once(server, bodies) == alone
+        alone = [told(server, body) for body in bodies]
+        assert all(map(agree, alone, at_once(server, bodies, told)))
     with serving("--model", model, *options) as server:
-        assert at_once(server, bodies) == alone
+        assert all(map(agree, alone, at_once(server, bodies, told)))
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_streams_that_are_put_back(tmp_path: Path, name: str) -> None:
+    """Where the cells do not suffice for all, some read their pictures again, in small steps."""
+    model = SEEING[name](tmp_path)[0]
+    bodies = [
+        chat(user(picture(png(28, 28, i)), words("so? " * 8)), max_tokens=90, ignore_eos=True)
+        for i in range(6)
+    ]
+    with serving("--model", model, "-c", "512", "-np", "6", "-b", "8", "-ub", "8") as server:
+        alone = [told(server, body) for body in bodies]
+        assert all(map(agree, alone, at_once(server, bodies, told)))
+        assert scrape(server.url)["worker_preemptions_total"]
 
 
 def test_the_second_turn(seeing: Server) -> None:
@@ -90,19 +108,25 @@ def test_one_picture_of_many_requests(seeing: Server) -> None:
 
 
 def test_a_restart(llava: Path, tmp_path: Path) -> None:
-    """What lies in the folder is not encoded again; a damaged file is, and is put aside."""
+    """What lies in the folder is not encoded again, and the prompt's state is there; a damaged file
+    is encoded, and put aside."""
     options = ("--model", llava, "--ctx-size", "1024", "--cache-dir", tmp_path)
+    body = chat(user(picture(), words(LONG)))
     with serving(*options) as server:
-        answer = said(server, question())
+        answer = said(server, body)
         assert encoded(server) == 1
+        os.kill(server.pid, signal.SIGTERM)
+        assert server.wait() == 0
     (kept,) = [path for each in tmp_path.glob("media-*") for path in each.iterdir()]
     with serving(*options) as server:
-        assert said(server, question()) == answer
+        again = answered(server, body)
+        assert again["choices"][0]["message"]["content"] == answer
+        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > ROWS
         assert encoded(server) == 0
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with serving(*options) as server:
-        assert said(server, question()) == answer
+        assert said(server, body) == answer
         assert encoded(server) == 1
         assert "a damaged medium was put aside" in "\n".join(server.lines)
     assert kept.read_bytes() == whole
@@ -113,8 +137,8 @@ def test_no_guesses(llava: Path) -> None:
     with serving("--model", llava, "--ctx-size", "1024", "--draft-model", llava) as server:
         for part, is_guessed in ((words("so?"), True), (picture(), False)):
             body = chat(user(part, words("what?")), max_tokens=60, ignore_eos=True, seed=None)
-            told = [answered(server, body)["timings"].get("draft_n", 0) for _ in range(3)]
-            assert any(told) is is_guessed
+            counts = [answered(server, body)["timings"].get("draft_n", 0) for _ in range(3)]
+            assert any(counts) is is_guessed
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc to find the child in")

@@ -58,6 +58,17 @@ def test_vectors(tmp_path: Path, name: str) -> None:
         assert encoder.encode(png()) == first
 
 
+def test_a_rest(tmp_path: Path) -> None:
+    """The next medium is read as before."""
+    with encoding(*SEEING["llava"](tmp_path)) as encoder:
+        encoder.wait()
+        expected = encoder.encode(png())
+        for _ in range(2):
+            encoder.rest()
+            assert encoder.encode(png()) == expected
+        encoder.rest()
+
+
 def test_its_time(tmp_path: Path) -> None:
     """What takes longer is ended by an alarm; then others are read."""
     with encoding(*SEEING["llava"](tmp_path), seconds=0.05) as encoder:

@@ -131,7 +131,12 @@ class Gallery:
                 continue
             rows = [len(piece.vectors) for piece in pieces if isinstance(piece, Medium)]
             most -= sum(rows)
-            read[number] = pieces if most >= 0 else tuple((-1,) * count for count in rows)
+            if most < 0:
+                pieces = tuple(
+                    (-1,) * len(piece.vectors) if isinstance(piece, Medium) else piece
+                    for piece in pieces
+                )
+            read[number] = pieces
         text = self._noted(text, shown - read.keys())
         tokens: list[int] = []
         media: list[Medium] = []

@@ -3,7 +3,8 @@
 Bytes from strangers are decoded here, and vectors computed of them, within bounds of memory and
 time and without a network. What starts is a small keeper without native threads; it forks the
 process that works, and another one where that dies. The worker writes an EncoderSetup and then each
-medium to standard input, and reads one answer each from standard output, see `frames`.
+medium to standard input, and reads one answer each from standard output, see `frames`. After an
+empty frame, which has no answer, the projector takes no memory until the next medium.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import mmap
 import os
 import resource
+import select
 import signal
 import sys
 from pathlib import Path
@@ -35,7 +37,9 @@ from worker.llama.media.frames import (
 )
 
 _NICE = 5  # of two processes that want a CPU, the streams' gets three quarters
-_FAILED = 3  # exit code: the projector cannot be used, and there is no use in trying again
+# Exit codes: the projector cannot be used, and there is no use in trying again; nobody needs it for
+# now, and it is loaded again for the next medium.
+_FAILED, _RESTS = 3, 4
 _LOADED, _BUSY = 0, 1  # flags that the keeper sees
 _ERROR_LEVEL = 4
 _TEXT, _IMAGE = 0, 1  # enum mtmd_input_chunk_type
@@ -177,6 +181,8 @@ def work(setup: EncoderSetup, flags: mmap.mmap) -> Never:
     flags[_LOADED] = 1
     _bound_memory(setup.megabytes << 20)
     while (data := read_frame(0)) is not None:
+        if not data:
+            os._exit(_RESTS)
         flags[_BUSY] = 1
         # What does not end is ended by the system: native code asks nobody meanwhile.
         signal.setitimer(signal.ITIMER_REAL, setup.seconds)
@@ -216,6 +222,12 @@ def main() -> None:
         code = os.waitstatus_to_exitcode(status)
         if code in (0, _FAILED):
             sys.exit(code)
+        if code == _RESTS:
+            waiting = select.poll()
+            waiting.register(0, select.POLLIN)
+            if waiting.poll()[0][1] & select.POLLIN:
+                continue
+            return  # the end
         if code == -signal.SIGALRM:
             why = f"it took more than {setup.seconds} seconds"
         else:

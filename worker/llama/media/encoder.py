@@ -92,6 +92,12 @@ class MediaEncoder:
             raise RequestError(f"It cannot be read: {frame.why}.", code="bad_medium")
         raise UnavailableError("The process that reads pictures has ended.", code="media")
 
+    def rest(self) -> None:
+        """Give back what the projector takes; the next medium loads it again."""
+        with self._lock, contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            write_frame(self._process.stdin.fileno(), b"")
+
     def _answer(self) -> EncoderReady | EncodedMedium | EncoderRefused | None:
         assert self._process.stdout is not None
         data = read_frame(self._process.stdout.fileno())
