@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from checks.browser.driving import Page, expect, sent_by, visit
+from checks.browser.test_accessibility import check
 from tests.support.models.projectors import png, write_llava
 from tests.support.programs.processes import serving
 
@@ -37,6 +38,7 @@ def test_pictures(tmp_path: Path, page: Page) -> None:
         for kind in ("paste", "drop"):
             page.evaluate(BRINGS, [kind, picture])
         expect(page.locator("#pictures img")).to_have_count(2)
+        check(page)
         page.click("#pictures button >> nth=0")
         expect(page.locator("#pictures img")).to_have_count(1)
         for text in ("What is it?", "And now?"):

@@ -46,8 +46,8 @@ def site(**pages: Answer) -> Generator[int]:
             with contextlib.suppress(OSError):
                 pages[self.path.partition("?")[0].strip("/")](self)
 
-        def log_message(self, *_: Any) -> None:
-            pass
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
