@@ -37,16 +37,16 @@ def test_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "fields", "why"),
+    ("prompt", "scores", "why"),
     [
-        (PROMPT, {"prompt_logprobs": 1}, "pictures have no scores"),
-        (Prompt(PROMPT.tokens[:8], media=PROMPT.media), {}, "ends with text"),
-        (Prompt(PROMPT.tokens), {}, "token ids outside"),
-        (Prompt((5, 6, -1, -2, 7), media=PROMPT.media[:1]), {}, "token ids outside"),
+        (PROMPT, 1, "pictures have no scores"),
+        (Prompt(PROMPT.tokens[:8], media=PROMPT.media), None, "ends with text"),
+        (Prompt(PROMPT.tokens), None, "token ids outside"),
+        (Prompt((5, 6, -1, -2, 7), media=PROMPT.media[:1]), None, "token ids outside"),
     ],
 )
-def test_refused(prompt: Prompt, fields: dict[str, int], why: str) -> None:
+def test_refused(prompt: Prompt, scores: int | None, why: str) -> None:
     """Scores of the prompt, a picture at the end, vectors that are not there."""
-    params = GenerationParams(prompt_param="prompt", **fields)
+    params = GenerationParams(prompt_param="prompt", prompt_logprobs=scores)
     with pytest.raises(RequestError, match=why):
         check_request(Request(id="x", prompt=prompt, params=params), 100, 50)

@@ -104,7 +104,7 @@ def test_anthropic(anthropic_client: anthropic.Anthropic, expected: str) -> None
 
 def test_ollama(seeing: Server, expected: str) -> None:
     """Chat and generate, the picture as base64."""
-    client = ollama.Client(host=seeing.url)
+    client: Any = ollama.Client(host=seeing.url)
     asked: Any = [{"role": "user", "content": TEXT, "images": [PICTURE]}]
     assert client.chat("any", asked, options=OPTIONS).message.content == expected
     told = client.generate("any", TEXT, images=[PICTURE], options=OPTIONS)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def encoded(server: Server) -> int:
 def at_once(server: Server, bodies: list[Body], ask: Callable[[Server, Body], Any] = said) -> Any:
     """All their answers, asked at the same time."""
     with ThreadPoolExecutor(len(bodies)) as pool:
-        return list(pool.map(lambda body: ask(server, body), bodies))
+        return list(pool.map(partial(ask, server), bodies))
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -151,6 +152,7 @@ def test_a_child_that_dies(llava: Path) -> None:
         expected = said(server, question(max_tokens=24, ignore_eos=True))
         beside = chat(user(words("hello")), max_tokens=400, ignore_eos=True)
         alone = said(server, beside)
+        reply = None
         for side in range(7000, 6980, -1):  # another one where it was read before it could die
             stream = pool.submit(said, server, beside)
             child = reading_child(server.pid)
@@ -162,6 +164,7 @@ def test_a_child_that_dies(llava: Path) -> None:
             assert stream.result() == alone
             if reply.status_code != 200:
                 break
+        assert reply is not None
         error = reply.json()["error"]
         assert (reply.status_code, error["code"], error["param"]) == (400, "bad_medium", "messages")
         assert "died (SIGKILL)" in error["message"]

@@ -29,7 +29,7 @@ class MediaReference:
         start()
         params = native.llama_model_default_params()
         self._model: Any = native.llama_model_load_from_file(os.fsencode(model), params)
-        self._vocab = native.llama_model_get_vocab(self._model)
+        self._vocab: Any = native.llama_model_get_vocab(self._model)
         self._size = native.llama_vocab_n_tokens(self._vocab)
         self._width = native.llama_model_n_embd_inp(self._model)
         options = mtmd.mtmd_context_params_default()
@@ -110,7 +110,7 @@ class MediaReference:
 
     def _add(self, token: int) -> None:
         tokens = (ctypes.c_int32 * 1)(token)
-        batch = native.llama_batch_get_one(tokens, 1)
+        batch: Any = native.llama_batch_get_one(tokens, 1)
         batch.pos = (ctypes.c_int32 * 1)(self._position)
         assert not native.llama_decode(self._context, batch)
         self._position += 1
