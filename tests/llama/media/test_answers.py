@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.llama.media.reference import media_reference
 from tests.support.models.projectors import SEEING, png, wav, write_hearing
 from tests.support.programs.processes import serving
 
@@ -43,6 +42,8 @@ def part_of(shown: str | bytes) -> dict[str, Any]:
 def check_answers(model: Path, projector: Path, cases: dict[str, Shown]) -> None:
     """The same tokens, and log-probabilities as near as floats of 16 bits in the cells allow; the
     second time from cells that the first left."""
+    from tests.llama.media.reference import media_reference  # which loads libmtmd, if it is there
+
     expected: dict[str, list[tuple[bytes, float]]] = {}
     with media_reference(model, projector) as reference:
         for key, shown in cases.items():
