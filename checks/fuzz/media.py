@@ -92,6 +92,8 @@ def damaged(data: bytes, number: int) -> bytes:
     chance = random.Random(number)
     made = bytearray(data)
     for _ in range(chance.randint(1, 4)):
+        if len(made) <= 16:
+            break
         # A half of all is done to the head, which says sizes and lengths.
         at = chance.randrange(min(len(made), 64) if chance.random() < 0.5 else len(made))
         match chance.randrange(6):

@@ -18,7 +18,7 @@ import pytest
 from tests.api.media.asked import question, said
 from tests.support import http
 from tests.support.models import ggufs
-from tests.support.models.projectors import png, write_llava
+from tests.support.models.projectors import write_llava
 from tests.support.programs.managers import accepts, manager
 from tests.support.programs.processes import Server, serving
 from worker.errors import UsageError
@@ -199,14 +199,10 @@ def test_a_build_for_a_gpu(backend: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @needs_landlock
 @pytest.mark.mtmd
 def test_pictures(tmp_path: Path) -> None:
-    """The process that reads them is started before, and the projector found; it reads again after
-    a sleep."""
+    """The process that reads them is started before, and the projector found."""
     model, _ = write_llava(tmp_path)
-    options = ("--ctx-size", "1024", "--sandbox", "--sleep-idle-seconds", "1")
-    with serving("--model", model, *options) as server:
+    with serving("--model", model, "--ctx-size", "1024", "--sandbox") as server:
         assert said(server, question())
-        server.wait_for("the model sleeps")
-        assert said(server, question(png(seed=1)))
 
 
 @needs_landlock

@@ -38,8 +38,8 @@ from worker.llama.media.frames import (
 
 _NICE = 5  # of two processes that want a CPU, the streams' gets three quarters
 # Exit codes: the projector cannot be used, and there is no use in trying again; nobody needs it for
-# now, and it is loaded again for the next medium.
-_FAILED, _RESTS = 3, 4
+# now, and it is loaded again for the next medium. Dying native code has those of our errors.
+_FAILED, _RESTS = 100, 101
 _LOADED, _BUSY = 0, 1  # flags that the keeper sees
 _ERROR_LEVEL = 4
 _TEXT, _IMAGE = 0, 1  # enum mtmd_input_chunk_type

@@ -76,7 +76,9 @@ class MediaEncoder:
         )
 
     def encode(self, data: bytes) -> EncodedMedium:
-        """A file's bytes as the model reads them. Blocks. Raises RequestError, UnavailableError."""
+        """A file's bytes, at least one, as the model reads them. Blocks. Raises RequestError,
+        UnavailableError."""
+        assert data, "an empty frame has no answer"
         with self._lock:
             try:
                 assert self._process.stdin is not None
