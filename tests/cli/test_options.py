@@ -168,7 +168,7 @@ VALUES = {
     "otel": "on",
     "rpc": "127.0.0.1:50052", "api_key": "k", "inference_timeout": "5", "max_tokens_out": "5",
     "cache_ram": "100", "cache_dir": ".", "cache_disk": "5", "reasoning_format": "none",
-    "lora_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
+    "lora_dir": ".", "media_dir": ".", "reasoning_field": "reasoning", "page": "on", "cors": "https://a.example",
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
     "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_moe": "4",

@@ -14,20 +14,24 @@ from typing import Any
 
 import pytest
 
+from tests.api.media import asked as media
 from tests.support import http
 from tests.support.metrics import scrape
 from tests.support.models import ggufs
 from tests.support.models.adapters import write_lora
 from tests.support.models.embedders import Embedder
 from tests.support.models.heads import WRITERS
+from tests.support.models.projectors import png, write_llava
 from tests.support.programs.managers import accepts, manager
 from tests.support.programs.processes import Server, serving, until
+from worker.isolation import sandbox
 
 BODY = {
     "prompt": "Once upon a time there was a king who had three sons and one of them said so" * 2,
     "max_tokens": 24, "temperature": 0, "seed": 7, "ignore_eos": True,
 }  # fmt: skip
 CELLS = ("-c", "2048")
+SANDBOX = "--sandbox" if sandbox.version() >= sandbox.NEEDED else "--no-page"
 
 
 def said(server: Server, **fields: Any) -> tuple[str, int]:
@@ -51,7 +55,7 @@ def sleep(server: Server) -> None:
 @pytest.mark.parametrize(
     "words",
     ["", "--cache-ram 0", "--cache-ram 100 --cache-dir {here}", "-np 1 --no-mmap", "--pooling mean",
-     "--draft-model {tiny}", "--sandbox"],
+     "--draft-model {tiny}", SANDBOX],
 )  # fmt: skip
 def test_it_says_the_same(tiny: Path, tmp_path: Path, words: str) -> None:
     """Twice over, with what it knew of the prompt, where that is kept."""
@@ -270,6 +274,19 @@ def test_vectors(kind: str, tmp_path: Path) -> None:
         first = server.post(body, "/v1/embeddings").json()
         sleep(server)
         assert server.post(body, "/v1/embeddings").json()["data"] == first["data"]
+
+
+@pytest.mark.mtmd
+@pytest.mark.parametrize("words", ["", SANDBOX])
+def test_pictures(tmp_path: Path, words: str) -> None:
+    """What reads them comes back too, for a picture that it has not seen."""
+    model, _ = write_llava(tmp_path)
+    with serving("--model", model, *CELLS, *words.split()) as server:
+        first = media.said(server, media.chat(media.user(media.picture())))
+        sleep(server)
+        assert media.said(server, media.chat(media.user(media.picture()))) == first
+        sleep(server)
+        assert media.said(server, media.chat(media.user(media.picture(png(seed=5)))))
 
 
 def test_jobs_and_chats(tiny: Path) -> None:

@@ -140,6 +140,7 @@ def test_apply_template(server: Server, fields: dict[str, Any], prompt: str) -> 
 BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": None}, "messages", "missing"),
     ({"messages": []}, "messages", "missing"),
+    ({"messages": [*HELLO, {}]}, "messages", "says nothing"),
     ({"add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt",
      "goes on"),
     ({"messages": HELLO * 5000}, "messages", "at most 4096"),

@@ -108,6 +108,8 @@ def messages_of(body: ChatRequest) -> Iterator[Message]:
     told = [(place, each, role_of(each.role, each)) for place, each in enumerate(given) if each]
     first = newest([role for _, _, role in told])
     for number, (place, message, role) in enumerate(told):
+        if message == type(message)():
+            raise RequestError(f"messages[{place}] has no role and says nothing.", param=PARAM)
         if number >= first and role == "user":
             check_pictures(message.content, f"messages[{place}].content", PARAM)
         yield message_of(message, role)
