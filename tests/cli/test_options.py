@@ -172,7 +172,6 @@ VALUES = {
     "override_kv": "a.b=int:3", "rope_scaling": "yarn", "rope_scale": "4",
     "rope_freq_base": "26000", "yarn_ext_factor": "1", "reasoning": "off", "n_predict": "3",
     "reasoning_budget_message": "So.", "ignore_eos": "on", "cpu_moe": "4",
-    "media_dir": ".",
     "hf_repo": "a/b", "hf_draft": "a/b", "offline": "on", "api_prefix": "/a", "mlock": "on",
     "log_file": "f.log", "sandbox": "on", "chat_template": "chatml", "chat_template_file": __file__,
     "chat_template_kwargs": '{"a": 1}',
