@@ -403,6 +403,8 @@ def sources(text: str) -> tuple[tuple[str, int], ...]:
             parts = urlsplit("")
         if parts.netloc != each or "@" in each:
             raise ValueError(f"must name hosts as HOST or HOST:PORT, not {each!r}")
+    if not found:
+        raise ValueError("must name a host")
     return tuple(found)
 
 

@@ -152,7 +152,7 @@ class Gate:
     def _answer(self, scope: Any, entrance: _Entrance) -> WholeAnswer | None:
         preflight = self._cors.preflight(scope)
         if preflight is not None:
-            return WholeAnswer(200, [*preflight, *entrance.fields], b"")
+            return WholeAnswer(200, [(b"content-length", b"0"), *preflight, *entrance.fields], b"")
         is_page = self._has_page and page.is_wanted(scope)
         error = refusal_of_host(scope["headers"]) or (
             page.refusal_of(scope) if is_page else self._refusal(scope)
