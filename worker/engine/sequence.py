@@ -111,6 +111,7 @@ class Sequence:
     num_counted      known tokens that the counters have
     prompt_logprobs  scores of the prompt tokens so far; None: they were not asked for
     draft            None where nothing is drafted for it
+    has_line         whether its answer has a whole line
     was_put_back     it has run before and was put back into the queue
     suspect_until    a batch with it failed that would have brought it to so many computed tokens
     last_turn        number of its last turn, where streams take turns
@@ -121,7 +122,6 @@ class Sequence:
     __slots__ = (
         "_begin",
         "_detokenizer",
-        "_has_line",
         "_lines",
         "_scores",
         "_seconds",
@@ -131,6 +131,7 @@ class Sequence:
         "draft",
         "due",
         "first_token_at",
+        "has_line",
         "id",
         "last_token_at",
         "last_turn",
@@ -181,7 +182,7 @@ class Sequence:
         self._detokenizer = Detokenizer()
         self._stops = StopMatcher(params.stop)
         self._lines = LineLimit(params.sampling.n_indent)
-        self._has_line = False
+        self.has_line = False
         self._seconds = params.sampling.t_max_predict_ms / 1e3
         self._begin = 0  # of the newest token, in characters
         self._scores: list[tuple[int, TokenLogprob]] = []  # with where their tokens begin
@@ -245,14 +246,14 @@ class Sequence:
             return text, "length"
         if stopped:
             return text + self._lines.flush(), "stop"
-        if self.num_known < self.limit and not (self._seconds and self._is_late(text, now)):
+        self.has_line = self.has_line or "\n" in text
+        if self.num_known < self.limit and not (self._seconds and self._is_late(now)):
             return text, None
         rest, stopped = self._flush()
         return text + rest, "stop" if stopped else "length"
 
-    def _is_late(self, text: str, now: float) -> bool:
-        self._has_line = self._has_line or "\n" in text
-        return self._has_line and now - self.first_token_at > self._seconds
+    def _is_late(self, now: float) -> bool:
+        return self.has_line and now - self.first_token_at > self._seconds
 
     def scored(self, newest: TokenLogprob) -> tuple[TokenLogprob, ...]:
         """Scores of tokens whose text is certain since the call before; after each `append`."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from worker.cache.store import CacheStats
+from worker.engine.request import GenerationParams
 from worker.engine.sequence import Sequence
 
 # Seconds. The same borders for all, from one step of a small model to a long queue.
@@ -202,6 +203,8 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
     num_known     length of the prompt and of what was sampled
     limit         longest that it may become, prompt included
     num_cached    tokens of the prompt that the cache gave
+    id            of its request, and what that wants
+    has_line      whether the answer has a whole line
     """
 
     num_prompt: int
@@ -209,6 +212,9 @@ class SequenceProgress(msgspec.Struct, frozen=True, gc=False):
     num_known: int
     limit: int
     num_cached: int = 0
+    id: str = ""
+    params: GenerationParams = GenerationParams()
+    has_line: bool = False
 
     @property
     def num_sampled(self) -> int:
@@ -223,6 +229,9 @@ def progress_of(sequence: Sequence) -> SequenceProgress:
         sequence.num_known,
         sequence.limit,
         sequence.cached_tokens,
+        sequence.id,
+        sequence.params,
+        sequence.has_line,
     )
 
 

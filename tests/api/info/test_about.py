@@ -85,6 +85,8 @@ def test_props(server: Server) -> None:
     assert Path(props["model_path"]).name == "tiny.gguf"
     assert (props["bos_token"], props["eos_token"]) == ("<s>", "</s>")
     assert props["chat_template"]
+    assert props["chat_template_caps"]["supports_tools"] is True
+    assert props["chat_template_caps"]["supports_reasoning_effort"] is False
     assert props["modalities"] == {"vision": False, "video": False, "audio": False}
     assert (props["endpoint_slots"], props["model_ftype"]) == (True, "F32")
     settings = props["default_generation_settings"]
@@ -119,6 +121,8 @@ def test_busy_slots(slow_server: Server) -> None:
                 progress = first["next_token"][0]
                 assert progress["n_decoded"] >= 1
                 assert progress["n_decoded"] + progress["n_remain"] == 1_900
+                assert first["params"]["n_predict"] == 1_900
+                assert get(slow_server, "/slots")[0]["id_task"] == first["id_task"] > 0
                 assert http.get(slow_server.url + "/slots?fail_on_no_slot=1").status_code == 200
         refused = http.get(slow_server.url + "/slots?fail_on_no_slot=1")
         assert refused.status_code == 503

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zlib
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ class Props(msgspec.Struct, kw_only=True):
     endpoint_metrics: bool = True
     webui: bool
     chat_template: str
+    chat_template_caps: dict[str, bool]
     chat_template_tool_use: str | msgspec.UnsetType = msgspec.UNSET
     bos_token: str
     eos_token: str
@@ -55,23 +57,34 @@ class Props(msgspec.Struct, kw_only=True):
 
 
 class NextToken(msgspec.Struct):
-    """How far a sequence is; n_remain: tokens that it may still sample."""
+    """How far a sequence is.
+
+    n_remain      tokens that it may still sample
+    has_new_line  whether its answer has a whole line
+    """
 
     n_decoded: int
     n_remain: int
     has_next_token: bool = True
+    has_new_line: bool = False
 
 
 class SlotInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One of the sequences that run at once; `id` counts them, the oldest running one first."""
+    """One of the sequences that run at once; `id` counts them, the oldest running one first.
+
+    id_task  a number of its request
+    params   how its tokens are drawn
+    """
 
     id: int
     n_ctx: int
     speculative: bool
     is_processing: bool
+    id_task: int | None = None
     n_prompt_tokens: int | None = None
     n_prompt_tokens_processed: int | None = None
     n_prompt_tokens_cache: int | None = None
+    params: dict[str, Any] | None = None
     next_token: list[NextToken] | None = None
 
 
@@ -100,11 +113,26 @@ def props_of(worker: Worker, loaded: Loaded) -> Props:
             vision="vision" in loaded.perceives, audio="audio" in loaded.perceives
         ),
         chat_template=template or "",
+        chat_template_caps=_caps_of(template),
         bos_token=vocab.bos_name,
         eos_token=vocab.eos_name,
         build_info=f"gguf-worker-{__version__}",
         is_sleeping=worker.is_sleeping,
     )
+
+
+def _caps_of(template: str | None) -> dict[str, bool]:
+    """What conversations may hold, under llama-server's names. What a template has no place for
+    stands where it has one, so only thoughts depend on it."""
+    if template is None:
+        return {}
+    places = ("tools", "tool_calls", "parallel_tool_calls", "system_role", "string_content",
+              "typed_content", "object_arguments")  # fmt: skip
+    return {
+        **{f"supports_{name}": True for name in places},
+        "supports_preserve_reasoning": "preserve_thinking" in template,
+        "supports_reasoning_effort": "reasoning_effort" in template,
+    }
 
 
 def slots_of(worker: Worker, loaded: Loaded) -> list[SlotInfo]:
@@ -129,7 +157,11 @@ def _slot(
         slot.n_prompt_tokens = sequence.num_prompt
         slot.n_prompt_tokens_processed = min(sequence.num_computed, sequence.num_prompt)
         slot.n_prompt_tokens_cache = sequence.num_cached
-        slot.next_token = [NextToken(sampled, sequence.limit - sequence.num_prompt - sampled)]
+        slot.id_task = zlib.crc32(sequence.id.encode()) >> 1
+        wanted = sequence.params
+        slot.params = told_settings(wanted.sampling, wanted.max_tokens, loaded.backend.end_tokens)
+        rest = sequence.limit - sequence.num_prompt - sampled
+        slot.next_token = [NextToken(sampled, rest, has_new_line=sequence.has_line)]
     return slot
 
 
