@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.driving import KINDS, check_books
@@ -76,6 +76,13 @@ def requests_of(arrivals: list[Arrival], backend: FakeBackend) -> list[Request]:
     return requests
 
 
+# What was computed of a prompt is lost when the layout changes, and begins without its key again.
+@example(
+    arrivals=[(0, [1, 2], 1, None, None, b"b"), (1, [1], 8, None, None, b"")],
+    kind={}, num_cells=40, streams=True, num_slots=5, capacity=5, mixed_rows=None, few_cells=512,
+    memory=None, forces=0, drafting=False, draft=None, heads=None, kept_bytes=None, every=None,
+    max_stall=0.4, failures=[None, OutOfCells],
+)  # fmt: skip
 @settings(max_examples=300, deadline=None)
 @given(
     arrivals=arrivals,

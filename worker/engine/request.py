@@ -86,7 +86,10 @@ class Prompt(msgspec.Struct, frozen=True):
         )
 
     def run(self, begin: int, count: int) -> int:
-        """How many of the `count` places from `begin` on are tokens, or vectors of one medium."""
+        """How many of the `count` places from `begin` on may share a step: tokens that are computed
+        with one key, or vectors of one medium."""
+        if begin < self.begin and self.key:
+            count = min(count, self.begin - begin)
         for each in self.media:
             if begin < each.stop:
                 return min(count, (each.start if begin < each.start else each.stop) - begin)

@@ -41,8 +41,8 @@ class Slot:
         self.prompt = NO_PROMPT
 
     def pause(self, count: int) -> int:
-        """How many of the next `count` tokens may be computed before the next mark, or where a
-        medium begins or ends."""
+        """How many of the next `count` tokens may be computed before the next mark, or before what
+        cannot share their step."""
         for mark in self.marks:
             if mark > self.length:
                 count = min(count, mark - self.length)
