@@ -91,6 +91,7 @@ RANGE = Limit(10_000, "numbers of a range in the chat template")
 # Pictures and sounds
 MEDIA = Limit(64, "pictures and sounds of a request")
 PIXELS = Limit(50_000_000, "pixels of a picture")
+SOUND = Limit(1800, "seconds of a sound", (400, "bad_medium"))
 MEDIUM_TIME = Limit(
     120, "seconds for the vectors of a picture or sound", (400, "bad_medium")
 )  # fmt: skip

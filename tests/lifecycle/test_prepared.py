@@ -65,7 +65,7 @@ def test_cells_of_a_picture(kind: str, tmp_path: Path) -> None:
     model, file = SEEING[kind](tmp_path)
     setup = EncoderSetup(
         model=str(model), projector=str(file), threads=1, gpu=False, seconds=60, megabytes=2048,
-        rows=5000,
+        rows=5000, longest=100,
         reads=(str(model), str(file)),
     )  # fmt: skip
     projector = load_projector(file)

@@ -152,6 +152,7 @@ ELSEWHERE = {
     "RANGE": "chat/test_template.py::test_a_range_is_bounded",
     "MEDIA": "api/media/test_refused.py::test_too_many",
     "PIXELS": "api/media/test_refused.py::test_in_the_question",
+    "SOUND": "llama/media/test_encoder.py::test_its_length",
     "MEDIUM_TIME": "llama/media/test_encoder.py::test_its_time",
     "MEDIUM_MEMORY": "llama/media/test_encoder.py::test_its_memory",
     "FETCHED": "lifecycle/test_addresses.py::test_as_much_is_read_as_may_be",

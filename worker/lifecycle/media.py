@@ -15,7 +15,7 @@ from worker.engine.request import Medium
 from worker.errors import RequestError
 from worker.lifecycle.kept import fingerprint
 from worker.lifecycle.prepared import Prepared
-from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME
+from worker.limits import MEDIA_KEPT, MEDIUM_MEMORY, MEDIUM_TIME, SOUND
 from worker.llama import library
 from worker.llama.media.encoder import MediaEncoder
 from worker.llama.media.frames import EncodedMedium, EncodedPiece, EncoderReady, EncoderSetup
@@ -48,6 +48,7 @@ class MediaReader:
             seconds=MEDIUM_TIME.most,
             megabytes=MEDIUM_MEMORY.most,
             rows=prepared.plan.num_cells,
+            longest=SOUND.most,
             reads=tuple(files),
         )
         self.settings = settings

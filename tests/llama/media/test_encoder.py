@@ -22,7 +22,13 @@ LARGE = blank_png(7000, 7000)
 
 @contextmanager
 def encoding(
-    model: Path, projector: Path, *, seconds: float = 60, megabytes: int = 1024, reads: bool = True
+    model: Path,
+    projector: Path,
+    *,
+    seconds: float = 60,
+    megabytes: int = 1024,
+    longest: float = 100,
+    reads: bool = True,
 ) -> Generator[MediaEncoder]:
     setup = EncoderSetup(
         model=str(model),
@@ -32,6 +38,7 @@ def encoding(
         seconds=seconds,
         megabytes=megabytes,
         rows=1000,
+        longest=longest,
         reads=(str(model), str(projector)) if reads else (str(model),),
     )
     with MediaEncoder(setup) as encoder:
@@ -87,6 +94,16 @@ def test_its_memory(tmp_path: Path) -> None:
             encoder.encode(LARGE)
         assert caught.value.code == "bad_medium"
         assert is_encoded(encoder)
+
+
+def test_its_length(tmp_path: Path) -> None:
+    """A sound that is too long is refused; then others are read."""
+    with encoding(*write_hearing(tmp_path), longest=2) as encoder:
+        encoder.wait()
+        with pytest.raises(RequestError, match=r"3 seconds long, 2 is most") as caught:
+            encoder.encode(wav(3 * 16_000))
+        assert caught.value.code == "bad_medium"
+        assert encoder.encode(wav(16_000)).pieces
 
 
 def test_its_vectors(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Projector:
         self._width = native.llama_model_n_embd_inp(self._model)
         self._has_planes = mtmd.mtmd_decode_use_mrope(self._context)
         self._marker = mtmd.mtmd_get_marker(self._context) or b""
-        self._most = setup.rows
+        self._most, self._longest = setup.rows, setup.longest
 
     @property
     def ready(self) -> EncoderReady:
@@ -116,6 +116,7 @@ class Projector:
             bitmap = found.bitmap
             if not bitmap:
                 raise _RefusedError(f"it cannot be decoded: {self._log.taken() or 'it is damaged'}")
+            self._check_length(bitmap)
             text = mtmd.mtmd_input_text(self._marker, len(self._marker), False, True)
             bitmaps = (ctypes.c_void_p * 1)(bitmap)
             if mtmd.mtmd_tokenize(self._context, chunks, ctypes.byref(text), bitmaps, 1):
@@ -130,6 +131,13 @@ class Projector:
             if bitmap:
                 mtmd.mtmd_bitmap_free(bitmap)
             mtmd.mtmd_input_chunks_free(chunks)
+
+    def _check_length(self, bitmap: Any) -> None:
+        if mtmd.mtmd_bitmap_is_audio(bitmap):
+            rate = mtmd.mtmd_get_audio_sample_rate(self._context)
+            seconds = mtmd.mtmd_bitmap_get_nx(bitmap) / rate
+            if seconds > self._longest:
+                raise _RefusedError(f"it is {seconds:.0f} seconds long, {self._longest:g} is most")
 
     def _piece(self, chunk: Any) -> EncodedPiece:
         kind = mtmd.mtmd_input_chunk_get_type(chunk)

@@ -19,6 +19,7 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     seconds           that one medium may take
     megabytes         beyond what the projector takes
     rows              vectors and tokens that one may become
+    longest           seconds of a sound
     reads             files and folders that it may open; all others it cannot reach, where the
                       system has Landlock
     """
@@ -30,6 +31,7 @@ class EncoderSetup(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     megabytes: int
     rows: int
+    longest: float
     reads: tuple[str, ...]
 
 
