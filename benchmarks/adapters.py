@@ -11,8 +11,9 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,38 @@ def wait(url: str) -> None:
     raise SystemExit(f"{url} is not ready after {READY_S:.0f} s")
 
 
-def main() -> None:
-    """Start both, measure in turns, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+@contextmanager
+def beside(llama_server: str, words: Sequence[str], folder: Path) -> Generator[dict[str, str]]:
+    """The worker and llama-server with the same words of their command lines, both ready: their
+    addresses. folder: of their logs"""
+    urls: dict[str, str] = {}
+    with ExitStack() as stack:
+        for peer, command in (
+            ("worker", [sys.executable, "-m", "worker", "serve"]),
+            ("llama-server", [llama_server, "--no-webui"]),
+        ):
+            port = free_port()
+            command = [*command, *words, "--host", HOST, "--port", str(port)]
+            stack.enter_context(started(command, folder / f"{peer}.log"))
+            urls[peer] = f"http://{HOST}:{port}"
+        for url in urls.values():
+            wait(url)
+        yield urls
+
+
+def asked(text: str | None) -> argparse.Namespace:
+    """What such a comparison is told on its command line. text: its description"""
+    parser = argparse.ArgumentParser(description=text)
     parser.add_argument("llama_server")
     parser.add_argument("--shape", choices=SHAPES, default="llama-125m")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Start both, measure in turns, print."""
+    given = asked(__doc__)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         model = write_model(folder / "m.gguf", SHAPES[given.shape], "Q8_0")
@@ -72,20 +97,10 @@ def main() -> None:
             lora_gguf(model, seed=seed, rank=16, changed=CHANGED).write(folder / f"{seed}.gguf")
             for seed in range(3)
         ]
-        words = ["--model", str(model), "--host", HOST, "-c", "4096", "-np", str(STREAMS),
+        words = ["--model", str(model), "-c", "4096", "-np", str(STREAMS),
                  "-t", str(given.threads), "--lora", ",".join(map(str, files)),
                  "--lora-init-without-apply"]  # fmt: skip
-        urls: dict[str, str] = {}
-        for peer, command in (
-            ("worker", [sys.executable, "-m", "worker", "serve"]),
-            ("llama-server", [given.llama_server, "--no-webui"]),
-        ):
-            port = free_port()
-            command = [*command, *words, "--port", str(port)]
-            stack.enter_context(started(command, folder / f"{peer}.log"))
-            urls[peer] = f"http://{HOST}:{port}"
-        for url in urls.values():
-            wait(url)
+        urls = stack.enter_context(beside(given.llama_server, words, folder))
         for what, sets in SETS.items():
             for round_ in range(given.rounds + 1):  # the first one is not told
                 for peer, url in urls.items():

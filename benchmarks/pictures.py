@@ -8,10 +8,8 @@ and while it was read, and when the answer to it began.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
-import sys
 import tempfile
 import threading
 import time
@@ -21,10 +19,8 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.adapters import wait
+from benchmarks.adapters import asked, beside
 from benchmarks.models import write_model
-from benchmarks.peers.endpoints import HOST
-from benchmarks.peers.processes import free_port, started
 from benchmarks.shapes import SHAPES
 from tests.support.models.ggufs import CHAT_TEMPLATE
 from tests.support.models.projectors import png, projector_gguf
@@ -85,12 +81,7 @@ def measure(url: str, seed: int) -> str:
 
 def main() -> None:
     """Start both, measure in turns, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("llama_server")
-    parser.add_argument("--shape", choices=SHAPES, default="llama-125m")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    given = asked(__doc__)
     shape = SHAPES[given.shape]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
@@ -98,20 +89,10 @@ def main() -> None:
         projector = projector_gguf(
             side=SIDE, patch=PATCH, seen=768, heads=12, inner=3072, layers=12, width=shape.embedding
         ).write(folder / "mmproj-m.gguf")
-        words = ["--model", str(model), "--mmproj", str(projector), "--host", HOST, "-c", "8192",
+        words = ["--model", str(model), "--mmproj", str(projector), "-c", "8192",
                  "-np", str(STREAMS + 1), "-t", str(given.threads), "--jinja",
                  "--chat-template", CHAT_TEMPLATE]  # fmt: skip
-        urls: dict[str, str] = {}
-        for peer, command in (
-            ("worker", [sys.executable, "-m", "worker", "serve"]),
-            ("llama-server", [given.llama_server, "--no-webui"]),
-        ):
-            port = free_port()
-            command = [*command, *words, "--port", str(port)]
-            stack.enter_context(started(command, folder / f"{peer}.log"))
-            urls[peer] = f"http://{HOST}:{port}"
-        for url in urls.values():
-            wait(url)
+        urls = stack.enter_context(beside(given.llama_server, words, folder))
         print(f"{'':16}longest gap   before  meanwhile      answer after")
         for round_ in range(given.rounds + 1):  # the first one is not told
             for peer, url in urls.items():

@@ -7,13 +7,14 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests.support.http import answering
 from worker.errors import RequestError
 from worker.lifecycle import addresses
 from worker.lifecycle.addresses import MediaAddresses
@@ -49,14 +50,8 @@ def site(**pages: Answer) -> Generator[int]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    with answering(Handler) as port:
+        yield port
 
 
 def of(*hosts: tuple[str, int], folder: Path | None = None) -> MediaAddresses:

@@ -7,6 +7,11 @@ own, so a test that closes an answer closes its connection.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import httpx
 
 #: Long enough for a busy machine; a test fails by what it asserts, not by this.
@@ -22,3 +27,16 @@ head = client.head
 post = client.post
 request = client.request
 stream = client.stream
+
+
+@contextlib.contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Generator[int]:
+    """A server on loopback; its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()

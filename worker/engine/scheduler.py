@@ -272,9 +272,10 @@ class Scheduler:
         streams: list[Sequence] = []
         prompts: list[Sequence] = []
         others = 0
-        turn = self._turns.next([s.turn for s in active], now) if active else b""
-        for sequence in active:
-            if sequence.turn == turn:
+        turns = [s.turn for s in active]
+        turn = self._turns.next(turns, now) if turns else b""
+        for sequence, its in zip(active, turns, strict=True):
+            if its == turn:
                 (streams if sequence.is_stream else prompts).append(sequence)
             else:
                 others += sequence.is_stream

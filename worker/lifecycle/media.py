@@ -53,10 +53,11 @@ class MediaReader:
         )
         self.settings = settings
         self.max_rows = 0
-        self._identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
+        identity = repr((fingerprint(map(Path, files)), library.build().bindings)).encode()
+        self._key = hashlib.sha256(identity).digest()
         folder = None
         if settings.cache_dir is not None:
-            name = hashlib.blake2b(self._identity, digest_size=16).hexdigest()
+            name = hashlib.blake2b(identity, digest_size=16).hexdigest()
             folder = Path(settings.cache_dir) / f"media-{name}"
         room = disk_limit(settings) // _DISK_SHARE if folder is not None else 0
         self._store = MediaStore(MEDIA_KEPT.most << 20, folder, room)
@@ -76,17 +77,15 @@ class MediaReader:
 
     def digest(self, data: bytes) -> bytes:
         """Of a medium, as this projector reads it."""
-        key = hashlib.sha256(self._identity).digest()
-        return hashlib.blake2b(data, digest_size=32, key=key).digest()
+        return hashlib.blake2b(data, digest_size=32, key=self._key).digest()
 
-    def knows(self, data: bytes) -> bool:
-        """Whether it is encoded already."""
-        return self._kept(self.digest(data)) is not None
+    def knows(self, digest: bytes) -> bool:
+        """Whether the medium is encoded already."""
+        return self._kept(digest) is not None
 
-    def read(self, data: bytes) -> tuple[Medium | tuple[int, ...], ...]:
+    def read(self, digest: bytes, data: bytes) -> tuple[Medium | tuple[int, ...], ...]:
         """A file's bytes as the model reads them, tokens and vectors; blocks. Raises
         RequestError."""
-        digest = self.digest(data)
         with self._reading:
             found = self._kept(digest)
             if found is None:

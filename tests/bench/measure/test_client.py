@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import msgspec
 import pytest
 
+from tests.support.http import answering
 from worker.bench.measure.client import StreamedAnswer, StreamedRequest, measure_requests
 from worker.bench.sizes import EFFORTS
 from worker.errors import BackendError
@@ -36,13 +37,8 @@ def replying(reply: Reply) -> Generator[int]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name there)
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    with answering(Handler) as port:
+        yield port
 
 
 def sending(*events: bytes) -> Reply:

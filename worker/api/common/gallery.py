@@ -45,6 +45,14 @@ class UnreadMediaError(ImpatientError):
     """A picture or sound has to be read first."""
 
 
+class ShownMedium(msgspec.Struct, frozen=True):
+    """A picture or sound of a request; digest: of its data, as the projector reads it."""
+
+    kind: str
+    data: bytes
+    digest: bytes
+
+
 class Gallery:
     """What one request shows."""
 
@@ -52,7 +60,8 @@ class Gallery:
         self._reader = reader
         self._mark = f"medium{secrets.token_hex(8)}n"
         self._marks = re.compile(rf"{self._mark}(\d+)z")
-        self._held: list[tuple[str, bytes]] = []  # kind and bytes
+        self._held: list[ShownMedium] = []
+        self._numbers: dict[tuple[str, str], int] = {}  # of kinds and addresses that were read
         self._asked: dict[int, tuple[str, str]] = {}
         self._addresses = MediaAddresses(reader.settings)
 
@@ -71,6 +80,17 @@ class Gallery:
         """
         if not self.takes(kind):
             return None
+        number = self._numbers.get((kind, address))
+        if number is None:
+            number = self._hold(kind, address, asked)
+        if number is None:
+            return None
+        if asked is not None:
+            self._asked[number] = asked
+        return f"{self._mark}{number}z"
+
+    def _hold(self, kind: str, address: str, asked: tuple[str, str] | None) -> int | None:
+        """Its number; see `shown`."""
         found = _DATA_URL.match(address)
         leads = found is None and "://" in address[:16]
         if leads and not self._addresses.allows(address):
@@ -87,17 +107,16 @@ class Gallery:
             if asked is None:
                 return None
             raise _about(error, asked) from None
-        if (kind, data) not in self._held:
+        medium = ShownMedium(kind, data, self._reader.digest(data))
+        if medium not in self._held:
             if len(self._held) >= MEDIA.most:
                 raise RequestError(
                     f"A request may show {MEDIA.most} pictures and sounds.",
                     param=asked and asked[1],
                 )
-            self._held.append((kind, data))
-        number = self._held.index((kind, data))
-        if asked is not None:
-            self._asked[number] = asked
-        return f"{self._mark}{number}z"
+            self._held.append(medium)
+        number = self._numbers[kind, address] = self._held.index(medium)
+        return number
 
     def is_mark(self, text: str) -> bool:
         """Whether it is one, and nothing else."""
@@ -123,7 +142,9 @@ class Gallery:
         Raises RequestError, and ImpatientError where it takes long.
         """
         shown = set(map(int, self._marks.findall(text)))
-        if not IS_PATIENT.get() and not all(self._reader.knows(self._held[n][1]) for n in shown):
+        if not IS_PATIENT.get() and not all(
+            self._reader.knows(self._held[n].digest) for n in shown
+        ):
             raise UnreadMediaError
         read: dict[int, tuple[Medium | tuple[int, ...], ...]] = {}
         for number in shown:
@@ -142,7 +163,7 @@ class Gallery:
         media: list[Medium] = []
         for place, part in enumerate(self._marks.split(text)):
             if place % 2:
-                digest = self._reader.digest(self._held[int(part)][1])
+                digest = self._held[int(part)].digest
                 for number, piece in enumerate(read[int(part)]):
                     if isinstance(piece, Medium):
                         media.append(msgspec.structs.replace(piece, start=len(tokens)))
@@ -155,7 +176,8 @@ class Gallery:
 
     def _read(self, number: int) -> tuple[Medium | tuple[int, ...], ...] | None:
         try:
-            return self._reader.read(self._held[number][1])
+            medium = self._held[number]
+            return self._reader.read(medium.digest, medium.data)
         except UnavailableError:
             raise
         except RequestError as error:
@@ -168,7 +190,7 @@ class Gallery:
 
         def note(mark: re.Match[str]) -> str:
             number = int(mark[1])
-            return f"[{self._held[number][0]}]" if number in numbers else mark[0]
+            return f"[{self._held[number].kind}]" if number in numbers else mark[0]
 
         return self._marks.sub(note, text)
 
