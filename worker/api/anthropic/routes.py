@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litestar import Response, post
 from litestar.types import ASGIApp
 
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
-from worker.api.anthropic.replies import TokenCount
+from worker.api.anthropic.replies import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    MessageDelta,
+    MessageReply,
+    MessageStart,
+    MessageStop,
+    Ping,
+    TokenCount,
+)
 from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import ask
+from worker.api.common.described import (
+    BODY,
+    CHAT,
+    EVENTS,
+    FORMED,
+    GENERATION,
+    JSON,
+    PROMPT,
+    TOKENIZED,
+    Api,
+    Described,
+)
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
+from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
 from worker.api.common.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
@@ -51,3 +76,45 @@ async def count_tokens(
     """As the same body has them as a prompt, also where the context does not hold them."""
     generation = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
     return json_response(TokenCount(generation.num_prompt_tokens))
+
+
+_SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}
+_THREAD = RequestError("thread asks for a conversation that is stored.", code=UNTHREADED)
+_EVENTS = (
+    MessageStart, Ping, BlockStart, BlockDelta, BlockStop, MessageDelta, MessageStop,
+    AnthropicErrorReply,
+)  # fmt: skip
+
+API = Api(
+    name="Anthropic",
+    text="Anthropic's Messages API, which Claude Code speaks. Errors have Anthropic's shape.",
+    routes=(
+        Described(
+            handler=messages,
+            takes=MessagesRequest,
+            needs=("messages", "max_tokens"),
+            gives={JSON: MessageReply, EVENTS: _EVENTS},
+            refuses=(*BODY, *PROMPT, *CHAT, _THREAD, *GENERATION),
+            named=True,
+            notes="With `stream` events come as they are made.",
+            examples={
+                "question": {**_SUM, "max_tokens": 20, "temperature": 0},
+                "stream": {**_SUM, "max_tokens": 20, "stream": True},
+                "fill the cache": {**_SUM, "max_tokens": 0},
+                "begun answer": {
+                    "system": "You answer in one sentence.",
+                    "messages": [*_SUM["messages"], {"role": "assistant", "content": "3 plus"}],
+                    "max_tokens": 20,
+                },
+            },
+        ),
+        Described(
+            handler=count_tokens,
+            takes=MessagesRequest,
+            needs=("messages",),
+            gives={JSON: TokenCount},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _THREAD),
+            examples={"question": _SUM},
+        ),
+    ),
+)

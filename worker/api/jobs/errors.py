@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from litestar import Response
 
-from worker.api.common.body import HttpRequest
-from worker.api.common.errors import json_response, log_failure, reply_of
+from worker.api.common.errors import reply_of
 from worker.http.replies import ErrorReply
 
 # HTTP status -> the original's error code; others carry their own
@@ -32,10 +30,3 @@ def job_reply_of(error: Exception) -> tuple[int, ErrorReply, dict[str, str]]:
         reply.error, code=_CODES.get(status, reply.error.code), retriable=status in _RETRIABLE
     )
     return status, msgspec.structs.replace(reply, error=body), headers
-
-
-def on_job_error(request: HttpRequest, error: Exception) -> Response[bytes]:
-    """Litestar's handler for what is raised before a job runs."""
-    status, reply, headers = job_reply_of(error)
-    log_failure(request, status, error)
-    return json_response(reply, status, headers)

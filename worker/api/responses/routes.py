@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 from litestar import Response, delete, get, post
@@ -10,17 +11,31 @@ from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest, read_json
 from worker.api.common.chat.asking import ask
+from worker.api.common.described import (
+    BODY,
+    CHAT,
+    EVENTS,
+    FORMED,
+    GENERATION,
+    JSON,
+    PROMPT,
+    TOKENIZED,
+    Api,
+    Described,
+)
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
+from worker.api.responses import events
 from worker.api.responses.chat_input import chat_input_of
 from worker.api.responses.exchange import ResponseExchange
 from worker.api.responses.history import InputItem
+from worker.api.responses.items import ResponseReply
 from worker.api.responses.schemas import ResponseRequest
-from worker.api.responses.store import ResponseStore
+from worker.api.responses.store import UNKNOWN, ResponseStore
 from worker.chat.format import ChatFormat
-from worker.errors import NotSupportedError, RequestError
+from worker.errors import NotFoundError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
 from worker.lifecycle.worker import Worker
 from worker.settings import Settings
@@ -133,3 +148,86 @@ async def conversations() -> Response[bytes]:
     raise NotSupportedError(
         "This worker stores no conversations.", hint="Send previous_response_id to /v1/responses."
     )
+
+
+_SUM: dict[str, Any] = {"input": "What is 3 plus 4?", "temperature": 0, "max_output_tokens": 20}
+_ID = {"response_id": "Of a stored response."}
+_NOT_STORED = NotFoundError("It is not stored, or not any more.")
+_UNKNOWN = NotFoundError("What is referred to is not stored, or not any more.", code=UNKNOWN)
+_EVENTS = (
+    events.ResponseCreated, events.ResponseInProgress, events.ItemAdded, events.PartAdded,
+    events.OutputTextDelta, events.OutputTextDone, events.ReasoningTextDelta,
+    events.ReasoningTextDone, events.SummaryPartAdded, events.SummaryTextDelta,
+    events.SummaryTextDone, events.SummaryPartDone, events.ArgumentsDelta, events.ArgumentsDone,
+    events.PartDone, events.ItemDone, events.ResponseCompleted, events.ResponseIncomplete,
+    events.ErrorEvent, events.ResponseFailed,
+)  # fmt: skip
+
+API = Api(
+    name="Responses",
+    text="OpenAI's Responses API. A request holds its conversation, or goes on from a stored one.",
+    routes=(
+        Described(
+            handler=responses,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: ResponseReply, EVENTS: _EVENTS},
+            refuses=(*BODY, *PROMPT, *CHAT, *GENERATION, _UNKNOWN),
+            named=True,
+            notes="With `stream` events come as they are made.",
+            examples={
+                "question": _SUM,
+                "stream": {**_SUM, "stream": True},
+                "items": {
+                    "instructions": "You answer in one sentence.",
+                    "input": [
+                        {"role": "user", "content": "What is 3 plus 4?"},
+                        {"role": "assistant", "content": "3 plus 4 is 7."},
+                        {"role": "user", "content": [{"type": "input_text", "text": "And 5?"}]},
+                    ],
+                    "max_output_tokens": 20,
+                },
+            },
+        ),
+        Described(
+            handler=input_tokens,
+            takes=ResponseRequest,
+            needs=("input",),
+            gives={JSON: InputTokens},
+            refuses=(*BODY, *TOKENIZED, *CHAT, *FORMED, _UNKNOWN),
+            examples={"question": {"input": "What is 3 plus 4?"}},
+        ),
+        Described(
+            handler=stored_response,
+            gives={JSON: ResponseReply},
+            params=_ID,
+            queries={"stream": "`true` is refused."},
+            refuses=(_NOT_STORED, RequestError("Its events are asked for.")),
+        ),
+        Described(
+            handler=listed_input,
+            gives={JSON: ListedInput},
+            params=_ID,
+            queries={
+                "after": "The id of an item: those behind it.",
+                "limit": "Items at most, from 1 to 100.",
+                "order": "`asc`, or the last one first.",
+            },
+            refuses=(_NOT_STORED, RequestError("limit is out of its range.")),
+        ),
+        Described(
+            handler=delete_response,
+            gives={JSON: ResponseDeleted},
+            params=_ID,
+            refuses=(_NOT_STORED,),
+        ),
+        Described(
+            handler=cancel_response, gives={JSON: ResponseReply}, params=_ID, refuses=(_NOT_STORED,)
+        ),
+        Described(
+            handler=conversations,
+            gives={},
+            refuses=(NotSupportedError("Conversations are not stored."),),
+        ),
+    ),
+)
