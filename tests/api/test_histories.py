@@ -17,7 +17,7 @@ from worker.api.common.chat.chat_input import ChatInput
 from worker.api.ollama.chat_input import chat_of
 from worker.api.ollama.schemas import OllamaChatRequest
 from worker.api.openai.chat_input import chat_input_of as chat_talk
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.api.responses.chat_input import chat_input_of as response_talk
 from worker.api.responses.schemas import ResponseRequest
 from worker.chat.message import Call, Message

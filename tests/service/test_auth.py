@@ -16,7 +16,7 @@ import pytest
 from tests.support import http
 from tests.support.programs.processes import Server, serving, starting
 from worker.errors import NotAuthenticatedError
-from worker.http.auth import Auth
+from worker.http.headers import Auth
 from worker.keys import key_file
 from worker.service.app import APIS
 

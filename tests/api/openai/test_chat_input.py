@@ -11,7 +11,7 @@ import pytest
 
 from worker.api.common.chat.chat_input import ChatInput
 from worker.api.openai.chat_input import chat_input_of
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Call, Message
 from worker.chat.thinking import Thinking
 from worker.errors import RequestError

@@ -8,8 +8,8 @@ from typing import Any
 
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import TextPrompt
-from worker.api.openai.chat_schemas import ChatChoice, ChatCompletion, ChatDelta
 from worker.api.openai.exchange import Answer, OpenAIExchange
+from worker.api.openai.schemas import ChatChoice, ChatCompletion, ChatDelta
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 

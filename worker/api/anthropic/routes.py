@@ -9,18 +9,18 @@ from litestar.types import ASGIApp
 
 from worker.api.anthropic.chat_input import chat_input_of
 from worker.api.anthropic.exchange import MessageExchange
-from worker.api.anthropic.replies import (
+from worker.api.anthropic.schemas import (
     BlockDelta,
     BlockStart,
     BlockStop,
     MessageDelta,
     MessageReply,
+    MessagesRequest,
     MessageStart,
     MessageStop,
     Ping,
     TokenCount,
 )
-from worker.api.anthropic.schemas import MessagesRequest
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.asking import ask
 from worker.api.common.described import (

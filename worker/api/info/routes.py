@@ -5,14 +5,16 @@ from __future__ import annotations
 from worker.api.common.adapters import MODEL_ID, NO_MODEL, AdapterScale
 from worker.api.common.described import BODY, EVENTS, JSON, TEXT, Api, Described
 from worker.api.info.about import (
+    Health,
     Info,
     ModelReady,
     Version,
+    health,
     info,
+    metrics,
     model_ready,
     version,
 )
-from worker.api.info.health import Health, health
 from worker.api.info.lora import (
     AdapterEntry,
     NewAdapter,
@@ -23,11 +25,9 @@ from worker.api.info.lora import (
     scale_adapters,
     unload_adapter,
 )
-from worker.api.info.metrics import metrics
+from worker.api.info.power import ShutdownReply, Sleeping, is_sleeping, shutdown, sleep, wake_up
 from worker.api.info.progress import LoadProgress, NotLoaded, Ready, progress
 from worker.api.info.props import Props, SlotInfo, props, slots
-from worker.api.info.shutdown import ShutdownReply, shutdown
-from worker.api.info.sleep import Sleeping, is_sleeping, sleep, wake_up
 from worker.errors import ForbiddenError, NotFoundError, RequestError, UnavailableError
 from worker.http import paths
 

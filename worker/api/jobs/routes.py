@@ -21,8 +21,7 @@ from worker.api.common.described import (
 )
 from worker.api.common.errors import json_response
 from worker.api.common.preparing import Preparing
-from worker.api.jobs.errors import job_reply_of
-from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange
+from worker.api.jobs.exchange import EventExchange, InferExchange, NamedEventExchange, job_reply_of
 from worker.api.jobs.limits import generation_of
 from worker.api.jobs.registry import UNREAD_S, Job, Jobs
 from worker.api.jobs.schemas import (

@@ -14,7 +14,7 @@ from worker.api.common.generation import Generation
 from worker.api.common.logprobs import TokenScore, token_score
 from worker.api.common.shapes import OllamaErrorReply, ollama_reply
 from worker.api.common.usage import Tally
-from worker.api.ollama.replies import (
+from worker.api.ollama.schemas import (
     AnswerLine,
     ChatLine,
     GenerateLine,

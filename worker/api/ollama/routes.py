@@ -26,7 +26,13 @@ from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
 from worker.api.common.shapes import OllamaErrorReply
-from worker.api.ollama.chat_input import chat_of, check_asked, check_generate, question_of, text_of
+from worker.api.ollama.chat_input import (
+    chat_of,
+    check_asked,
+    check_generate,
+    continuation_of,
+    question_of,
+)
 from worker.api.ollama.embedding import (
     OllamaEmbeddingsReply,
     OllamaEmbeddingsRequest,
@@ -47,8 +53,15 @@ from worker.api.ollama.models import (
     store_models,
     tags,
 )
-from worker.api.ollama.replies import AnswerLine, ChatLine, GenerateLine, OllamaAnswer, now
-from worker.api.ollama.schemas import GenerateRequest, OllamaChatRequest
+from worker.api.ollama.schemas import (
+    AnswerLine,
+    ChatLine,
+    GenerateLine,
+    GenerateRequest,
+    OllamaAnswer,
+    OllamaChatRequest,
+    now,
+)
 from worker.chat.format import ChatFormat
 from worker.errors import NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
@@ -94,7 +107,7 @@ def _conversation(body: OllamaChatRequest, chat: ChatFormat, loaded: Loaded) -> 
 def _prompted(body: GenerateRequest, chat: ChatFormat | None, loaded: Loaded) -> Generation:
     """By the model's template, or the text alone where there is none or it is not wanted."""
     if chat is None:
-        return text_of(body, loaded)
+        return continuation_of(body, loaded)
     return ask(question_of(body, loaded), chat, loaded)
 
 

@@ -11,7 +11,7 @@ from worker.api.common.chat.past_message import message_of, role_of
 from worker.api.common.chat.tools import choice_of, tools_of
 from worker.api.common.sampling import sampling_of
 from worker.api.common.thinking import thinking_of
-from worker.api.openai.chat_schemas import ChatRequest
+from worker.api.openai.schemas import ChatRequest
 from worker.chat.message import Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError

@@ -16,8 +16,8 @@ from worker.api.common.logprobs import LogprobArrays, SpelledIds, joined, mean_l
 from worker.api.common.preparing import Preparing
 from worker.api.common.prompts import TextPrompt, infill_prompt, text_prompt, token_prompt
 from worker.api.common.sampling import sampling_of
-from worker.api.openai.completion_schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.api.openai.exchange import Answer, OpenAIExchange, tells
+from worker.api.openai.schemas import Choice, Completion, CompletionRequest, Logprobs
 from worker.engine.request import GenerationParams, check_length
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream

@@ -19,10 +19,15 @@ from worker.api.common.described import (
 )
 from worker.api.common.usage import InputTokens
 from worker.api.openai.chat import apply_template, chat_completions, chat_input_tokens
-from worker.api.openai.chat_schemas import ChatCompletion, ChatRequest, TemplateReply
-from worker.api.openai.completion_schemas import Completion, CompletionRequest
 from worker.api.openai.completions import completions
 from worker.api.openai.models import ModelEntry, ModelList, model, models
+from worker.api.openai.schemas import (
+    ChatCompletion,
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    TemplateReply,
+)
 from worker.http.replies import ErrorReply
 
 _SUM: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}]}

@@ -27,10 +27,9 @@ from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
-from worker.api.responses import events
-from worker.api.responses.chat_input import chat_input_of
+from worker.api.responses import items as events
+from worker.api.responses.chat_input import InputItem, chat_input_of
 from worker.api.responses.exchange import ResponseExchange
-from worker.api.responses.history import InputItem
 from worker.api.responses.items import ResponseReply
 from worker.api.responses.schemas import ResponseRequest
 from worker.api.responses.store import UNKNOWN, ResponseStore

@@ -11,10 +11,9 @@ import msgspec
 
 from worker import log
 from worker.api.common.chat.chat_input import ChatInput
-from worker.api.common.chat.checkpoints import checkpoints_of
-from worker.api.common.chat.names import ToolNames, names_of
 from worker.api.common.chat.templates import WITH_DOCUMENTS, WITH_TOOLS
-from worker.api.common.chat.truncation import shortened
+from worker.api.common.chat.tools import ToolNames, names_of
+from worker.api.common.chat.truncation import checkpoints_of, shortened
 from worker.api.common.constraints import not_held
 from worker.api.common.generation import Generation
 from worker.api.common.prompts import check_hopeless, rendered_prompt

@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from worker.chat.dialects import tagged
-from worker.chat.dialects.headed.harmony import MESSAGE, START, HarmonyHeader, HarmonyReader
+from worker.chat.dialects.harmony import MESSAGE, START, HarmonyHeader, HarmonyReader
 from worker.chat.dialects.sample import NAME, CallSample
 from worker.chat.dialects.tagged import TaggedCalls
 from worker.chat.message import Tool
