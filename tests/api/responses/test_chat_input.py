@@ -32,7 +32,7 @@ SKY = {"type": "function", "name": "sky", "parameters": {"type": "object"}}
 
 def talk(**fields: Any) -> ChatInput:
     body = msgspec.convert({"input": "hello", **fields}, ResponseRequest)
-    return chat_input_of(body, Settings(), LOADED)
+    return chat_input_of(body, LOADED)
 
 
 def text(kind: str, *texts: str) -> list[dict[str, str]]:

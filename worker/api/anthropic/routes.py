@@ -22,7 +22,7 @@ from worker.api.anthropic.schemas import (
     TokenCount,
 )
 from worker.api.common.body import HttpRequest
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
     BODY,
     CHAT,
@@ -36,19 +36,13 @@ from worker.api.common.described import (
     Described,
 )
 from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
+from worker.api.common.generation import run
 from worker.api.common.preparing import Preparing
 from worker.api.common.shapes import UNTHREADED, AnthropicErrorReply
 from worker.api.common.thinking import ThinkingConfig
 from worker.chat.format import ChatFormat
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-
-
-def _asked(
-    body: MessagesRequest, chat: ChatFormat, loaded: Loaded, *, must_fit: bool = True
-) -> Generation:
-    return ask(chat_input_of(body, loaded), chat, loaded, must_fit=must_fit)
 
 
 @post("/v1/messages", status_code=200, summary="Answer in a conversation (Anthropic)")
@@ -59,10 +53,10 @@ async def messages(
     body = await preparing.body(request, MessagesRequest, loaded)
     if body.max_tokens is None and body.n_predict is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
-    generation = await preparing.make(request, body, loaded, _asked, body, chat, loaded)
+    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
     return MessageExchange(
-        generation,
-        run(generation, loaded),
+        made,
+        run(made, loaded),
         streaming=bool(body.stream),
         shows_thoughts=not isinstance(body.thinking, ThinkingConfig)
         or body.thinking.display != "omitted",
@@ -74,7 +68,9 @@ async def count_tokens(
     request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, MessagesRequest, _asked, chat, loaded)
+    generation = await preparing.look(
+        request, MessagesRequest, answer_to, chat_input_of, chat, loaded
+    )
     return json_response(TokenCount(generation.num_prompt_tokens))
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from worker.api.common.body import HttpRequest
 from worker.api.common.chat.answer_state import AnswerState
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
 from worker.api.common.errors import json_response
 from worker.api.common.generation import Generation, run
 from worker.api.common.logprobs import SpelledIds, TokenScore, token_score
@@ -34,8 +34,6 @@ from worker.chat.reader import Arguments, CallBegun, CallEnded, Content, Thought
 from worker.engine.sequence import Delta
 from worker.engine.stream import Stream
 from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.worker import Worker
-from worker.settings import Settings
 
 ROLE = "assistant"
 _TYPE = "function"
@@ -143,10 +141,11 @@ class ChatAnswer(Answer[ChatChoice]):
 class ChatExchange(OpenAIExchange[ChatChoice]):
     """Answers to one conversation."""
 
+    prefix = "chatcmpl-"
+
     def __init__(
-        self, generation: Generation, stream: Stream, body: ChatRequest, field: str, loaded: Loaded
+        self, generation: Generation, stream: Stream, body: ChatRequest, loaded: Loaded
     ) -> None:
-        """field: of the thoughts: reasoning_content or reasoning"""
         pieces = SpelledIds() if body.return_tokens_as_token_ids else loaded.backend.pieces
         answers = [
             ChatAnswer(
@@ -154,20 +153,11 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
                 AnswerState(generation.reader()),
                 pieces,
                 scores=generation.params.logprobs is not None,
-                field=field,
+                field=loaded.settings.reasoning_field,
             )
             for index in range(len(stream.ids))
         ]
-        super().__init__(
-            generation,
-            stream,
-            answers,
-            prefix="chatcmpl-",
-            streaming=bool(body.stream),
-            options=body.stream_options,
-            returns_ids=bool(body.return_token_ids),
-            times_all=bool(body.timings_per_token),
-        )
+        super().__init__(generation, stream, body, answers)
         if body.return_token_ids:
             self._notes["prompt_token_ids"] = generation.prompts[0].tokens
         if body.verbose or (body.verbose is None and loaded.settings.verbose):
@@ -180,30 +170,22 @@ class ChatExchange(OpenAIExchange[ChatChoice]):
         return ChatCompletion(object="chat.completion", choices=choices, **self.head, **more)
 
 
-def _asked(
-    body: ChatRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
-    *, must_fit: bool = True,
-) -> Generation:  # fmt: skip
-    return ask(chat_input_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
-
-
 @post("/v1/chat/completions", status_code=200, summary="Answer in a conversation (OpenAI)")
 async def chat_completions(
-    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> ASGIApp:
     """The whole answer at once, or its events."""
     body = await preparing.body(request, ChatRequest, loaded)
-    settings = worker.settings
-    made = await preparing.make(request, body, loaded, _asked, body, chat, settings, loaded)
-    return ChatExchange(made, run(made, loaded), body, settings.reasoning_field, loaded)
+    made = await preparing.make(request, body, loaded, answer_to, body, chat_input_of, chat, loaded)
+    return ChatExchange(made, run(made, loaded), body, loaded)
 
 
 @post("/apply-template", status_code=200, summary="Messages to the prompt's text")
 async def apply_template(
-    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """What the model would read, also where its context does not hold it."""
-    generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
     return json_response(TemplateReply(generation.prompts[0].text))
 
 
@@ -211,8 +193,8 @@ async def apply_template(
     "/v1/chat/completions/input_tokens", status_code=200, summary="Tokens of a prompt (OpenAI chat)"
 )
 async def chat_input_tokens(
-    request: HttpRequest, worker: Worker, loaded: Loaded, chat: ChatFormat, preparing: Preparing
+    request: HttpRequest, loaded: Loaded, chat: ChatFormat, preparing: Preparing
 ) -> Response[bytes]:
     """As the same body has them as a prompt, also where the context does not hold them."""
-    generation = await preparing.look(request, ChatRequest, _asked, chat, worker.settings, loaded)
+    generation = await preparing.look(request, ChatRequest, answer_to, chat_input_of, chat, loaded)
     return json_response(InputTokens(generation.num_prompt_tokens))

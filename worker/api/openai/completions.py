@@ -135,6 +135,8 @@ class Continuation(Answer[Choice]):
 class CompletionExchange(OpenAIExchange[Choice]):
     """Continuations of texts."""
 
+    prefix = "cmpl-"
+
     def __init__(
         self, generation: Generation, stream: Stream, body: CompletionRequest, loaded: Loaded
     ) -> None:
@@ -152,14 +154,7 @@ class CompletionExchange(OpenAIExchange[Choice]):
             return Continuation(index, prompt, arrays, echo, shows_ids=bool(body.return_token_ids))
 
         super().__init__(
-            generation,
-            stream,
-            [answer(index) for index in range(len(stream.ids))],
-            prefix="cmpl-",
-            streaming=bool(body.stream),
-            options=body.stream_options,
-            returns_ids=bool(body.return_token_ids),
-            times_all=bool(body.timings_per_token),
+            generation, stream, body, [answer(index) for index in range(len(stream.ids))]
         )
 
     def event(self, choices: list[Choice], **more: Any) -> Completion:

@@ -15,8 +15,20 @@ from worker.api.common.prompts import Truncated
 from worker.api.common.sampling import SamplingFields
 from worker.api.common.thinking import FORMATS, ChatFields
 from worker.api.common.usage import LlamaTimings, PromptProgress, Usage
-from worker.api.openai.exchange import AnyChoice, StreamOptions
 from worker.limits import LOGPROBS, MESSAGES, SEQUENCES, STOP, STOPS, TOOLS
+
+
+class StreamOptions(msgspec.Struct, kw_only=True):
+    """How a stream reports usage."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class AnyChoice(msgspec.Struct, kw_only=True):
+    """token_ids: of the sampled tokens, where asked for"""
+
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatMessage(PastMessage, kw_only=True):

@@ -30,7 +30,6 @@ from worker.chat.message import Call, Message
 from worker.engine.request import GenerationParams
 from worker.errors import RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.settings import Settings
 
 _JOINT = "__"
 
@@ -271,8 +270,9 @@ _ABSENT = {
 }
 
 
-def chat_input_of(body: ResponseRequest, settings: Settings, loaded: Loaded) -> ChatInput:
+def chat_input_of(body: ResponseRequest, loaded: Loaded) -> ChatInput:
     """Raises RequestError that names the field; blocks: a schema is compiled."""
+    settings = loaded.settings
     for field, hint in _ABSENT.items():
         if getattr(body, field):
             raise RequestError(f"{field} is not offered here.", param=field, hint=hint)

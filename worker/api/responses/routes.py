@@ -10,7 +10,7 @@ from litestar import Response, delete, get, post
 from litestar.types import ASGIApp
 
 from worker.api.common.body import HttpRequest, read_json
-from worker.api.common.chat.asking import ask
+from worker.api.common.chat.asking import answer_to
 from worker.api.common.described import (
     BODY,
     CHAT,
@@ -24,7 +24,7 @@ from worker.api.common.described import (
     Described,
 )
 from worker.api.common.errors import json_response
-from worker.api.common.generation import Generation, run
+from worker.api.common.generation import run
 from worker.api.common.preparing import Preparing
 from worker.api.common.usage import InputTokens
 from worker.api.responses import items as events
@@ -36,8 +36,6 @@ from worker.api.responses.store import UNKNOWN, ResponseStore
 from worker.chat.format import ChatFormat
 from worker.errors import NotFoundError, NotSupportedError, RequestError
 from worker.lifecycle.loaded import Loaded
-from worker.lifecycle.worker import Worker
-from worker.settings import Settings
 
 _PAGE = 100
 
@@ -60,17 +58,9 @@ class ResponseDeleted(msgspec.Struct):
     deleted: bool = True
 
 
-def _asked(
-    body: ResponseRequest, chat: ChatFormat, settings: Settings, loaded: Loaded,
-    *, must_fit: bool = True,
-) -> Generation:  # fmt: skip
-    return ask(chat_input_of(body, settings, loaded), chat, loaded, must_fit=must_fit)
-
-
 @post("/v1/responses", status_code=200, summary="Answer in items (OpenAI Responses)")
 async def responses(
     request: HttpRequest,
-    worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
     preparing: Preparing,
@@ -78,16 +68,16 @@ async def responses(
 ) -> ASGIApp:
     """The whole response at once, or its events."""
     body = await preparing.body(request, ResponseRequest, loaded)
-    settings = worker.settings
     whole, own = stored.whole(body)
-    made = await preparing.make(request, whole, loaded, _asked, whole, chat, settings, loaded)
+    made = await preparing.make(
+        request, whole, loaded, answer_to, whole, chat_input_of, chat, loaded
+    )
     return ResponseExchange(made, run(made, loaded), body, loaded, stored, own)
 
 
 @post("/v1/responses/input_tokens", status_code=200, summary="Tokens of a prompt (Responses)")
 async def input_tokens(
     request: HttpRequest,
-    worker: Worker,
     loaded: Loaded,
     chat: ChatFormat,
     preparing: Preparing,
@@ -96,7 +86,7 @@ async def input_tokens(
     """As the same body has them as a prompt, also where the context does not hold them."""
     body, _ = stored.whole(await read_json(request, ResponseRequest))
     generation = await preparing.aside(
-        request, body, partial(_asked, must_fit=False), body, chat, worker.settings, loaded
+        request, body, partial(answer_to, must_fit=False), body, chat_input_of, chat, loaded
     )
     return json_response(InputTokens(generation.num_prompt_tokens))
 
